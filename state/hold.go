@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Hold is what the locks of all stores have in common, for them to embed: who holds it, whether and why it was lost, and
-// the goroutine that renews it where that is needed. It is safe for concurrent use.
+// Hold is the common part of the locks of all stores, for embedding: the holder, whether and why the lock was lost, and the
+// goroutine that renews it if needed. It is safe for concurrent use.
 type Hold struct {
 	info LockInfo
 
@@ -18,16 +18,16 @@ type Hold struct {
 	lost chan struct{}
 	why  error // set before lost is closed
 
-	failed atomic.Pointer[error] // of the last renewal, if it failed
+	failed atomic.Pointer[error] // the error of the last renewal; nil if it succeeded
 
-	mu   sync.Mutex // of what follows
+	mu   sync.Mutex // guards what follows
 	stop context.CancelFunc
 	done chan struct{} // closed when the renewing goroutine has ended
-	// expiry fires when the lease is up. It is a timer of its own because a renewal can hang.
+	// expiry fires when the lease expires. It is a separate timer because a renewal can hang.
 	expiry *time.Timer
 }
 
-// NewHold is a lock that was just taken. It is not renewed until Keep.
+// NewHold makes a lock that was just acquired. It is not renewed until Keep.
 func NewHold(info LockInfo) *Hold { return &Hold{info: info, lost: make(chan struct{})} }
 
 // Info implements Lock.
@@ -46,7 +46,7 @@ func (h *Hold) Why() error {
 	}
 }
 
-// Lose closes Lost. The first reason stands.
+// Lose closes Lost. Only the first reason counts.
 func (h *Hold) Lose(why error) {
 	h.once.Do(func() {
 		h.why = why
@@ -54,19 +54,19 @@ func (h *Hold) Lose(why error) {
 	})
 }
 
-// Renewal says how a lock is kept.
+// Renewal says how a lock is renewed.
 type Renewal struct {
 	Lease time.Duration // how long the lock outlives its last renewal
-	Every time.Duration // how long after the begin of one renewal the next begins
-	// Renew renews once. ErrFenced says that the lock is another's; after other errors it is retried until the lease
-	// is up.
+	Every time.Duration // the interval between the beginnings of renewals
+	// Renew renews once. ErrFenced means that another holds the lock; other errors are retried until the lease
+	// expires.
 	Renew func(ctx context.Context) error
-	// Place is what renewals go to, for people: "the file system".
+	// Place is where the lock is kept, for people: "the file system".
 	Place string
 }
 
-// Keep renews the lock until Halt, or until it is lost. The lease counts from began, a time before the lock was taken:
-// nobody can have seen it earlier. Between two calls there must be a Halt.
+// Keep renews the lock until Halt, or until it is lost. The lease counts from began, a time before the lock was acquired:
+// nobody can have seen it earlier. Halt must come before another Keep.
 func (h *Hold) Keep(r Renewal, began time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -76,7 +76,7 @@ func (h *Hold) Keep(r Renewal, began time.Time) {
 	go h.renew(ctx, r, began, h.expiry, h.done)
 }
 
-// Halt ends what Keep began and waits for it, until ctx ends. The lock is as it is: not given back, and not lost.
+// Halt stops what Keep started and waits for that, until ctx ends. The lock stays held.
 func (h *Hold) Halt(ctx context.Context) error {
 	h.mu.Lock()
 	stop, done, expiry := h.stop, h.done, h.expiry
@@ -91,7 +91,7 @@ func (h *Hold) Halt(ctx context.Context) error {
 	}
 }
 
-// expire is when the lease is up.
+// expire is called when the lease expires.
 func (h *Hold) expire(r Renewal) {
 	why := fmt.Errorf("%s does not answer, or this process was paused", r.Place)
 	if failed := h.failed.Load(); failed != nil {
@@ -118,11 +118,11 @@ func (h *Hold) renew(ctx context.Context, r Renewal, began time.Time, expiry *ti
 			return
 		case err == nil:
 			h.failed.Store(nil)
-			// The lease counts from before the renewal. If it was up already, it stays so.
+			// The lease counts from before the renewal. A lease that has expired stays so.
 			if expiry.Stop() {
 				expiry.Reset(r.Lease - time.Since(began))
 			}
-		case h.failed.Load() == nil || !errors.Is(err, context.DeadlineExceeded): // one that says why stands
+		case h.failed.Load() == nil || !errors.Is(err, context.DeadlineExceeded): // a timeout does not replace an error that has a reason
 			h.failed.Store(&err)
 		}
 	}

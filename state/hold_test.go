@@ -18,7 +18,7 @@ const (
 	every = 5 * time.Second
 )
 
-// kept is a lock that is renewed by renew, taken now. It ends with the test.
+// kept is a lock just acquired that is renewed by renew. It ends with the test.
 func kept(t *testing.T, renew func(ctx context.Context) error) *state.Hold {
 	t.Helper()
 	h := state.NewHold(state.LockInfo{ID: "mine"})
@@ -46,7 +46,7 @@ func TestAHoldIsRenewedForAsLongAsItIsKept(t *testing.T) {
 		var at []time.Duration
 		h := kept(t, func(context.Context) error {
 			at = append(at, time.Since(start))
-			time.Sleep(time.Second) // the next is due after the begin of this one, not after its end
+			time.Sleep(time.Second) // the next is due after the beginning of this one, not after its end
 			return nil
 		})
 		time.Sleep(100*every + 2*time.Second)
@@ -64,11 +64,11 @@ func TestAHoldIsRenewedForAsLongAsItIsKept(t *testing.T) {
 	})
 }
 
-// The lease counts from before what took the lock or renewed it last: nobody can have seen that earlier.
+// The lease counts from before the acquisition or the last renewal: nobody can have seen that earlier.
 func TestAHoldThatCannotBeRenewedIsLostWhenItsLeaseIsUp(t *testing.T) {
 	full, late := errors.New("the disk is full"), fmt.Errorf("renew: %w", context.DeadlineExceeded)
 	for name, c := range map[string]struct {
-		answers []error // of renewals one after the other; those that follow hang
+		answers []error // of consecutive renewals; those that follow hang
 		lost    time.Duration
 		why     string
 		is      error
@@ -95,7 +95,7 @@ func TestAHoldThatCannotBeRenewedIsLostWhenItsLeaseIsUp(t *testing.T) {
 				})
 				time.Sleep(c.lost - time.Millisecond)
 				if !held(h) {
-					t.Fatalf("lost before its lease was up: %v", h.Why())
+					t.Fatalf("lost before its lease expired: %v", h.Why())
 				}
 				<-h.Lost()
 				if took := time.Since(start); took != c.lost {
@@ -128,7 +128,7 @@ func TestAHoldThatIsAnothersIsLostAtOnce(t *testing.T) {
 	})
 }
 
-// An answer that comes when others may have taken over already makes nothing good.
+// A renewal that succeeds only after the lease expired does not undo the loss.
 func TestAHoldThatWasLostStaysLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := kept(t, func(context.Context) error {
@@ -147,7 +147,7 @@ func TestAHoldThatWasLostStaysLost(t *testing.T) {
 func TestHaltIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := kept(t, func(context.Context) error {
-			time.Sleep(time.Hour) // a file system that hangs knows no context
+			time.Sleep(time.Hour) // a file system that hangs ignores contexts
 			return nil
 		})
 		time.Sleep(every + time.Second)
@@ -158,7 +158,7 @@ func TestHaltIsBounded(t *testing.T) {
 		}
 		time.Sleep(10 * lease)
 		if !held(h) {
-			t.Errorf("what is kept no more was lost: %v", h.Why())
+			t.Errorf("a halted lock was lost: %v", h.Why())
 		}
 	})
 }

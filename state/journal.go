@@ -17,9 +17,9 @@ import (
 	"github.com/eltrain/eltrain/internal/atomicfile"
 )
 
-// The journal is a directory of files, each named after the sequence number of its first record, as
+// The journal is a directory of files, each named after the sequence number of its first record, such as
 // 00000000000000000001.journal. Records are lines (see record.go), so that `tail` shows them. Files are only
-// ever appended to; the oldest is removed when there are too many. Readers lock nothing.
+// ever appended to; the oldest is removed when there are too many. Readers take no locks.
 
 const (
 	// DefaultJournalFileSize and DefaultJournalFiles bound the journal to 256 MiB: some ten thousand decisions
@@ -32,7 +32,7 @@ const (
 
 // Entry is one record of the journal.
 type Entry struct {
-	Seq  uint64          `json:"-"` // from 1, without a gap; given by Append
+	Seq  uint64          `json:"-"` // from 1, without gaps; set by Append
 	Time time.Time       `json:"time"`
 	Kind string          `json:"kind"`
 	Data json.RawMessage `json:"data,omitempty"`
@@ -41,11 +41,11 @@ type Entry struct {
 const (
 	// NoticeEntry holds a job.Notice.
 	NoticeEntry = "notice"
-	// DecisionEntry holds what a decision was made from, with which it can be made again, and what was chosen.
+	// DecisionEntry holds a decision with its input, from which it can be reproduced.
 	DecisionEntry = "decision"
 )
 
-// Damage is a stretch of a journal file that could not be read. What lies around it was.
+// Damage is a range of a journal file that could not be read. The records around it are read.
 type Damage struct {
 	File   string
 	Offset int64
@@ -59,17 +59,17 @@ func (d Damage) String() string {
 
 // JournalOptions adjust a Journal. Zero values are the defaults.
 type JournalOptions struct {
-	FileSize int64 // bytes, at which a new file is started
-	Files    int   // how many are kept, with the one that is written
-	// Epoch is that of the lock under which the journal is written. A newer one takes the journal over from a
-	// writer of an older one that has not let go of it: that one may be stopped, and not know yet that it lost
+	FileSize int64 // size in bytes at which a new file is started
+	Files    int   // how many are kept, including the active one
+	// Epoch is that of the lock under which the journal is written. A newer epoch takes the journal over from a
+	// writer of an older one that still has it open: that writer may be suspended, and not know yet that it lost
 	// its lock.
 	Epoch uint64
-	// Damaged, if set, is told of a torn tail that OpenJournal cut off.
+	// Damaged, if set, is called with a torn tail that OpenJournal removed.
 	Damaged func(Damage)
 }
 
-// Journal is the journal's one writer. It is safe for concurrent use.
+// Journal is the journal's only writer. It is safe for concurrent use.
 type Journal struct {
 	dir      string
 	fileSize int64
@@ -83,16 +83,16 @@ type Journal struct {
 	broken error  // why nothing can be appended anymore
 }
 
-// JournalBusyError is returned when another process, or another Journal of this one, writes the journal, and
-// does so under no older lock.
+// JournalBusyError is returned when another process, or another Journal of this one, writes the journal under a
+// lock that is not older.
 type JournalBusyError struct{ Dir string }
 
 func (e *JournalBusyError) Error() string {
 	return fmt.Sprintf("the journal %s is being written by another process: only one writer is possible", e.Dir)
 }
 
-// OpenJournal makes this process the journal's writer. The directory is made if need be. What a crash left
-// incomplete at the end is cut off.
+// OpenJournal makes this process the journal's writer. It creates the directory if necessary, and removes an
+// incomplete record that a crash left at the end.
 func OpenJournal(dir string, o JournalOptions) (*Journal, error) {
 	if o.FileSize == 0 {
 		o.FileSize = DefaultJournalFileSize
@@ -115,7 +115,7 @@ func OpenJournal(dir string, o JournalOptions) (*Journal, error) {
 }
 
 func (j *Journal) open(o JournalOptions) error {
-	taken, err := j.own(o.Epoch)
+	taken, err := j.acquire(o.Epoch)
 	if err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func (j *Journal) open(o JournalOptions) error {
 	}
 	if len(names) == 0 {
 		j.next = 1
-		return j.begin()
+		return j.startFile()
 	}
 	newest := names[len(names)-1]
 	if taken {
@@ -134,13 +134,13 @@ func (j *Journal) open(o JournalOptions) error {
 	return j.resume(newest, o.Damaged)
 }
 
-// writerPath is a file of its own, since the active one changes. It holds the writer's epoch, and the writer
+// writerPath is a file of its own, since the active one changes. It contains the writer's epoch, and the writer
 // holds its flock.
 func (j *Journal) writerPath() string { return filepath.Join(j.dir, "writer") }
 
-// own makes this the journal's writer. taken tells that there still is another, of an older epoch: its file
-// was replaced, by which it knows.
-func (j *Journal) own(epoch uint64) (taken bool, err error) {
+// acquire makes this the journal's writer. taken reports whether a writer of an older epoch still exists; replacing its
+// file fences it.
+func (j *Journal) acquire(epoch uint64) (taken bool, err error) {
 	f, err := os.OpenFile(j.writerPath(), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return false, err
@@ -159,7 +159,7 @@ func (j *Journal) own(epoch uint64) (taken bool, err error) {
 		_, err = f.WriteAt(text, 0)
 	}
 	if err == nil {
-		err = f.Truncate(int64(len(text))) // only now: somebody may look at any time, and an empty file is no epoch
+		err = f.Truncate(int64(len(text))) // only now: it may be read at any time, and an empty file has no epoch
 	}
 	if err != nil {
 		f.Close()
@@ -169,7 +169,7 @@ func (j *Journal) own(epoch uint64) (taken bool, err error) {
 	return false, nil
 }
 
-// writerEpoch is the epoch in a writer's file; 0 if there is none.
+// writerEpoch is the epoch in a writer's file; 0 if it cannot be read.
 func writerEpoch(f *os.File) uint64 {
 	text := make([]byte, 20) // digits of the largest number
 	n, _ := f.ReadAt(text, 0)
@@ -180,7 +180,7 @@ func writerEpoch(f *os.File) uint64 {
 	return epoch
 }
 
-// replaceWriter puts another file, flocked already, under the writer's name.
+// replaceWriter replaces the writer's file by one that is already flocked.
 func replaceWriter(path string, epoch uint64) (*os.File, error) {
 	f, err := os.CreateTemp(filepath.Dir(path), "writer.*.tmp") // made with mode 0600
 	if err != nil {
@@ -201,7 +201,7 @@ func replaceWriter(path string, epoch uint64) (*os.File, error) {
 	return f, nil
 }
 
-// fenced reports whether another took the journal over. A file that somebody removed says nothing of that.
+// fenced reports whether another writer took the journal over. A missing file does not count as that.
 func (j *Journal) fenced() bool {
 	own, err := j.owner.Stat()
 	if err != nil {
@@ -211,7 +211,7 @@ func (j *Journal) fenced() bool {
 	return err == nil && !os.SameFile(own, named)
 }
 
-// resume continues writing the newest file, behind its last whole record.
+// resume continues the newest file after its last whole record.
 func (j *Journal) resume(name string, damaged func(Damage)) error {
 	f, err := os.OpenFile(filepath.Join(j.dir, name), os.O_RDWR|os.O_APPEND, 0o600)
 	if err != nil {
@@ -238,8 +238,8 @@ func (j *Journal) resume(name string, damaged func(Damage)) error {
 	return f.Sync()
 }
 
-// succeed begins a file behind that of a writer which was taken over from: that one may be in the middle of a
-// write, so its file is left as it is.
+// succeed starts a file after that of a fenced writer: that one may be in the middle of a write, so its file is
+// left alone.
 func (j *Journal) succeed(name string) error {
 	f, err := os.Open(filepath.Join(j.dir, name))
 	if err != nil {
@@ -249,13 +249,13 @@ func (j *Journal) succeed(name string) error {
 	if err := j.findEnd(f, name); err != nil {
 		return err
 	}
-	if j.size == 0 { // nothing is in it, and the name of the next would be the same
+	if j.size == 0 { // it is empty, and the next file would have the same name
 		return j.resume(name, nil)
 	}
-	return j.begin()
+	return j.startFile()
 }
 
-// findEnd sets size and next behind the last whole record of a file.
+// findEnd sets size and next to continue after the last whole record of a file.
 func (j *Journal) findEnd(f *os.File, name string) error {
 	j.next = firstSeq(name)
 	s := newScanner(f, 0)
@@ -270,8 +270,8 @@ func (j *Journal) findEnd(f *os.File, name string) error {
 	return s.err
 }
 
-// begin starts a file whose first record is the next one.
-func (j *Journal) begin() error {
+// startFile starts a file whose first record is the next one.
+func (j *Journal) startFile() error {
 	f, err := os.OpenFile(filepath.Join(j.dir, fmt.Sprintf("%020d%s", j.next, journalExt)), os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
@@ -285,8 +285,8 @@ func (j *Journal) begin() error {
 	return nil
 }
 
-// Append adds entries in one write. If that fails it is none of them; of a process that is killed amid it the first may stay,
-// whole. They outlive this process at once, and a crash of the machine after Sync. Their Seq is ignored; they get the next ones.
+// Append adds entries in one write. If that fails none is added; if the process is killed during the write, some of the first
+// may be, whole. They survive this process at once, and a crash of the machine after Sync. Their Seq is set, not read.
 func (j *Journal) Append(entries ...Entry) error {
 	if len(entries) == 0 {
 		return nil
@@ -313,7 +313,7 @@ func (j *Journal) Append(entries ...Entry) error {
 		}
 	}
 	if _, err := j.active.Write(lines); err != nil {
-		// What was written of it must go, or the next record would be glued to it.
+		// A partial write must be undone, or the next record would follow it on the same line.
 		if cut := j.active.Truncate(j.size); cut != nil {
 			j.broken = fmt.Errorf("an earlier write failed and could not be undone: %w", cut)
 		}
@@ -324,16 +324,16 @@ func (j *Journal) Append(entries ...Entry) error {
 	return nil
 }
 
-// rotate begins a new file and removes the oldest. When that fails the current file continues.
+// rotate starts a new file and removes the oldest. If it fails the current file continues.
 func (j *Journal) rotate() error {
 	old := j.active
 	if err := old.Sync(); err != nil {
 		return err
 	}
-	if err := j.begin(); err != nil {
+	if err := j.startFile(); err != nil {
 		return err
 	}
-	old.Close() // synced, so there is nothing left to fail
+	old.Close() // synced, so an error does not matter
 	names, err := journalFiles(j.dir)
 	if err != nil {
 		return err
@@ -346,7 +346,7 @@ func (j *Journal) rotate() error {
 	return nil
 }
 
-// Sync makes all that was appended outlive a crash of the machine.
+// Sync makes all appended entries survive a crash of the machine.
 func (j *Journal) Sync() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -354,14 +354,14 @@ func (j *Journal) Sync() error {
 		return fmt.Errorf("sync journal: %w", j.broken)
 	}
 	if err := j.active.Sync(); err != nil {
-		// The kernel reports lost pages once and forgets them: a later success would mean nothing.
+		// The kernel reports lost pages only once: a later success would mean nothing.
 		j.broken = fmt.Errorf("an earlier sync failed: %w", err)
 		return fmt.Errorf("sync journal: %w", err)
 	}
 	return nil
 }
 
-// Close syncs and lets another writer in. A second call does nothing.
+// Close syncs and releases the journal. A second call does nothing.
 func (j *Journal) Close() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -381,7 +381,7 @@ func (j *Journal) Close() error {
 	return nil
 }
 
-// journalFiles lists the names of a journal's files, oldest first. There are none if there is no directory.
+// journalFiles lists the names of a journal's files, oldest first; none if the directory does not exist.
 func journalFiles(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {

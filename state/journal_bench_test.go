@@ -9,7 +9,7 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// BenchmarkAppendNotice is one line into the journal, without a sync.
+// BenchmarkAppendNotice appends one entry to the journal, without a sync.
 func BenchmarkAppendNotice(b *testing.B) {
 	data, err := json.Marshal(job.Notice{Time: noon, Type: "slot_phase", Address: "job.gpt.worker[17]", Message: "Registered -> Running"})
 	if err != nil {
@@ -18,7 +18,7 @@ func BenchmarkAppendNotice(b *testing.B) {
 	benchmarkAppend(b, Entry{Time: noon, Kind: NoticeEntry, Data: data})
 }
 
-// BenchmarkAppendDecision1000Slots is a decision with the records of 1,000 slots, compressed.
+// BenchmarkAppendDecision1000Slots appends a decision with the records of 1,000 slots, compressed.
 func BenchmarkAppendDecision1000Slots(b *testing.B) {
 	r := &job.Record{UID: "7f6d1c9e-0000-4000-8000-000000000001", Created: noon}
 	for i := range 1000 {

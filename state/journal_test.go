@@ -26,7 +26,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var noon = time.Date(2026, 3, 4, 12, 0, 0, 123456789, time.UTC)
 
-// memoryDir is a directory where fsync costs nothing, if there is one.
+// memoryDir is a directory on a file system with cheap fsync, if there is one.
 func memoryDir(t testing.TB) string {
 	dir, err := os.MkdirTemp("/dev/shm", "eltrain-test-")
 	if err != nil {
@@ -79,7 +79,7 @@ func readAll(t testing.TB, dir string, from uint64) (entries []string, damage []
 	return entries, damage
 }
 
-// expect checks that the journal holds these and no damage.
+// expect checks that the journal has exactly these entries and no damage.
 func expect(t testing.TB, dir string, want ...string) {
 	t.Helper()
 	got, damage := readAll(t, dir, 1)
@@ -97,7 +97,7 @@ func journalNames(t testing.TB, dir string) []string {
 	return names
 }
 
-// onlyFile is the path of a journal's one file.
+// onlyFile is the path of a journal's only file.
 func onlyFile(t testing.TB, dir string) string {
 	t.Helper()
 	names := journalNames(t, dir)
@@ -158,7 +158,7 @@ func TestJournalIsReadableByPeople(t *testing.T) {
 
 func TestJournalReadsFromASequenceNumber(t *testing.T) {
 	dir := memoryDir(t)
-	j := openJournal(t, dir, JournalOptions{FileSize: 250, Files: 100}) // two or three to a file
+	j := openJournal(t, dir, JournalOptions{FileSize: 250, Files: 100}) // two or three per file
 	var all []string
 	for i := range 20 {
 		appendAll(t, j, entry(fmt.Sprint("e", i)))
@@ -250,7 +250,7 @@ func TestTornTailIsCutOffAndReported(t *testing.T) {
 		if err := os.WriteFile(path, torn, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		expect(t, dir, `1 "first"`) // a reader takes it for a record that is being written
+		expect(t, dir, `1 "first"`) // to a reader it may be a record being written
 		var damage []Damage
 		j, err := OpenJournal(dir, JournalOptions{Damaged: func(d Damage) { damage = append(damage, d) }})
 		if err != nil {
@@ -302,7 +302,7 @@ func TestOneDamagedByteCostsOneRecordAtMost(t *testing.T) {
 			}
 		}
 	}
-	// A writer keeps what lies behind damage in the middle.
+	// A writer keeps records after damage in the middle.
 	damaged := bytes.Clone(content)
 	damaged[lastLine-20] ^= 1
 	if err := os.WriteFile(path, damaged, 0o600); err != nil {
@@ -315,7 +315,7 @@ func TestOneDamagedByteCostsOneRecordAtMost(t *testing.T) {
 	}
 }
 
-// without returns what of all is not in some.
+// without returns what is in all but not in some.
 func without(all, some []string) (rest []string) {
 	in := map[string]bool{}
 	for _, s := range some {
@@ -365,7 +365,7 @@ func TestASequenceNumberIsReadOnce(t *testing.T) {
 func TestJournalHasOneWriter(t *testing.T) {
 	dir := memoryDir(t)
 	j := openJournal(t, dir, JournalOptions{FileSize: 200})
-	for i := range 6 { // also after rotations
+	for i := range 6 { // even after rotations
 		appendAll(t, j, entry(fmt.Sprint(i)))
 		second, err := OpenJournal(dir, JournalOptions{})
 		var busy *JournalBusyError
@@ -378,7 +378,7 @@ func TestJournalHasOneWriter(t *testing.T) {
 	}
 	appendAll(t, openJournal(t, dir, JournalOptions{}), entry("second"))
 	if err := j.Append(entry("late")); err == nil {
-		t.Fatal("a closed journal took an entry")
+		t.Fatal("a closed journal accepted an entry")
 	}
 	if err := j.Sync(); err == nil {
 		t.Fatal("a closed journal synced")
@@ -396,7 +396,7 @@ func TestNewerEpochTakesTheJournalOver(t *testing.T) {
 		}
 	}
 	appendAll(t, first, entry("still first"))
-	// The first has not let go: it is stopped, say, and in the middle of a write.
+	// The first still has it open: it is suspended, for instance in the middle of a write.
 	files, err := journalFiles(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -412,11 +412,11 @@ func TestNewerEpochTakesTheJournalOver(t *testing.T) {
 	second := openJournal(t, dir, JournalOptions{Epoch: 4})
 	appendAll(t, second, entry("second"))
 	if err := first.Append(entry("late")); !errors.Is(err, ErrFenced) {
-		t.Errorf("the first appends on: %v", err)
+		t.Errorf("the first still appends: %v", err)
 	}
 	appendAll(t, second, entry("second again"))
 	if after, err := os.ReadFile(torn); err != nil || len(after) != len(whole)+4 {
-		t.Errorf("the first's file was touched: %d bytes, then %d, %v", len(whole)+4, len(after), err)
+		t.Errorf("the first's file was changed: %d bytes, then %d, %v", len(whole)+4, len(after), err)
 	}
 	got, damage := readAll(t, dir, 1)
 	if len(got) != 4 || len(damage) != 1 {
@@ -425,9 +425,9 @@ func TestNewerEpochTakesTheJournalOver(t *testing.T) {
 	// A third takes over from the second, which has the file that replaced the first's.
 	third := openJournal(t, dir, JournalOptions{Epoch: 5})
 	if err := second.Append(entry("late")); !errors.Is(err, ErrFenced) {
-		t.Errorf("the second appends on: %v", err)
+		t.Errorf("the second still appends: %v", err)
 	}
-	// One that was let go is anybody's.
+	// A released journal can be opened by anybody.
 	for _, j := range []*Journal{first, second, third} {
 		if err := j.Close(); err != nil {
 			t.Fatal(err)
@@ -441,7 +441,7 @@ func TestRefusedEntriesLeaveNoTrace(t *testing.T) {
 	j := openJournal(t, dir, JournalOptions{})
 	for _, data := range []string{"{", strings.Repeat("[", compressAbove+1)} {
 		if err := j.Append(entry("good"), Entry{Kind: "bad", Data: json.RawMessage(data)}); err == nil {
-			t.Fatalf("%.10s was taken", data)
+			t.Fatalf("%.10s was accepted", data)
 		}
 	}
 	appendAll(t, j, entry("next"))
@@ -466,7 +466,7 @@ func TestOpenJournalSaysWhatFailed(t *testing.T) {
 	}
 }
 
-// follow collects what a follower is given until it has n entries, and tells of each.
+// follow collects what a follower gets until it has n entries, and sends each on a channel.
 func follow(t *testing.T, dir string, from uint64, n int) (got <-chan string, damage <-chan []Damage) {
 	entries, damages := make(chan string, n), make(chan []Damage, 1)
 	go func() {
@@ -491,7 +491,7 @@ func follow(t *testing.T, dir string, from uint64, n int) (got <-chan string, da
 	return entries, damages
 }
 
-// rewritten is a file that is read for the first time while its end is exchanged.
+// rewritten is a file whose end is replaced while it is first read.
 type rewritten struct {
 	first string
 	then  *strings.Reader
@@ -506,7 +506,7 @@ func (r *rewritten) ReadAt(b []byte, at int64) (int, error) {
 	return n, err
 }
 
-// The end that a writer left unfinished may be cut off and written over while it is read: the next one's records are whole.
+// A torn tail may be removed and overwritten during a read: the next writer's records are whole.
 func TestReadPassesOverNoRecordThatIsWrittenMeanwhile(t *testing.T) {
 	var text []byte
 	var ends []int
@@ -531,18 +531,18 @@ func TestReadPassesOverNoRecordThatIsWrittenMeanwhile(t *testing.T) {
 	if err != nil || !slices.Equal(seqs, []uint64{1, 2, 3, 4}) || len(damaged) > 0 {
 		t.Errorf("read %v, damage %v, error %v", seqs, damaged, err)
 	}
-	// What stays so is damage.
+	// What stays unreadable is damage.
 	c, seqs = cursor{reader: c.reader}, nil
 	if _, err := c.scan(strings.NewReader(mixed), "journal", true, func(e Entry) error {
 		seqs = append(seqs, e.Seq)
 		return nil
-	}); err != nil || !slices.Equal(seqs, []uint64{1, 2, 4}) || len(damaged) != 2 { // the stretch, and the gap
+	}); err != nil || !slices.Equal(seqs, []uint64{1, 2, 4}) || len(damaged) != 2 { // the damaged range, and the gap
 		t.Errorf("read %v, damage %v, error %v", seqs, damaged, err)
 	}
 }
 
 func TestFollowGoesOnAcrossRotationsAndWriters(t *testing.T) {
-	dir := filepath.Join(memoryDir(t), "journal") // comes after the follower does
+	dir := filepath.Join(memoryDir(t), "journal") // created after the follower starts
 	const writers, each, from = 5, 12, 3
 	got, damage := follow(t, dir, from, writers*each-from+1)
 	late, _ := follow(t, dir, writers*each, 1)
@@ -558,7 +558,7 @@ func TestFollowGoesOnAcrossRotationsAndWriters(t *testing.T) {
 			if seq < from || seq%2 > 0 {
 				continue
 			}
-			// Now and then the follower is at the very end while this continues.
+			// Now and then the follower has read everything while this continues.
 			for want := max(from, seq-1); want <= seq; want++ {
 				if e := <-got; e != fmt.Sprintf(`%d "%d"`, want, want) {
 					t.Fatalf("followed %q, want %d", e, want)
@@ -568,7 +568,7 @@ func TestFollowGoesOnAcrossRotationsAndWriters(t *testing.T) {
 		if err := j.Close(); err != nil {
 			t.Fatal(err)
 		}
-		// What a crash tears is cut off by the next writer, and a follower has not stumbled over it.
+		// A torn tail is removed by the next writer, and does not stop a follower.
 		names := journalNames(t, dir)
 		f, err := os.OpenFile(filepath.Join(dir, names[len(names)-1]), os.O_APPEND|os.O_WRONLY, 0)
 		if err != nil {
@@ -604,7 +604,7 @@ func TestFollowIsToldAtOnce(t *testing.T) {
 			cancel()
 			return nil
 		}
-		return j.Append(entry("next")) // each is found by the event of the one before
+		return j.Append(entry("next")) // each is found by the event of the previous one
 	})
 	if err != nil || seen <= n {
 		t.Fatalf("%d entries, %v", seen, err)
@@ -636,7 +636,7 @@ func TestAFollowerLeftBehindByRotationIsTold(t *testing.T) {
 	}
 }
 
-// Whatever is appended, in batches, with rotations, restarts and torn tails in between, is read once, in order.
+// Everything appended, in batches, with rotations, restarts and torn tails in between, is read once, in order.
 func TestJournalAgainstAModel(t *testing.T) {
 	root := memoryDir(t)
 	rapid.Check(t, func(rt *rapid.T) {
@@ -693,7 +693,7 @@ func TestJournalAgainstAModel(t *testing.T) {
 }
 
 // FuzzJournal: no content of a journal file makes a reader or a writer panic or hang, every record that is
-// read stands in the file with its checksum, and a writer continues behind it.
+// read is in the file with its checksum, and a writer continues after it.
 func FuzzJournal(f *testing.F) {
 	dir := memoryDir(f)
 	j := openJournal(f, dir, JournalOptions{})

@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// Parse reads a state as Encode writes it, from a place that is no store: every field is checked. One of an older version may
-// have fields that are no more.
+// Parse reads a state as Encode writes it, from outside a store, so it checks every field. A state of an older version may
+// have fields that no longer exist.
 func Parse(text []byte) (State, error) {
 	var head struct {
 		Version int `json:"version"`
 	}
 	if err := json.Unmarshal(text, &head); err != nil {
-		return State{}, noState(err)
+		return State{}, parseError(err)
 	}
 	switch {
 	case head.Version > Version:
@@ -29,7 +29,7 @@ func Parse(text []byte) (State, error) {
 		d.DisallowUnknownFields()
 	}
 	if err := d.Decode(&s); err != nil {
-		return State{}, noState(err)
+		return State{}, parseError(err)
 	}
 	if s.Lineage == "" || s.Serial == 0 {
 		return State{}, errors.New("it is not a state: it has no lineage or no serial")
@@ -40,8 +40,8 @@ func Parse(text []byte) (State, error) {
 	return s, nil
 }
 
-// noState says of JSON's own errors what they mean for who has written the text: the names of Go's types do not help.
-func noState(err error) error {
+// parseError explains JSON's own errors to the author of the text, who does not know the names of Go's types.
+func parseError(err error) error {
 	if misfit := new(json.UnmarshalTypeError); errors.As(err, &misfit) {
 		if misfit.Field == "" {
 			return fmt.Errorf("it is not a state: its JSON type is %s, but a state is an object", misfit.Value)
@@ -51,14 +51,14 @@ func noState(err error) error {
 	return fmt.Errorf("it is not a state: %s", strings.TrimPrefix(err.Error(), "json: "))
 }
 
-// Encode is a state as people edit it and Parse reads it.
+// Encode formats a state for people to edit and Parse to read.
 func Encode(s State) ([]byte, error) {
 	text, err := json.MarshalIndent(s, "", "  ")
 	return append(text, '\n'), err
 }
 
-// CheckPush reports whether given may replace stored: it must be of its lineage and no older. An empty state may be
-// replaced by any. The rules, and their words, are Terraform's.
+// CheckPush returns an error unless given may replace stored: it must be of its lineage and not older. Any state may replace
+// an empty one. The rules, and their wording, are Terraform's.
 func CheckPush(stored, given State) error {
 	switch {
 	case stored.Serial == 0 || len(stored.Jobs) == 0:
@@ -73,7 +73,7 @@ func CheckPush(stored, given State) error {
 	return nil
 }
 
-// Same reports whether two states remember the same.
+// Same reports whether two states have the same content, apart from version, lineage, serial and epoch.
 func Same(a, b State) bool {
 	a.Serial, a.Epoch, a.Version, a.Lineage = b.Serial, b.Epoch, b.Version, b.Lineage
 	x, err1 := json.Marshal(a)
@@ -81,9 +81,8 @@ func Same(a, b State) bool {
 	return err1 == nil && err2 == nil && bytes.Equal(x, y)
 }
 
-// Pushed is the state to write when given replaces stored: its content, with the serial that follows in the place that
-// it comes to. A place keeps its lineage, which saved plans and locks go by; one that never had a state takes the
-// given one's.
+// Pushed is the state to write when given replaces stored: its content, with the next serial of its new place. A place
+// keeps its lineage, to which saved plans and locks refer; one that never had a state takes that of given.
 func Pushed(stored, given State) State {
 	next := given
 	next.Serial = stored.Serial + 1

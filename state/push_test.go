@@ -58,7 +58,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// The rules are those of Terraform's state push, and so are the words.
+// The rules are those of Terraform's state push, and so is their wording.
 func TestCheckPush(t *testing.T) {
 	stored := state.State{}.Next(statetest.Records(1)).Next(statetest.Records(2))
 	with := func(edit func(*state.State)) state.State {
@@ -91,18 +91,18 @@ func TestPushedStateFollowsInItsPlace(t *testing.T) {
 	for _, place := range []state.State{{}, stored} {
 		next := state.Pushed(place, given)
 		if _, err := state.Accept(place, next, 1); err != nil {
-			t.Errorf("no store takes it: %v", err)
+			t.Errorf("no store accepts it: %v", err)
 		}
 		if !state.Same(next, given) {
-			t.Error("it does not remember what was pushed")
+			t.Error("it does not have the pushed content")
 		}
 	}
 	if state.Pushed(state.State{}, given).Lineage != "given" || state.Pushed(stored, given).Lineage != stored.Lineage {
-		t.Error("a place keeps its lineage, and a new one takes the given one's")
+		t.Error("a place must keep its lineage, and a new one take the given one's")
 	}
 }
 
-// A state of version 1 has the refusals of launches in its slots, and no conditions.
+// A state of version 1 has refused launches in its slots, and no conditions.
 func TestAnOlderStateIsRead(t *testing.T) {
 	now := state.State{}.Next(statetest.Records(2))
 	whole, err := state.Encode(now)

@@ -13,19 +13,19 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// followRescan is how often Follow looks without being told: file systems across a network tell nothing, and
-// neither does a system that is out of watches.
+// followRescan is how often Follow checks without an event: network file systems report none, and neither does
+// a system that is out of watches.
 const followRescan = time.Second
 
-// Reader reads a journal, whether or not a process is writing it. It never locks and changes nothing.
+// Reader reads a journal, whether or not a process is writing it. It takes no locks and changes nothing.
 type Reader struct {
 	Dir string
-	// Damaged, if set, is told of each stretch that cannot be read, in its place among the entries.
+	// Damaged, if set, is called with each range that cannot be read, in order with the entries.
 	Damaged func(Damage)
 }
 
 // Read calls fn with each entry from the given sequence number on, in order, each once. A missing directory
-// is an empty journal. An error of fn ends it and is returned.
+// is an empty journal. An error of fn stops it and is returned.
 func (r Reader) Read(from uint64, fn func(Entry) error) error {
 	c := cursor{reader: r, from: from}
 	if err := c.advance(fn); err != nil {
@@ -34,7 +34,7 @@ func (r Reader) Read(from uint64, fn func(Entry) error) error {
 	return nil
 }
 
-// Follow does what Read does and then continues with what is appended, until ctx ends, which is no error.
+// Follow is Read that continues with what is appended, until ctx ends, which is no error.
 func (r Reader) Follow(ctx context.Context, from uint64, fn func(Entry) error) error {
 	if err := r.follow(ctx, from, fn); err != nil {
 		return fmt.Errorf("follow journal %s: %w", r.Dir, err)
@@ -43,7 +43,7 @@ func (r Reader) Follow(ctx context.Context, from uint64, fn func(Entry) error) e
 }
 
 func (r Reader) follow(ctx context.Context, from uint64, fn func(Entry) error) error {
-	// Being told is only the faster way; without a watcher the channels stay nil and never deliver.
+	// Events only make it faster; without a watcher the channels stay nil and never deliver.
 	var events chan fsnotify.Event
 	var failures chan error
 	watcher, err := fsnotify.NewWatcher()
@@ -56,7 +56,7 @@ func (r Reader) follow(ctx context.Context, from uint64, fn func(Entry) error) e
 	c := cursor{reader: r, from: from}
 	for {
 		if watcher != nil {
-			_ = watcher.Add(r.Dir) // again each time: the directory may have come, or come again
+			_ = watcher.Add(r.Dir) // each time: the directory may have been created or recreated
 		}
 		if err := c.advance(fn); err != nil {
 			return err
@@ -65,22 +65,22 @@ func (r Reader) follow(ctx context.Context, from uint64, fn func(Entry) error) e
 		case <-ctx.Done():
 			return nil
 		case <-events:
-		case <-failures: // too many events: some were dropped, so look
+		case <-failures: // too many events: some were dropped
 		case <-rescan.C:
 		}
 	}
 }
 
-// cursor is a reader's place in a journal.
+// cursor is a reader's position in a journal.
 type cursor struct {
 	reader Reader
-	from   uint64 // the least sequence number that is wanted
+	from   uint64 // the first sequence number wanted
 	last   uint64 // sequence number of the newest record seen, wanted or not; 0 before the first
-	file   string // name of the file that is being read; "" before the first
-	offset int64  // in it, behind the last whole record
+	file   string // name of the file being read; "" before the first
+	offset int64  // offset in it, of the end of the last whole record
 }
 
-// advance delivers everything that has become whole since the last call.
+// advance delivers all records completed since the last call.
 func (c *cursor) advance(fn func(Entry) error) error {
 	names, err := journalFiles(c.reader.Dir)
 	if err != nil {
@@ -101,13 +101,13 @@ func (c *cursor) advance(fn func(Entry) error) error {
 	return nil
 }
 
-// readFile delivers what is whole behind c.offset. In the newest file, what follows the last whole record may
-// be one that is being written right now; only in an older one, to which nothing is added anymore, is it damage.
+// readFile delivers the whole records after c.offset. In the newest file, what follows the last whole record may be
+// one being written; only in an older one, to which nothing is added anymore, is it damage.
 func (c *cursor) readFile(newest bool, fn func(Entry) error) error {
 	path := filepath.Join(c.reader.Dir, c.file)
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // removed by rotation just now; the gap is noticed with the next record
+		return nil // just removed by rotation; the next record reveals the gap
 	}
 	if err != nil {
 		return err
@@ -131,17 +131,17 @@ func (c *cursor) readFile(newest bool, fn func(Entry) error) error {
 // scan delivers the whole records of a file.
 func (c *cursor) scan(f io.ReaderAt, path string, newest bool, fn func(Entry) error) (*scanner, error) {
 	s := newScanner(f, c.offset)
-	doubted := int64(-1)
+	rescanned := int64(-1)
 	for {
 		before := s.whole
 		r, skipped, ok := s.next()
 		if !ok {
 			return s, s.err
 		}
-		if skipped > 0 && newest && doubted != before {
-			// A writer that begins cuts off what another left unfinished. If that was while this was read, the beginning of
-			// the one was joined to the end of the other, and there may be records in what looks damaged.
-			doubted, s = before, newScanner(f, before)
+		if skipped > 0 && newest && rescanned != before {
+			// A new writer removes a torn tail. If it did so during this read, the read may have joined the tail's beginning with
+			// that of a new record, and there may be records in what looks damaged. Read it again.
+			rescanned, s = before, newScanner(f, before)
 			continue
 		}
 		if skipped > 0 {
@@ -154,7 +154,7 @@ func (c *cursor) scan(f io.ReaderAt, path string, newest bool, fn func(Entry) er
 	}
 }
 
-// deliver hands one record on. place is where it is.
+// deliver passes one record on. place is its location.
 func (c *cursor) deliver(r rawRecord, place Damage, fn func(Entry) error) error {
 	if c.last > 0 && r.seq <= c.last {
 		place.Reason = fmt.Sprintf("record %d follows record %d", r.seq, c.last)

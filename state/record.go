@@ -16,26 +16,26 @@ import (
 //
 //	CRC SEQ LENGTH JSON
 //
-// CRC is the CRC-32C, as 8 hex digits, of everything behind its space up to the end of the JSON; LENGTH is that
-// of the JSON in bytes. With the length, a damaged line end costs no second record; with the line ends, a
-// damaged length does not.
+// CRC is the CRC-32C, as 8 hex digits, of everything after its space up to the end of the JSON; LENGTH is the
+// length of the JSON in bytes. With the length, a damaged line end costs no second record; with the line ends, a
+// damaged length does not either.
 
 const (
-	// compressAbove is the size of Data in bytes from which it is deflated: decisions over large jobs, whose
-	// thousands of like slots shrink to a twentieth. Notices stay readable.
+	// compressAbove is the size of Data in bytes above which it is deflated, as for decisions over large jobs, whose
+	// thousands of similar slots shrink to a twentieth. Notices stay readable.
 	compressAbove = 4 << 10
-	// maxData bounds the Data of one entry, inflated: at some 250 bytes a slot's record, room for a decision
-	// over several 100,000 slots.
+	// maxData bounds the Data of one entry, inflated: at some 250 bytes for the record of a slot, it suffices for a
+	// decision over several 100,000 slots.
 	maxData = 256 << 20
-	// maxHeader bounds what comes before the JSON: 8 hex digits, two numbers of up to 20 digits, three spaces.
+	// maxHeader bounds the length of what precedes the JSON: 8 hex digits, two numbers of up to 20 digits, three spaces.
 	maxHeader = 8 + 20 + 20 + 3
-	// maxSeq is far beyond what can be written; a larger number is none of ours, and never overflows.
+	// maxSeq is far beyond what can be written; a larger number is damage. It cannot overflow.
 	maxSeq = 1 << 62
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// payload is a record's JSON. Data is in one of two forms.
+// payload is a record's JSON. Data is either plain or deflated.
 type payload struct {
 	Time    time.Time       `json:"time"`
 	Kind    string          `json:"kind"`
@@ -80,7 +80,7 @@ func appendRecord(b []byte, e Entry) ([]byte, error) {
 	return append(b, '\n'), nil
 }
 
-// rawRecord is a record whose checksum is right.
+// rawRecord is a record with a valid checksum.
 type rawRecord struct {
 	seq  uint64
 	json []byte // valid until the next call of the scanner
@@ -107,16 +107,16 @@ func (r rawRecord) entry() (Entry, error) {
 	return e, nil
 }
 
-// parsing is what came of trying to read a record at the beginning of some bytes.
+// parsing is the result of parsing a record at the beginning of some bytes.
 type parsing int
 
 const (
 	parsedWhole parsing = iota // a record
-	parsedNone                 // none, whatever may follow
-	parsedCut                  // perhaps the beginning of one
+	parsedNone                 // not a record, whatever may follow
+	parsedCut                  // possibly the beginning of one
 )
 
-// parseRecord tries to read a record at the beginning of b and returns its length with its line end.
+// parseRecord parses a record at the beginning of b and returns its length including its line end.
 func parseRecord(b []byte) (r rawRecord, length int, p parsing) {
 	crc, seq, size, header, p := parseHeader(b)
 	if p != parsedWhole {
@@ -129,7 +129,7 @@ func parseRecord(b []byte) (r rawRecord, length int, p parsing) {
 	if crc32.Checksum(b[9:end], castagnoli) != crc {
 		return r, 0, parsedNone
 	}
-	// The byte behind is a line end, or was one: the record itself is right either way.
+	// The next byte is a line end or a damaged one: the record itself is valid either way.
 	return rawRecord{seq: seq, json: b[header:end]}, end + 1, parsedWhole
 }
 
@@ -157,23 +157,23 @@ func parseHeader(b []byte) (crc uint32, seq uint64, size, length int, p parsing)
 	return uint32(sum), seq, int(n), at, parsedWhole
 }
 
-// scanner finds the whole records in a file, over whatever lies between them.
+// scanner finds the whole records in a file, skipping whatever lies between them.
 type scanner struct {
 	r     io.Reader
-	buf   []byte // read and not yet consumed
+	buf   []byte // read but not yet consumed
 	at    int64  // offset of buf in the file
-	whole int64  // offset behind the last whole record
+	whole int64  // offset of the end of the last whole record
 	eof   bool
 	err   error // other than io.EOF
 }
 
-// newScanner begins at the given offset, which must be that of a record or of damage.
+// newScanner starts at the given offset, which must be that of a record or of damage.
 func newScanner(f io.ReaderAt, offset int64) *scanner {
 	return &scanner{r: io.NewSectionReader(f, offset, 1<<62), at: offset, whole: offset}
 }
 
-// next returns the next whole record and how many bytes before it were none. ok is false at the end of the file,
-// or when it cannot be read; behind s.whole there may then be a torn record.
+// next returns the next whole record and how many bytes it skipped before that. ok is false at the end of the file,
+// or if it cannot be read; after s.whole there may then be a torn record.
 func (s *scanner) next() (r rawRecord, skipped int64, ok bool) {
 	for s.err == nil {
 		r, length, p := parseRecord(s.buf)
@@ -192,7 +192,7 @@ func (s *scanner) next() (r rawRecord, skipped int64, ok bool) {
 	return rawRecord{}, 0, false
 }
 
-// skipLine goes behind the next line end; false if there is none.
+// skipLine moves past the next line end; false if there is none.
 func (s *scanner) skipLine() bool {
 	searched := 0
 	for {
@@ -213,7 +213,7 @@ func (s *scanner) consume(n int) {
 	s.at += int64(n)
 }
 
-// fill reads more, at least as much again as there is, so that a long record costs no more than its length.
+// fill reads at least as much again as there is, so that the cost of a long record stays linear.
 func (s *scanner) fill() {
 	grown := make([]byte, len(s.buf), max(64<<10, 2*len(s.buf)))
 	copy(grown, s.buf)

@@ -1,5 +1,5 @@
 // Package state keeps what eltrain remembers between runs: the records of jobs (Store) and the append-only
-// journal of what was seen and decided (Journal). It must not know plans, providers or the service. The truth
+// journal of what was observed and decided (Journal). It must not know plans, providers or the service. The truth
 // about what runs is on the infrastructure: losing a state loses history, not jobs.
 package state
 
@@ -18,34 +18,34 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// Version is that of the stored format. A newer one is refused, never guessed at; an older one is read.
+// Version is the version of the stored format. A newer one is refused, an older one is read.
 //
-//	2  has conditions, where 1 had the refusals of launches in the slots
+//	2  has conditions; 1 had refused launches in the slots
 const Version = 2
 
-// State is all that is stored.
+// State is everything that is stored.
 type State struct {
 	Version int         `json:"version"` // set by the store
-	Lineage string      `json:"lineage"` // made once, with the first write
+	Lineage string      `json:"lineage"` // set once, by the first write
 	Serial  uint64      `json:"serial"`  // grows by one with each write
-	Epoch   uint64      `json:"epoch"`   // of the lock under which it was written; set by the store
+	Epoch   uint64      `json:"epoch"`   // the epoch of the lock under which it was written; set by the store
 	Jobs    job.Records `json:"jobs"`
 	// Released are the jobs, by UID, that were forgotten and may still run.
 	Released map[string]job.Released `json:"released,omitempty"`
-	// Outputs are the values that the files gave when they were last applied.
+	// Outputs are the values of the outputs when the configuration was last applied.
 	Outputs map[string]Output `json:"outputs,omitempty"`
-	// Conditions are what held and was told when the state was written.
+	// Conditions are those reported and in force when the state was written.
 	Conditions []conditions.Condition `json:"conditions,omitempty"`
 }
 
-// Output is an output's value. Of a sensitive one only the type is kept.
+// Output is an output's value. For a sensitive output only the type is kept.
 type Output struct {
 	Value     json.RawMessage `json:"value,omitempty"`
 	Type      json.RawMessage `json:"type,omitempty"` // as cty writes types
 	Sensitive bool            `json:"sensitive,omitempty"`
 }
 
-// Equal reports whether two outputs are the same, however their JSON is set.
+// Equal reports whether two outputs are the same, ignoring the formatting of their JSON.
 func (o Output) Equal(other Output) bool {
 	return o.Sensitive == other.Sensitive && sameJSON(o.Value, other.Value) && sameJSON(o.Type, other.Type)
 }
@@ -57,8 +57,8 @@ func sameJSON(a, b json.RawMessage) bool {
 	return bytes.Equal(first.Bytes(), second.Bytes())
 }
 
-// Next is the state to write after s: its successor with the given records, and all else as it is. The zero State's
-// is the first of a new lineage.
+// Next is the successor of s: the state to write with the given records and all else unchanged. The successor of the zero
+// State begins a new lineage.
 func (s State) Next(jobs job.Records) State {
 	if s.Lineage == "" {
 		s.Lineage = uuid.NewString()
@@ -67,8 +67,8 @@ func (s State) Next(jobs job.Records) State {
 	return s
 }
 
-// Accept is the rule by which every store takes a write: next may replace stored under a lock of the given
-// epoch. It returns next as it is to be stored. The errors are *VersionError, *LineageError, *SerialError
+// Accept checks whether next may replace stored under a lock of the given epoch; every store applies it to a
+// write. It returns next as it is to be stored. The errors are *VersionError, *LineageError, *SerialError
 // and ErrFenced.
 func Accept(stored, next State, epoch uint64) (State, error) {
 	switch {
@@ -85,41 +85,40 @@ func Accept(stored, next State, epoch uint64) (State, error) {
 	return next, nil
 }
 
-// Store is one place that keeps one State. Implementations pass statetest.Run.
+// Store keeps one State in one place. Implementations pass statetest.Run.
 type Store interface {
-	// Read returns the newest state; a zero State (Serial 0) when there is none yet. A state that cannot be
-	// read is an error that says why and what to do; it is never mistaken for an empty one.
+	// Read returns the newest state; a zero State (Serial 0) if there is none yet. If a state cannot be read, the error
+	// says why and what to do; it is never mistaken for an empty one.
 	Read(ctx context.Context) (State, error)
 
 	// Write replaces the state, atomically and durably: after a crash either the old or the new one is read.
-	// The lineage must match what is stored, the serial be its successor, and the lock be held with
-	// the newest epoch (see Accept); else nothing changes. A durable store keeps the previous state as a backup.
+	// The lineage must match the stored one, the serial must be its successor, and the lock must be held with
+	// the newest epoch (see Accept); otherwise nothing changes. A durable store keeps the previous state as a backup.
 	Write(ctx context.Context, s State, l Lock) error
 
-	// Lock takes the lock, waiting up to timeout for another holder to let go or to die, and *LockedError
-	// after that. It sets info's ID, Epoch and PID, and Created if that is zero. The lock is a lease: it is
-	// renewed in the background until Unlock, and a holder that is dead, or that stopped renewing, does not
-	// block. To see that a holder out of sight stopped renewing takes a whole lease, so a timeout shorter
-	// than that may end before.
+	// Lock acquires the lock. It waits up to timeout while another process holds it, then returns a *LockedError. It sets
+	// info's ID, Epoch and PID, and Created if that is zero. The lock is a lease: it is renewed in the background until
+	// Unlock, and a holder that is dead, or stopped renewing, does not block. Noticing that a holder elsewhere stopped
+	// renewing takes a whole lease, so with a shorter timeout Lock may fail.
 	Lock(ctx context.Context, info LockInfo, timeout time.Duration) (Lock, error)
 
-	// Holder reports who holds the lock now; nil if nobody.
+	// Holder reports who holds the lock now; nil if nobody does.
 	Holder(ctx context.Context) (*LockInfo, error)
 
-	// Break takes the lock away from the holder whose lock has the given ID, alive or not. Nobody holds it then. That
-	// holder's writes fail with ErrFenced from then on, and its Lost is closed with its next renewal at the latest. The
-	// error is a *NotHeldError, and nothing is changed, if no lock of that ID is held.
+	// Break releases the lock with the given ID, whether its holder is alive or not. That holder's writes fail with
+	// ErrFenced from then on, and its Lost is closed with its next renewal at the latest. If no lock of that ID is
+	// held, the error is a *NotHeldError, and nothing changes.
 	Break(ctx context.Context, id string) (LockInfo, error)
 
 	// Key is a random secret of KeySize bytes that belongs to the place, not to the state in it: it stays when the state is
-	// removed. Only those can read it who can read the state. It is nil as long as there is none: nothing is written.
+	// removed. It has the same readers as the state. It is nil as long as there is none: nothing is written.
 	Key(ctx context.Context) ([]byte, error)
 
-	// MakeKey is Key, and the first call makes it.
+	// MakeKey is Key, but creates the key if there is none.
 	MakeKey(ctx context.Context) ([]byte, error)
 }
 
-// KeySize is the size of a place's key in bytes: that of a SHA-256.
+// KeySize is the size of a key in bytes: that of a SHA-256 digest.
 const KeySize = 32
 
 // NewKey makes a key.
@@ -129,7 +128,7 @@ func NewKey() []byte {
 	return key
 }
 
-// CheckKey reports whether what a store keeps is a key.
+// CheckKey returns an error unless key has the size of a key.
 func CheckKey(key []byte) error {
 	if len(key) != KeySize {
 		return fmt.Errorf("the key for sensitive values has %d bytes instead of %d. Remove it to have a new one created: jobs that use sensitive values are then replaced once", len(key), KeySize)
@@ -139,14 +138,14 @@ func CheckKey(key []byte) error {
 
 // Lock is a held lock.
 type Lock interface {
-	// Info is as it was taken, with ID and Epoch filled in.
+	// Info is the LockInfo of Lock, with ID and Epoch filled in.
 	Info() LockInfo
-	// Lost is closed when the lease could not be renewed or another took over: stop acting at once.
+	// Lost is closed when the lease could not be renewed or another process took over: stop acting at once.
 	Lost() <-chan struct{}
-	// Why is why it was lost, once Lost is closed: ErrFenced if another took over, a VanishedError if nobody did and it
-	// is gone, or what kept it from being renewed.
+	// Why is why the lock was lost, once Lost is closed: ErrFenced if another process took over, a VanishedError if the
+	// lock itself vanished, or why it could not be renewed.
 	Why() error
-	// Unlock gives it back; a second call does nothing.
+	// Unlock releases the lock; a second call does nothing.
 	Unlock(ctx context.Context) error
 }
 
@@ -160,7 +159,7 @@ type LockInfo struct {
 	Created   time.Time `json:"created"`
 }
 
-// LockedError is returned when another holds the lock.
+// LockedError is returned when another process holds the lock.
 type LockedError struct{ Holder LockInfo }
 
 func (e *LockedError) Error() string {
@@ -168,10 +167,10 @@ func (e *LockedError) Error() string {
 		e.Holder.Who, e.Holder.PID, e.Holder.Operation, e.Holder.Created.Format(time.RFC3339), e.Holder.ID)
 }
 
-// NotHeldError is returned when a lock is to be broken that is not held.
+// NotHeldError is returned by Break if the lock is not held.
 type NotHeldError struct {
 	ID     string
-	Holder *LockInfo // who holds the lock under another ID; nil if nobody
+	Holder *LockInfo // the holder of the lock under another ID; nil if nobody holds it
 }
 
 func (e *NotHeldError) Error() string {
@@ -182,20 +181,20 @@ func (e *NotHeldError) Error() string {
 		e.ID, e.Holder.ID, e.Holder.Who, e.Holder.PID, e.Holder.Operation, e.Holder.Created.Format(time.RFC3339))
 }
 
-// ErrFenced is returned by a write under a lock that was lost to another holder.
+// ErrFenced is returned by a write under a lock that another holder took over.
 var ErrFenced = errors.New("the state's lock was taken over by another process: nothing was written")
 
-// VanishedError is an ErrFenced of a lock that nobody took: what it was kept in was moved or removed.
+// VanishedError is an ErrFenced of a lock that nobody took over: its file was moved or removed.
 type VanishedError struct{ Path string }
 
 func (e *VanishedError) Error() string {
 	return fmt.Sprintf("%s no longer exists: it, or one of its parent directories, was moved or removed", e.Path)
 }
 
-// Is makes it an ErrFenced.
+// Is makes it match ErrFenced.
 func (e *VanishedError) Is(target error) bool { return target == ErrFenced }
 
-// VersionError is returned for a state of a newer format than this program knows.
+// VersionError is returned for a state of a newer format than this program supports.
 type VersionError struct{ Version int }
 
 func (e *VersionError) Error() string {
@@ -213,7 +212,7 @@ func (e *LineageError) Error() string {
 }
 
 // SerialError is returned by a write of a state that is not the direct successor of the stored one:
-// somebody else wrote in between.
+// another write came first.
 type SerialError struct{ Stored, Given uint64 }
 
 func (e *SerialError) Error() string {

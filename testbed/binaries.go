@@ -15,29 +15,29 @@ import (
 	"syscall"
 )
 
-// binariesEnv names the folder of ready-made components, for those who have their own.
+// binariesEnv names a folder of prebuilt components.
 const binariesEnv = "ELTRAIN_TESTBED_BIN"
 
-// The Kubernetes version that testbed/controlplane/go.mod pins. The module's source does not know it: without
-// these the API server calls itself v0.0.0-master.
+// The Kubernetes version that testbed/controlplane/go.mod pins. The module's source does not contain it: without
+// these the API server reports v0.0.0-master.
 const (
 	kubernetesVersion = "v1.36.3"
 	kubernetesMajor   = "1"
 	kubernetesMinor   = "36"
 )
 
-// module is a module of this checkout that pins components and holds no code.
+// module is a module of this checkout that pins components and has no code.
 type module struct {
 	name      string            // of its folder in testbed/
 	holds     string            // for people
 	programs  map[string]string // component to package
-	built     map[string]string // what Go calls a program, where that is not what the component is called here
+	built     map[string]string // Go's name of a program, if it differs from the component's
 	linkFlags string
-	// copies are folders of the modules it needs whose files belong to the programs.
+	// copies are folders of required modules with files that the programs need.
 	copies []copied
 }
 
-// copied is a folder of a module, and what it is called beside the programs.
+// copied is a folder of a module, and its name next to the programs.
 type copied struct{ module, folder, to string }
 
 var controlplane = module{
@@ -75,16 +75,16 @@ var terraform = module{
 	name:      "terraform",
 	holds:     "terraform",
 	programs:  map[string]string{"terraform": "github.com/hashicorp/terraform"},
-	linkFlags: "-s -w -X github.com/hashicorp/terraform/version.dev=no", // as its releases are made
+	linkFlags: "-s -w -X github.com/hashicorp/terraform/version.dev=no", // as in its releases
 }
 
-// Binaries returns the folder that holds the control plane's programs: $ELTRAIN_TESTBED_BIN, or the one in the user's
-// cache that Build made from the sources this checkout pins. It must be called from somewhere in the checkout, as
-// tests are.
+// Binaries returns the folder of the control plane's programs: $ELTRAIN_TESTBED_BIN, or the one in the user's cache
+// that Build made from the sources pinned by this checkout. It must be called from within the checkout, as tests
+// are.
 func Binaries() (string, error) { return controlplane.binaries() }
 
-// VolcanoBinaries is Binaries for Volcano's programs. In $ELTRAIN_TESTBED_BIN they are beside the control plane's, with
-// two folders out of Volcano's module: definitions (its CRDs) and config (its chart's).
+// VolcanoBinaries is Binaries for Volcano's programs. In $ELTRAIN_TESTBED_BIN they are next to the control plane's, with two
+// folders of Volcano's module: definitions (its CRDs) and config (its chart's).
 func VolcanoBinaries() (string, error) { return volcano.binaries() }
 
 func (m module) binaries() (string, error) {
@@ -105,9 +105,9 @@ func (m module) binaries() (string, error) {
 	return dir, nil
 }
 
-// Build builds the components into the user's cache unless they are there, and returns the folders that Binaries and
-// VolcanoBinaries do: some minutes with an empty build cache, half a minute with a warm one, nothing when nothing
-// changed. Two builds at a time wait for each other; a folder appears whole or not at all. Progress goes to w.
+// Build builds the components into the user's cache if they are missing, and returns the folders that Binaries and
+// VolcanoBinaries return. It takes some minutes with an empty build cache, half a minute with a warm one. Concurrent
+// builds wait for each other; a folder is created atomically. Progress goes to w.
 func Build(ctx context.Context, w io.Writer) ([]string, error) {
 	var dirs []string
 	for _, m := range []module{controlplane, volcano} {
@@ -120,7 +120,7 @@ func Build(ctx context.Context, w io.Writer) ([]string, error) {
 	return dirs, nil
 }
 
-// Terraform builds the terraform that benchmarks compare with, as Build does, and returns its path. No test needs it.
+// Terraform builds the terraform that benchmarks compare with, like Build, and returns its path. No test needs it.
 func Terraform(ctx context.Context, w io.Writer) (string, error) {
 	dir, err := terraform.ensure(ctx, w)
 	return filepath.Join(dir, "terraform"), err
@@ -147,7 +147,7 @@ func (m module) ensure(ctx context.Context, w io.Writer) (string, error) {
 		return dir, nil
 	}
 	unfinished := dir + ".unfinished"
-	if err := os.RemoveAll(unfinished); err != nil { // of a build that was killed
+	if err := os.RemoveAll(unfinished); err != nil { // of a killed build
 		return "", err
 	}
 	fmt.Fprintf(w, "building %s into %s: some minutes the first time\n", m.holds, dir)
@@ -157,7 +157,7 @@ func (m module) ensure(ctx context.Context, w io.Writer) (string, error) {
 	return dir, os.Rename(unfinished, dir)
 }
 
-// build has the compilers hold the lock too: when this process is killed they go on, and nobody else may begin.
+// build passes the lock to the compilers: if this process is killed they continue, and no other build may start.
 func (m module) build(ctx context.Context, w io.Writer, held *os.File, source, dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -231,7 +231,7 @@ func kubernetesLinkFlags() string {
 	return strings.Join(flags, " ")
 }
 
-// cacheDir names the folder after everything its content is made from.
+// cacheDir names the folder by a hash of everything that it is built from.
 func (m module) cacheDir(source string) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -246,7 +246,7 @@ func (m module) cacheDir(source string) (string, error) {
 		}
 		hash.Write(content)
 	}
-	const digits = 12 // enough to tell a user's handful of builds apart
+	const digits = 12 // enough to distinguish a user's few builds
 	return filepath.Join(cache, "eltrain", "testbed", hex.EncodeToString(hash.Sum(nil))[:digits]), nil
 }
 
@@ -267,8 +267,8 @@ func (m module) source() (string, error) {
 	}
 }
 
-// lock waits for the exclusive lock on a file. It is let go when the last process that has the file open closes it
-// or ends.
+// lock waits for the exclusive lock on a file. It is released when the last process that has the file open closes it
+// or exits.
 func lock(path string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Component is one process of the control plane. Its levers are for a test's goroutine: they are not to be
-// called at the same time as each other.
+// Component is one process of the control plane. Its methods that inject faults are for a test's goroutine: they must
+// not run concurrently.
 type Component struct {
 	name     string
 	path     string
@@ -24,14 +24,14 @@ type Component struct {
 	env      []string
 	log      string
 	launcher *launcher
-	ready    func(context.Context) error // nil error: it does its work
+	ready    func(context.Context) error // returns nil once it works
 
 	mu      sync.Mutex
 	process *os.Process
-	ended   chan struct{} // closed when the process was waited for
+	ended   chan struct{} // closed once the process was waited for
 }
 
-// Kill ends the component as kill -9 does, and waits until it is gone.
+// Kill kills the component as kill -9 does, and waits until it is gone.
 func (c *Component) Kill(t T) {
 	t.Helper()
 	if err := c.kill(); err != nil {
@@ -59,8 +59,8 @@ func (c *Component) Restart(t T) {
 	c.Start(t)
 }
 
-// Pause stops the component where it is, connections open and unanswered, as a machine does that swaps, and waits until it
-// has: the signal reaches one thread of it after the other, and on a busy machine those that it has not reached yet answer.
+// Pause suspends the component, with connections open and unanswered, like a machine that swaps, and waits until it has
+// stopped: the signal reaches one thread after the other, and on a busy machine the remaining ones still answer.
 func (c *Component) Pause(t T) {
 	t.Helper()
 	c.signal(t, syscall.SIGSTOP)
@@ -72,7 +72,7 @@ func (c *Component) Pause(t T) {
 	}
 }
 
-// paused reports whether the kernel counts every thread of the component as stopped. The news stay to be asked for again.
+// paused reports whether the kernel counts every thread of the component as stopped. WNOWAIT keeps the status for later calls.
 func (c *Component) paused(t T) bool {
 	t.Helper()
 	var info unix.Siginfo
@@ -83,13 +83,13 @@ func (c *Component) paused(t T) bool {
 	return info.Signo != 0
 }
 
-// Resume lets a paused component go on.
+// Resume continues a paused component.
 func (c *Component) Resume(t T) {
 	t.Helper()
 	c.signal(t, syscall.SIGCONT)
 }
 
-// Pid returns the process id, for measuring; 0 when the component is down.
+// Pid returns the process id, for measurements; 0 if the component is down.
 func (c *Component) Pid() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -134,12 +134,12 @@ func (c *Component) start() error {
 	c.process, c.ended = cmd.Process, ended
 	go func() {
 		defer close(ended)
-		_ = cmd.Wait() // how it ended is in its log
+		_ = cmd.Wait() // its log has the reason
 	}()
 	return nil
 }
 
-// kill is for a component in any state.
+// kill works in any state of the component.
 func (c *Component) kill() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -149,7 +149,7 @@ func (c *Component) kill() error {
 	if err := c.process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("kill %s: %w", c.name, err)
 	}
-	<-c.ended // the kernel ends a killed process; there is nothing to give up to
+	<-c.ended // the kernel ends a killed process, so this needs no timeout
 	c.process = nil
 	return nil
 }
@@ -173,7 +173,7 @@ func (c *Component) awaitReady(ctx context.Context) error {
 	}
 }
 
-// logTail returns the last lines of a log, each cut to a width that can be read.
+// logTail returns the last lines of a log, each cut to a readable width.
 func logTail(path string) string {
 	const (
 		lines = 30
@@ -194,8 +194,8 @@ func logTail(path string) string {
 	return tail.String()
 }
 
-// launcher starts processes from one thread that lives until it is closed. The kernel's "kill the child when its
-// parent dies" means the thread that forked, and Go's threads come and go.
+// launcher starts processes from one thread that lives until it is closed. The parent-death signal is tied to the thread
+// that forked, and Go's threads come and go.
 type launcher struct {
 	requests chan func()
 	done     chan struct{}
@@ -205,7 +205,7 @@ func newLauncher() *launcher {
 	l := &launcher{requests: make(chan func()), done: make(chan struct{})}
 	go func() {
 		defer close(l.done)
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked: the thread exits with the goroutine
 		for request := range l.requests {
 			request()
 		}
@@ -219,7 +219,7 @@ func (l *launcher) start(cmd *exec.Cmd) error {
 	return <-result
 }
 
-// close is called when every process is down.
+// close must be called after every process is down.
 func (l *launcher) close() {
 	close(l.requests)
 	<-l.done

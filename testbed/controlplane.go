@@ -24,22 +24,22 @@ var configs embed.FS
 const (
 	pollInterval = 50 * time.Millisecond
 
-	// Kubernetes' own, see Options.NodeLease.
+	// Kubernetes' default, see Options.NodeLease.
 	defaultNodeLease = 40 * time.Second
-	// graceBeyondLease is by how much a node's grace period is longer than its lease by default.
+	// graceBeyondLease is how much longer than its lease a node's grace period is by default.
 	graceBeyondLease = 10 * time.Second
-	// nodeMonitorPeriod is how often the controller manager looks at nodes by default.
+	// nodeMonitorPeriod is how often the controller manager checks nodes by default.
 	nodeMonitorPeriod = 5 * time.Second
 
-	// componentQPS takes the components' client-side limits away: the scheduler's own 50 would cap binding at
-	// 50 pods a second, and what is measured is not that.
+	// componentQPS lifts the components' client-side rate limits: the scheduler's default of 50 would limit binding to 50 pods
+	// a second and distort measurements.
 	componentQPS = 10000
 
-	// etcdQuota is room for runs of tens of thousands of pods; etcd's own is 2 GiB.
+	// etcdQuota suffices for runs of tens of thousands of pods; etcd's default is 2 GiB.
 	etcdQuota = 4 << 30
 )
 
-// settings is what the files in config/ are filled with.
+// settings are the values for the templates in config/.
 type settings struct {
 	Kubeconfig   string
 	QPS          int
@@ -47,7 +47,7 @@ type settings struct {
 	Label        string
 }
 
-// configure says how each component is run, and when it is ready.
+// configure sets each component's command line and readiness check.
 func (c *Cluster) configure(binaries string) error {
 	lease, grace := c.options.NodeLease, c.options.NodeLease
 	if lease == 0 {
@@ -75,13 +75,13 @@ func (c *Cluster) configure(binaries string) error {
 	)
 	roots := x509.NewCertPool()
 	roots.AddCert(c.ca.certificate)
-	// Without kept connections: one to a killed API server would be tried again.
+	// Without keep-alive: a request on a connection to a killed API server would be retried.
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, DisableKeepAlives: true}
 	c.APIServer = c.component(binaries, APIServer, httpReady(transport, "https://"+c.Address()+"/readyz"),
 		"--etcd-servers="+etcdURL,
 		"--bind-address="+c.address, "--secure-port="+strconv.Itoa(apiPort),
-		"--advertise-address=10.0.0.1",    // a loopback address is refused
-		"--endpoint-reconciler-type=none", // and so nobody is to be sent there
+		"--advertise-address=10.0.0.1",    // a loopback address is rejected
+		"--endpoint-reconciler-type=none", // so that it is not advertised to anybody
 		"--tls-cert-file="+c.path("apiserver.crt"), "--tls-private-key-file="+c.path("apiserver.key"),
 		"--token-auth-file="+c.path("tokens.csv"),
 		"--authorization-mode=RBAC",
@@ -89,7 +89,7 @@ func (c *Cluster) configure(binaries string) error {
 		"--service-account-key-file="+c.path("accounts.key"),
 		"--service-account-signing-key-file="+c.path("accounts.key"),
 		"--service-cluster-ip-range=10.0.0.0/16",
-		"--kubelet-preferred-address-types=InternalIP", // the nodes' names are in no DNS
+		"--kubelet-preferred-address-types=InternalIP", // the nodes' names are not in DNS
 		"--profiling=false",
 	)
 	controllersURL, controllersFlags := c.served(controllersPort)
@@ -99,9 +99,9 @@ func (c *Cluster) configure(binaries string) error {
 			"--leader-elect=false",
 			"--service-account-private-key-file="+c.path("accounts.key"),
 			"--root-ca-file="+c.CAFile(),
-			"--flex-volume-plugin-dir="+c.path("flexvolumes"), // else it makes one in the system
+			"--flex-volume-plugin-dir="+c.path("flexvolumes"), // otherwise it creates one in the system
 			"--node-monitor-grace-period="+grace.String(),
-			"--node-monitor-period="+min(nodeMonitorPeriod, grace/4).String(), // a short grace is looked at as closely
+			"--node-monitor-period="+min(nodeMonitorPeriod, grace/4).String(), // a short grace period needs as short a period
 			fmt.Sprintf("--kube-api-qps=%d", componentQPS), fmt.Sprintf("--kube-api-burst=%d", componentQPS),
 		)...)
 	schedulerURL, schedulerFlags := c.served(schedulerPort)
@@ -109,7 +109,7 @@ func (c *Cluster) configure(binaries string) error {
 		append(schedulerFlags, "--config="+c.path("scheduler.yaml"))...)
 	c.KWOK = c.component(binaries, KWOK, alwaysReady,
 		"--kubeconfig="+c.AdminKubeconfig(), "--config="+c.path("kwok.yaml"),
-		"-v", "WARN") // it tells of every lease otherwise
+		"-v", "WARN") // otherwise it logs every lease
 	if c.options.Volcano == nil {
 		return nil
 	}
@@ -136,8 +136,8 @@ func (c *Cluster) writeConfig(name string, values settings) error {
 	return errors.Join(t.Execute(file, values), file.Close())
 }
 
-// served returns where a component that is not the API server answers about itself, and the flags for that. Its
-// metrics are for the administrator's token.
+// served returns the URL of a component other than the API server, for its health and metrics, and the flags for that.
+// Metrics need the administrator's token.
 func (c *Cluster) served(port int) (url string, flags []string) {
 	return "https://" + net.JoinHostPort(c.address, strconv.Itoa(port)), []string{
 		"--bind-address=" + c.address, "--secure-port=" + strconv.Itoa(port),
@@ -147,8 +147,8 @@ func (c *Cluster) served(port int) (url string, flags []string) {
 	}
 }
 
-// controllersReady adds to the controller manager's own word what it has to have done first: without an account of
-// the name default, pods are refused in a namespace.
+// controllersReady adds to the controller manager's health check what it must have created: without an account named
+// default, a namespace rejects pods.
 func (c *Cluster) controllersReady(healthy func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if err := healthy(ctx); err != nil {
@@ -159,7 +159,7 @@ func (c *Cluster) controllersReady(healthy func(context.Context) error) func(con
 	}
 }
 
-// alwaysReady is for those that nobody can ask: what they do is waited for where it is needed.
+// alwaysReady is for components without a health check: their results are awaited where needed.
 func alwaysReady(context.Context) error { return nil }
 
 func httpReady(transport http.RoundTripper, url string) func(context.Context) error {

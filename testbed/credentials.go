@@ -25,14 +25,14 @@ import (
 )
 
 const (
-	// certificateLife is longer than any run, and short enough that a copy left somewhere is worth nothing.
+	// certificateLife is longer than any run, and short enough that a leaked copy is worthless.
 	certificateLife = 24 * time.Hour
-	// issuer is who signs ServiceAccounts' tokens, and whom they are for.
+	// issuer is both issuer and audience of ServiceAccounts' tokens.
 	issuer = "https://kubernetes.default.svc"
-	// The keys' files. Who shares the cluster reads them: for the servers and the tokens that a test makes.
+	// The files of the keys. Processes that share the cluster read them, to run servers and sign tokens.
 	authorityKey = "ca.key"
 	accountsKey  = "accounts.key"
-	// clockSkew is for how long after its end the API server still takes a token (the leeway of its JWT library).
+	// clockSkew is how long the API server accepts a token after its expiry (the leeway of its JWT library).
 	clockSkew = time.Minute
 )
 
@@ -51,7 +51,7 @@ func newAuthority() (*authority, error) {
 	template := &x509.Certificate{
 		SerialNumber:          big.NewInt(1),
 		Subject:               pkix.Name{CommonName: "eltrain testbed"},
-		NotBefore:             time.Now().Add(-time.Hour), // clocks of containers beside us may lag
+		NotBefore:             time.Now().Add(-time.Hour), // clocks of containers may lag
 		NotAfter:              time.Now().Add(certificateLife),
 		IsCA:                  true,
 		BasicConstraintsValid: true,
@@ -68,7 +68,7 @@ func newAuthority() (*authority, error) {
 	return &authority{certificate: certificate, key: key, pem: pemBlock("CERTIFICATE", der)}, nil
 }
 
-// serve makes a serving certificate and its key, in PEM, for these addresses.
+// serve issues a serving certificate and its key, in PEM, for the given addresses.
 func (a *authority) serve(addresses ...string) (certificate, key []byte, err error) {
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -101,7 +101,7 @@ func (a *authority) serve(addresses ...string) (certificate, key []byte, err err
 	return pemBlock("CERTIFICATE", der), encoded, err
 }
 
-// serveTLS is serve for a server of this process.
+// serveTLS is serve for a server in this process.
 func (a *authority) serveTLS(address string) (*tls.Config, error) {
 	certificate, key, err := a.serve(address)
 	if err != nil {
@@ -115,7 +115,7 @@ func (a *authority) serveTLS(address string) (*tls.Config, error) {
 }
 
 func encodeKey(key *ecdsa.PrivateKey) ([]byte, error) {
-	der, err := x509.MarshalECPrivateKey(key) // not PKCS 8: the API server reads account keys in this form alone
+	der, err := x509.MarshalECPrivateKey(key) // not PKCS 8: the API server reads account keys only in this form
 	if err != nil {
 		return nil, err
 	}
@@ -126,13 +126,13 @@ func pemBlock(kind string, der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }
 
-// tokenSigner signs ServiceAccounts' tokens as the API server does, with its key. The TokenRequest API is the
-// usual way, but gives no token of less than ten minutes, and tests of expiry cannot wait for that.
+// tokenSigner signs ServiceAccounts' tokens as the API server does, with its key. The TokenRequest API issues no token
+// of less than ten minutes, too long for tests of expiry.
 type tokenSigner struct{ key *ecdsa.PrivateKey }
 
-// sign returns a token that is good until then. The API server accepts it only while the account exists.
+// sign returns a token that is valid until the given time. The API server accepts it only while the account exists.
 func (s *tokenSigner) sign(namespace, name, uid string, until time.Time) (string, error) {
-	issued := time.Now().Add(-time.Hour) // long ago enough for any clock
+	issued := time.Now().Add(-time.Hour) // long enough ago for any clock
 	header := map[string]string{"alg": "ES256", "typ": "JWT"}
 	claims := map[string]any{
 		"iss": issuer, "aud": []string{issuer},
@@ -161,8 +161,8 @@ func (s *tokenSigner) sign(namespace, name, uid string, until time.Time) (string
 	return strings.Join(append(parts, base64.RawURLEncoding.EncodeToString(signature)), "."), nil
 }
 
-// makeCredentials writes the certificates, keys, tokens and kubeconfigs that the components and the
-// administrator use. All of these are system:masters; a program under test has an account of its own (User).
+// makeCredentials writes the certificates, keys, tokens and kubeconfigs of the components and the administrator. All
+// of these are system:masters; a program under test has an account of its own (User).
 func (c *Cluster) makeCredentials() error {
 	var err error
 	if c.ca, err = newAuthority(); err != nil {
@@ -209,12 +209,12 @@ func (c *Cluster) makeCredentials() error {
 	return c.makeClients()
 }
 
-// makeClients makes the administrator's.
+// makeClients makes the administrator's clients.
 func (c *Cluster) makeClients() (err error) {
 	if c.admin, err = clientcmd.BuildConfigFromFlags("", c.AdminKubeconfig()); err != nil {
 		return err
 	}
-	c.admin.QPS = -1 // none: what is measured is the API server
+	c.admin.QPS = -1 // no limit: the API server is what is measured
 	c.admin.ContentType = "application/vnd.kubernetes.protobuf"
 	c.admin.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
 	if c.client, err = kubernetes.NewForConfig(c.admin); err != nil {

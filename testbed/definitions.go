@@ -19,14 +19,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
-// VolcanoDefinitions is a version of Volcano's API: which fields the server knows. Whoever writes one that it does
-// not know has it dropped, or is refused when they ask for strict validation.
+// VolcanoDefinitions is a version of Volcano's API: the fields that the server supports. It drops other fields, or
+// rejects them under strict validation.
 type VolcanoDefinitions string
 
-// Versions of the API. Beyond the pinned one, the definitions have what the Go types of volcano.sh/apis have: it is
-// kept when Volcano's programs write the object, and none of them acts on it.
+// Versions of the API. Those after the pinned one add the fields of the Go types of volcano.sh/apis: they are kept
+// when Volcano's programs write the object, but have no effect.
 const (
-	Volcano110 VolcanoDefinitions = ""     // the pinned version's own: PodGroups without networkTopology
+	Volcano110 VolcanoDefinitions = ""     // the pinned version: PodGroups without networkTopology
 	Volcano112 VolcanoDefinitions = "1.12" // networkTopology{mode, highestTierAllowed} of PodGroups, and HyperNodes; 1.13 is the same
 	Volcano114 VolcanoDefinitions = "1.14" // also highestTierName and subGroupPolicy
 )
@@ -45,7 +45,7 @@ var (
 )
 
 // DefineVolcano changes the API to that of another version, as an upgrade does, and waits until the server has it.
-// Fields that the version does not know are gone from what is read and written from then on.
+// From then on, fields that the version does not support are dropped on reads and writes.
 func (c *Cluster) DefineVolcano(t T, version VolcanoDefinitions) {
 	t.Helper()
 	c.volcanoLever(t, "define Volcano's resources", func(ctx context.Context) error { return c.define(ctx, version) })
@@ -76,7 +76,7 @@ func (c *Cluster) define(ctx context.Context, version VolcanoDefinitions) error 
 	return c.awaitPodGroupFields(ctx, version)
 }
 
-// undefine returns when the definition is gone: written again before, it would go all the same.
+// undefine returns when the definition is gone: one written before that would be deleted too.
 func (c *Cluster) undefine(ctx context.Context, name string) error {
 	return wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
 		err := c.dynamic.Resource(definitions).Delete(ctx, name, metav1.DeleteOptions{})
@@ -84,7 +84,7 @@ func (c *Cluster) undefine(ctx context.Context, name string) error {
 	})
 }
 
-// definitions returns what the pinned version ships, with what the version asked for has beyond it.
+// definitions returns the definitions of the pinned version, with the additions of the given one.
 func (c *Cluster) definitions(version VolcanoDefinitions) ([]*unstructured.Unstructured, error) {
 	files, err := filepath.Glob(filepath.Join(c.volcanoDir, definitionsDir, "*.yaml"))
 	if err != nil {
@@ -149,7 +149,7 @@ func addPodGroupFields(definition *unstructured.Unstructured, version VolcanoDef
 	return unstructured.SetNestedSlice(definition.Object, versions, "spec", "versions")
 }
 
-// keepFields has the API server keep, in what Volcano's programs write, the fields that they do not know.
+// keepFields makes the API server keep fields that Volcano's programs do not know when they write objects.
 func (c *Cluster) keepFields(ctx context.Context) error {
 	content, err := configs.ReadFile("config/volcano/keep-fields.yaml")
 	if err != nil {
@@ -187,8 +187,8 @@ func (c *Cluster) awaitEstablished(ctx context.Context, name string) error {
 	return nil
 }
 
-// awaitPodGroupFields waits until the server takes the version's PodGroups, and tells of them in its OpenAPI: it
-// learns of a changed definition some time after that was written.
+// awaitPodGroupFields waits until the server accepts the version's PodGroups, and publishes them in its OpenAPI: a
+// changed definition takes effect some time after it was written.
 func (c *Cluster) awaitPodGroupFields(ctx context.Context, version VolcanoDefinitions) error {
 	probes := []struct {
 		field string // of networkTopology
@@ -201,8 +201,8 @@ func (c *Cluster) awaitPodGroupFields(ctx context.Context, version VolcanoDefini
 	path := "/openapi/v3/apis/" + PodGroups.Group + "/" + PodGroups.Version
 	var last error
 	err := wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
-		var told []byte
-		if told, last = c.client.Discovery().RESTClient().Get().AbsPath(path).DoRaw(ctx); last != nil {
+		var published []byte
+		if published, last = c.client.Discovery().RESTClient().Get().AbsPath(path).DoRaw(ctx); last != nil {
 			return false, nil
 		}
 		for _, probe := range probes {
@@ -216,7 +216,7 @@ func (c *Cluster) awaitPodGroupFields(ctx context.Context, version VolcanoDefini
 			if taken != probe.known || refused == probe.known {
 				return false, nil
 			}
-			if bytes.Contains(told, []byte(`"`+probe.field+`"`)) != probe.known {
+			if bytes.Contains(published, []byte(`"`+probe.field+`"`)) != probe.known {
 				return false, nil
 			}
 		}

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// laggard passes an answer's body on later than it comes, and in order. Only its own goroutine writes to the client once
-// the header is out.
-type laggard struct {
+// delayedWriter forwards an answer's body with a delay, in order. Only its own goroutine writes to the client once the header is
+// sent.
+type delayedWriter struct {
 	http.ResponseWriter
 	ctx   context.Context
 	lag   time.Duration
@@ -22,17 +22,17 @@ type latePart struct {
 	text []byte
 }
 
-// lagQueue is how many parts of a body may be on their way before the API server has to wait.
+// lagQueue is how many parts of a body may be delayed before the API server has to wait.
 const lagQueue = 1024
 
-// newLaggard begins; close ends it. What is not due when ctx ends is dropped, as on a connection that breaks.
-func newLaggard(ctx context.Context, w http.ResponseWriter, lag time.Duration) *laggard {
-	l := &laggard{ResponseWriter: w, ctx: ctx, lag: lag, parts: make(chan latePart, lagQueue), done: make(chan struct{})}
+// newDelayedWriter starts it; close stops it. What is not due when ctx ends is dropped, as on a broken connection.
+func newDelayedWriter(ctx context.Context, w http.ResponseWriter, lag time.Duration) *delayedWriter {
+	l := &delayedWriter{ResponseWriter: w, ctx: ctx, lag: lag, parts: make(chan latePart, lagQueue), done: make(chan struct{})}
 	go l.deliver()
 	return l
 }
 
-func (l *laggard) deliver() {
+func (l *delayedWriter) deliver() {
 	defer close(l.done)
 	flusher := http.NewResponseController(l.ResponseWriter)
 	for part := range l.parts {
@@ -48,18 +48,18 @@ func (l *laggard) deliver() {
 }
 
 // Write implements http.ResponseWriter. It keeps a copy and returns at once.
-func (l *laggard) Write(text []byte) (int, error) {
+func (l *delayedWriter) Write(text []byte) (int, error) {
 	if !l.enter(latePart{time.Now().Add(l.lag), bytes.Clone(text)}) {
 		return 0, l.ctx.Err()
 	}
 	return len(text), nil
 }
 
-// Flush implements http.Flusher. Each part is flushed when it is due; a flush before any is of the header, which does
-// not wait: a watch is open before it tells anything.
-func (l *laggard) Flush() { l.enter(latePart{}) }
+// Flush implements http.Flusher. Each part is flushed when it is due; a flush before any is of the header, which is not
+// delayed: a watch is open before its first event.
+func (l *delayedWriter) Flush() { l.enter(latePart{}) }
 
-func (l *laggard) enter(part latePart) bool {
+func (l *delayedWriter) enter(part latePart) bool {
 	select {
 	case l.parts <- part:
 		return true
@@ -68,8 +68,8 @@ func (l *laggard) enter(part latePart) bool {
 	}
 }
 
-// close waits until what has come was passed on.
-func (l *laggard) close() {
+// close waits until all received parts were forwarded.
+func (l *delayedWriter) close() {
 	close(l.parts)
 	<-l.done
 }

@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// shared is the cluster of the tests that leave it as they found it.
+// shared is the cluster of tests that undo their changes.
 var shared *testbed.Cluster
 
 const sharedNodes = 200
@@ -49,7 +49,7 @@ func run(m *testing.M) int {
 	return code
 }
 
-// sharedCluster is for tests that need a control plane, any.
+// sharedCluster is for tests that need any control plane.
 func sharedCluster(t *testing.T) *testbed.Cluster {
 	t.Helper()
 	if shared == nil {
@@ -61,7 +61,7 @@ func sharedCluster(t *testing.T) *testbed.Cluster {
 // ownerEnv makes this test binary a program that owns a cluster and can be killed.
 const ownerEnv = "TESTBED_TEST_OWNER"
 
-// ownCluster brings a cluster up, says which processes it has, and waits to be killed.
+// ownCluster brings up a cluster, prints its processes, and waits to be killed.
 func ownCluster() {
 	c, err := testbed.New(testbed.Options{})
 	if err != nil {
@@ -74,7 +74,7 @@ func ownCluster() {
 	<-signals
 }
 
-// patience bounds the waits of these tests: each is for some seconds' work, on a machine that may be busy.
+// patience bounds the waits of these tests: each is for an action of a few seconds, on a machine that may be busy.
 const patience = time.Minute
 
 // await polls until the condition holds.
@@ -95,7 +95,7 @@ func pod(name string) *corev1.Pod {
 	}
 }
 
-// runPod makes a pod and waits until it runs.
+// runPod creates a pod and waits until it runs.
 func runPod(t *testing.T, c *testbed.Cluster, namespace string, pod *corev1.Pod) *corev1.Pod {
 	t.Helper()
 	pods := c.Admin().CoreV1().Pods(namespace)

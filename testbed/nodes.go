@@ -17,19 +17,19 @@ import (
 )
 
 const (
-	// kwokLabel marks the nodes that KWOK plays. A label, because KWOK's watch then ends for a node that loses it.
+	// kwokLabel marks the nodes that KWOK simulates. A label, because KWOK's watch then ends for a node that loses it.
 	kwokLabel = "testbed.eltrain.dev/kwok"
 	// notReadyLabel makes KWOK report a node as not ready.
 	notReadyLabel = "testbed.eltrain.dev/not-ready"
 
-	// nodeWriters is how many nodes are made at a time: more gain nothing on the API server of a small machine.
+	// nodeWriters is how many nodes are created concurrently: more gain nothing on the API server of a small machine.
 	nodeWriters = 16
 
-	// leverTimeout bounds the wait for what a lever does.
+	// leverTimeout bounds each injected fault or other action on the cluster.
 	leverTimeout = kubelet.Bound
 )
 
-// KWOKNode says what a node has that pretends. What is empty is 32 cpus, 256 GiB and 110 pods.
+// KWOKNode describes a simulated node. Defaults are 32 cpus, 256 GiB and 110 pods.
 type KWOKNode struct {
 	Prefix   string // of its name; a number follows: kwok-0
 	Capacity corev1.ResourceList
@@ -94,8 +94,8 @@ func (c *Cluster) addNodes(ctx context.Context, count int, node KWOKNode) ([]str
 	return names, nil
 }
 
-// schedulable reports whether a new node can be used: it is Ready, and the controller manager has seen so and
-// has taken away the taint that it gives to those that are not.
+// schedulable reports whether a new node can be used: it is Ready, and the controller manager has noticed that and
+// removed its not-ready taint.
 func schedulable(node *corev1.Node) bool {
 	for _, taint := range node.Spec.Taints {
 		if taint.Key == corev1.TaintNodeNotReady {
@@ -128,7 +128,7 @@ func (c *Cluster) awaitNode(ctx context.Context, name string, holds func(*corev1
 	return nil
 }
 
-// RemoveNode deletes a node, as a cloud does with a machine that is gone: at once, its pods still bound to it.
+// RemoveNode deletes a node, as a cloud does for a machine that is gone: at once, with its pods still bound to it.
 func (c *Cluster) RemoveNode(t T, name string) {
 	t.Helper()
 	c.lever(t, "remove node "+name, func(ctx context.Context) error {
@@ -140,13 +140,13 @@ func (c *Cluster) RemoveNode(t T, name string) {
 	})
 }
 
-// Cordon keeps new pods from a node.
+// Cordon makes a node unschedulable.
 func (c *Cluster) Cordon(t T, name string) {
 	t.Helper()
 	c.patchNode(t, name, `{"spec":{"unschedulable":true}}`)
 }
 
-// Uncordon lets them again.
+// Uncordon undoes Cordon.
 func (c *Cluster) Uncordon(t T, name string) {
 	t.Helper()
 	c.patchNode(t, name, `{"spec":{"unschedulable":null}}`)
@@ -158,7 +158,7 @@ func (c *Cluster) Taint(t T, name string, taint corev1.Taint) {
 	c.editNode(t, name, func(node *corev1.Node) { node.Spec.Taints = append(node.Spec.Taints, taint) })
 }
 
-// Untaint takes the taints of that key away.
+// Untaint removes the taints with that key.
 func (c *Cluster) Untaint(t T, name, key string) {
 	t.Helper()
 	c.editNode(t, name, func(node *corev1.Node) {
@@ -172,15 +172,15 @@ func (c *Cluster) Untaint(t T, name, key string) {
 	})
 }
 
-// NotReady makes a KWOK node say so itself, its lease renewed as before, and waits until it has.
+// NotReady makes a KWOK node report that it is not ready, while it still renews its lease, and waits for that.
 func (c *Cluster) NotReady(t T, name string) {
 	t.Helper()
 	c.patchNode(t, name, `{"metadata":{"labels":{"`+notReadyLabel+`":"true"}}}`)
 	c.awaitReady(t, name, corev1.ConditionFalse)
 }
 
-// Lose takes a node off the network: its lease is no longer renewed, what happens to its pods is not told, and
-// after Options.NodeLease the controller manager calls it Unknown. Lose returns at once.
+// Lose disconnects a node: its lease is no longer renewed, its pods are no longer reported, and after
+// Options.NodeLease the controller manager calls it Unknown. Lose returns at once.
 func (c *Cluster) Lose(t T, name string) {
 	t.Helper()
 	if c.runsProcesses(name) {
@@ -204,7 +204,7 @@ func (c *Cluster) Recover(t T, name string) {
 	c.awaitReady(t, name, corev1.ConditionTrue)
 }
 
-// runsProcesses tells the process nodes from those that KWOK plays.
+// runsProcesses reports whether a node is a process node; KWOK simulates the others.
 func (c *Cluster) runsProcesses(name string) bool {
 	return slices.ContainsFunc(c.options.ProcessNodes, func(node kubelet.Node) bool { return node.Name == name })
 }
@@ -216,7 +216,7 @@ func (c *Cluster) awaitReady(t T, name string, status corev1.ConditionStatus) {
 	})
 }
 
-// Nodes returns the names of the cluster's nodes, in order of name.
+// Nodes returns the names of the cluster's nodes, sorted.
 func (c *Cluster) Nodes(t T) []string {
 	t.Helper()
 	var names []string
@@ -241,7 +241,7 @@ func (c *Cluster) patchNode(t T, name, patch string) {
 	})
 }
 
-// editNode reads, edits and writes until nobody else wrote in between.
+// editNode reads, edits and writes a node until there is no conflict.
 func (c *Cluster) editNode(t T, name string, edit func(*corev1.Node)) {
 	t.Helper()
 	c.lever(t, "change node "+name, func(ctx context.Context) error {
@@ -260,7 +260,7 @@ func (c *Cluster) editNode(t T, name string, edit func(*corev1.Node)) {
 	})
 }
 
-// lever runs a lever within its bound, and fails the test with what was being done.
+// lever runs an action within leverTimeout, and fails the test if the action fails.
 func (c *Cluster) lever(t T, doing string, do func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), leverTimeout)

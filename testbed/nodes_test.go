@@ -33,7 +33,7 @@ func hasTaint(node *corev1.Node, key string) bool {
 	return slices.ContainsFunc(node.Spec.Taints, func(taint corev1.Taint) bool { return taint.Key == key })
 }
 
-// onNode is a pod for one node alone, however bad that is.
+// onNode is a pod for one node only, whatever its state.
 func onNode(name, node string) *corev1.Pod {
 	p := pod(name)
 	p.Spec.NodeName = node
@@ -53,7 +53,7 @@ func TestNodeSaysItIsNotReady(t *testing.T) {
 	c.RemoveNode(t, name)
 }
 
-// A pod on a machine that is gone cannot end: nobody is there to say so.
+// A pod on a machine that is gone cannot end: nothing can report it.
 func TestLostNodeKeepsItsPods(t *testing.T) {
 	t.Parallel()
 	const lease = 4 * time.Second
@@ -63,7 +63,7 @@ func TestLostNodeKeepsItsPods(t *testing.T) {
 	runPod(t, c, namespace, onNode("p", name))
 	c.Lose(t, name)
 	await(t, "it is Unknown", func() bool { return ready(getNode(t, c, name)) == corev1.ConditionUnknown })
-	await(t, "its lease is over, and nobody renews it", func() bool { // on a machine that stood still Kubernetes may know before
+	await(t, "its lease is over, and nobody renews it", func() bool { // on a machine that was suspended Kubernetes may notice earlier
 		renewed, err := c.Admin().CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(t.Context(), name, metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
@@ -75,7 +75,7 @@ func TestLostNodeKeepsItsPods(t *testing.T) {
 		t.Fatal(err)
 	}
 	other := c.Nodes(t)[1]
-	runPod(t, c, namespace, onNode("q", other)) // so much time passes
+	runPod(t, c, namespace, onNode("q", other)) // to let time pass
 	if err := getPod(c, namespace, "p"); err != nil {
 		t.Errorf("the pod on the lost node: %v", err)
 	}

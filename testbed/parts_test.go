@@ -65,16 +65,16 @@ func TestBinariesMissing(t *testing.T) {
 	for _, find := range []func() (string, error){Binaries, VolcanoBinaries} {
 		t.Setenv(binariesEnv, "")
 		if _, err := find(); err == nil || !strings.Contains(err.Error(), "make testbed") {
-			t.Errorf("got %v, want to be told what to do", err)
+			t.Errorf("got %v, want what to do", err)
 		}
 		t.Setenv(binariesEnv, ready)
 		if dir, err := find(); err != nil || dir != ready {
-			t.Errorf("got %s, %v, want the folder that was given", dir, err)
+			t.Errorf("got %s, %v, want the given folder", dir, err)
 		}
 	}
 }
 
-// A module's programs get the components' names, and the files that belong to them come along.
+// A module's programs get the components' names, and their files are copied along.
 func TestBuildNamesProgramsAndCopiesFiles(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compiles a program: not with -short")
@@ -100,7 +100,7 @@ func TestBuildNamesProgramsAndCopiesFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv("GOCACHE", strings.TrimSpace(string(goCache))) // what is compiled stays, in another cache of the user's
+	t.Setenv("GOCACHE", strings.TrimSpace(string(goCache))) // the compiled packages stay in the user's cache
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	t.Chdir(checkout)
 	m := module{
@@ -128,9 +128,9 @@ func TestBuildNamesProgramsAndCopiesFiles(t *testing.T) {
 	}
 
 	m.copies = []copied{{"upstream", "missing", "files"}}
-	m.linkFlags = "-s" // another build
+	m.linkFlags = "-s" // a different build
 	if _, err := m.ensure(t.Context(), &said); err == nil || !strings.Contains(err.Error(), "missing of upstream") {
-		t.Errorf("a folder that is not there: %v", err)
+		t.Errorf("a missing folder: %v", err)
 	}
 	if found, err := m.binaries(); err == nil {
 		t.Errorf("the failed build is found in %s", found)
@@ -140,11 +140,11 @@ func TestBuildNamesProgramsAndCopiesFiles(t *testing.T) {
 func TestUnknownVersionOfVolcano(t *testing.T) {
 	err := addPodGroupFields(&unstructured.Unstructured{}, "1.13")
 	if err == nil || !strings.Contains(err.Error(), `version "1.13"`) {
-		t.Errorf("got %v, want to be told which", err)
+		t.Errorf("got %v, want its name", err)
 	}
 }
 
-// A build that fails or is killed must not be taken for a whole one.
+// A build that fails or is killed must not be taken for a complete one.
 func TestFailedBuildLeavesNothing(t *testing.T) {
 	cache, checkout := t.TempDir(), t.TempDir()
 	t.Setenv("XDG_CACHE_HOME", cache)
@@ -172,6 +172,6 @@ func TestFailedBuildLeavesNothing(t *testing.T) {
 		}
 	}
 	if _, err := Binaries(); err == nil {
-		t.Error("the failed build is taken for a whole one")
+		t.Error("the failed build is taken for a complete one")
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/eltrain/eltrain/testbed/kubelet"
 )
 
-// What the pods are there is tested in package kubelet. Here: they come by the real scheduler, they are lost and
-// found with their node, and nothing of them outlives the cluster.
+// The pods themselves are tested in package kubelet. Here: the real scheduler places them, they are lost and recovered with
+// their node, and nothing of them outlives the cluster.
 func TestProcessNodesRunPodsForReal(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -35,7 +35,7 @@ func TestProcessNodesRunPodsForReal(t *testing.T) {
 		t.Fatal(err)
 	}
 	pid := 0
-	t.Cleanup(func() { // after the namespace's
+	t.Cleanup(func() { // after the namespace's cleanup
 		if t.Failed() {
 			t.Log(c.Logs())
 		}

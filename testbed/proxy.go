@@ -24,8 +24,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Proxy stands between the API server and those that use its kubeconfigs, so that faults on the way reach the
-// program under test alone. It speaks TLS on both sides, and changes nothing of what it is not told to.
+// Proxy is between the API server and the users of its kubeconfigs, so that network faults reach only the program under
+// test. It speaks TLS on both sides, and changes nothing but the injected faults.
 type Proxy struct {
 	cluster *Cluster
 	address string
@@ -35,29 +35,29 @@ type Proxy struct {
 	mu      sync.Mutex
 	faults  []*Injected
 	watches map[int]context.CancelFunc
-	opened  int               // numbers the watches
+	opened  int               // the number of watches so far
 	counts  map[[2]string]int // requests by verb and resource
 	server  *http.Server      // nil while connections are refused
-	served  chan struct{}     // closed when server has returned
+	served  chan struct{}     // closed once server has returned
 }
 
-// Fault is what happens to a request on its way.
+// Fault is what happens to a matching request.
 type Fault struct {
-	Verb     string // as in RBAC: get, list, watch, create, update, patch, delete, deletecollection; empty: each
-	Resource string // pods, pods/status; empty: each
+	Verb     string // as in RBAC: get, list, watch, create, update, patch, delete, deletecollection; empty: any
+	Resource string // pods, pods/status; empty: any
 
-	Times    int     // so many requests, then no more; zero: until Remove
-	Fraction float64 // of the requests that match, by chance; zero: each
+	Times    int     // how many requests are affected; zero: all until Remove
+	Fraction float64 // the random fraction of matching requests that are affected; zero: all
 
-	Delay      time.Duration // waits before anything else
-	Status     int           // answered instead of the API server: 409, 429, 500; zero: the request goes on
-	RetryAfter time.Duration // said with Status, in whole seconds
-	LoseAnswer bool          // the API server does it, and the connection breaks before the answer
-	CutAnswer  bool          // half of the answer comes, and then the connection breaks; of a watch, half of its first list
-	Lag        time.Duration // of a watch: whatever it tells comes so much later, in order
+	Delay      time.Duration // before anything else
+	Status     int           // the answer instead of the API server's: 409, 429, 500; zero: the request is forwarded
+	RetryAfter time.Duration // sent with Status, in whole seconds
+	LoseAnswer bool          // the request is forwarded, and the connection breaks before the answer
+	CutAnswer  bool          // the connection breaks after half of the answer; of a watch, after half of its first list
+	Lag        time.Duration // of a watch: all events are delayed by this, in order
 }
 
-// Injected is a fault at work.
+// Injected is an active fault.
 type Injected struct {
 	proxy *Proxy
 	fault Fault
@@ -81,12 +81,12 @@ func (c *Cluster) Proxy(t T) *Proxy {
 		watches: map[int]context.CancelFunc{}, counts: map[[2]string]int{},
 		forward: &httputil.ReverseProxy{
 			Transport:     transport,
-			FlushInterval: -1,                         // a watch's events go on as they come
-			ErrorLog:      log.New(io.Discard, "", 0), // of an API server that is down: the client is told
+			FlushInterval: -1,                         // forwards a watch's events as they arrive
+			ErrorLog:      log.New(io.Discard, "", 0), // for an API server that is down: the client gets the error
 			Rewrite: func(r *httputil.ProxyRequest) {
 				r.SetURL(&url.URL{Scheme: "https", Host: c.Address()})
 			},
-			// As from a connection that broke: there is nobody at this address to answer for the API server.
+			// Like a broken connection: nothing at this address could answer for the API server.
 			ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 		},
 	}
@@ -98,7 +98,7 @@ func (c *Cluster) Proxy(t T) *Proxy {
 	return p
 }
 
-// Kubeconfig is Cluster.Kubeconfig for a user that goes through the proxy.
+// Kubeconfig is Cluster.Kubeconfig for a user that connects through the proxy.
 func (p *Proxy) Kubeconfig(t T, user User) string {
 	t.Helper()
 	return p.cluster.kubeconfigFor(t, user, "https://"+p.address)
@@ -118,10 +118,10 @@ func (p *Proxy) Accept(t T) {
 		return
 	}
 	p.address = listener.Addr().String()
-	const headerTimeout = 10 * time.Second // a client that connects and says nothing
+	const headerTimeout = 10 * time.Second // for a client that connects and sends nothing
 	server := &http.Server{
 		Handler: p, TLSConfig: p.tls.Clone(), ReadHeaderTimeout: headerTimeout,
-		ErrorLog: log.New(io.Discard, "", 0), // handshakes that clients give up
+		ErrorLog: log.New(io.Discard, "", 0), // handshakes aborted by clients
 	}
 	served := make(chan struct{})
 	p.server, p.served = server, served
@@ -131,7 +131,7 @@ func (p *Proxy) Accept(t T) {
 	}()
 }
 
-// Refuse breaks every connection, and refuses new ones until Accept.
+// Refuse breaks every connection and refuses new ones until Accept.
 func (p *Proxy) Refuse(t T) {
 	t.Helper()
 	p.mu.Lock()
@@ -147,7 +147,7 @@ func (p *Proxy) Refuse(t T) {
 	<-served
 }
 
-// BreakWatches ends the watches that are open, without a word, and returns how many there were.
+// BreakWatches breaks the connections of all open watches and returns how many there were.
 func (p *Proxy) BreakWatches() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -159,8 +159,8 @@ func (p *Proxy) BreakWatches() int {
 	return broken
 }
 
-// Requests returns how many requests of that verb for that resource came so far, whatever became of them.
-// Either may be empty: each.
+// Requests returns how many requests of that verb for that resource were received so far, whatever their result.
+// Either may be empty: any.
 func (p *Proxy) Requests(verb, resource string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -173,7 +173,7 @@ func (p *Proxy) Requests(verb, resource string) int {
 	return total
 }
 
-// Inject sets a fault to work. Of several that match a request, the one injected first has it.
+// Inject activates a fault. If several match a request, the one injected first applies.
 func (p *Proxy) Inject(fault Fault) *Injected {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -182,7 +182,7 @@ func (p *Proxy) Inject(fault Fault) *Injected {
 	return injected
 }
 
-// Remove ends the fault for requests to come.
+// Remove deactivates the fault for future requests.
 func (i *Injected) Remove() {
 	i.proxy.mu.Lock()
 	defer i.proxy.mu.Unlock()
@@ -194,17 +194,17 @@ func (i *Injected) Remove() {
 	}
 }
 
-// Hits returns how many requests the fault has had.
+// Hits returns how many requests the fault has affected.
 func (i *Injected) Hits() int {
 	i.proxy.mu.Lock()
 	defer i.proxy.mu.Unlock()
 	return i.hits
 }
 
-// ServeHTTP forwards a request, or does to it what the fault that it meets says.
+// ServeHTTP forwards a request, or applies the first matching fault to it.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	verb, resource := requestInfo(r)
-	fault := p.meet(verb, resource)
+	fault := p.matchingFault(verb, resource)
 	if fault.Delay > 0 {
 		select {
 		case <-time.After(fault.Delay):
@@ -216,7 +216,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case fault.Status != 0:
 		refuse(w, fault)
 	case fault.LoseAnswer:
-		p.forward.ServeHTTP(&deaf{header: http.Header{}}, r)
+		p.forward.ServeHTTP(&discardedAnswer{header: http.Header{}}, r)
 		panic(http.ErrAbortHandler) // net/http's way to break a connection
 	case fault.CutAnswer && verb == "watch":
 		p.cutWatch(w, r)
@@ -235,8 +235,8 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// meet counts a request and returns the fault that it meets; the zero value lets it pass.
-func (p *Proxy) meet(verb, resource string) Fault {
+// matchingFault counts a request and returns the fault that applies to it; the zero value if none does.
+func (p *Proxy) matchingFault(verb, resource string) Fault {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.counts[[2]string{verb, resource}]++
@@ -273,7 +273,7 @@ func (p *Proxy) serveWatch(w http.ResponseWriter, r *http.Request, lag time.Dura
 		delete(p.watches, number)
 	}()
 	if lag > 0 {
-		late := newLaggard(ctx, w, lag)
+		late := newDelayedWriter(ctx, w, lag)
 		defer late.close()
 		w = late
 	}
@@ -283,7 +283,7 @@ func (p *Proxy) serveWatch(w http.ResponseWriter, r *http.Request, lag time.Dura
 	}
 }
 
-// cutWatch breaks the connection in the middle of the list that a watch begins with, or at once if there is none.
+// cutWatch breaks the connection in the middle of a watch's initial list, or at once if there is none.
 func (p *Proxy) cutWatch(w http.ResponseWriter, r *http.Request) {
 	if streamed, _ := strconv.ParseBool(r.URL.Query().Get("sendInitialEvents")); streamed {
 		p.forward.ServeHTTP(&halfList{ResponseWriter: w}, r)
@@ -291,13 +291,13 @@ func (p *Proxy) cutWatch(w http.ResponseWriter, r *http.Request) {
 	panic(http.ErrAbortHandler)
 }
 
-// halfList keeps what comes until the list is whole, passes half of it on, and fails.
+// halfList buffers a list until it is complete, forwards half of it, and fails.
 type halfList struct {
 	http.ResponseWriter
 	text []byte
 }
 
-// Write implements http.ResponseWriter. Its error ends the answer.
+// Write implements http.ResponseWriter. Its error aborts the answer.
 func (h *halfList) Write(text []byte) (int, error) {
 	h.text = append(h.text, text...)
 	if !bytes.Contains(h.text, []byte(metav1.InitialEventsAnnotationKey)) { // of the bookmark at the list's end
@@ -308,7 +308,7 @@ func (h *halfList) Write(text []byte) (int, error) {
 	return 0, io.ErrShortWrite
 }
 
-// refuse answers as the API server does when it will not.
+// refuse answers with an error like the API server's.
 func refuse(w http.ResponseWriter, fault Fault) {
 	status := metav1.Status{
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
@@ -326,7 +326,7 @@ func refuse(w http.ResponseWriter, fault Fault) {
 	_ = json.NewEncoder(w).Encode(status) // the client went away
 }
 
-// reasons are what clients tell the errors apart by.
+// reasons are the reasons by which clients distinguish errors.
 var reasons = map[int]metav1.StatusReason{
 	http.StatusUnauthorized:        metav1.StatusReasonUnauthorized,
 	http.StatusForbidden:           metav1.StatusReasonForbidden,
@@ -340,15 +340,15 @@ var reasons = map[int]metav1.StatusReason{
 	http.StatusGatewayTimeout:      metav1.StatusReasonTimeout,
 }
 
-// deaf takes an answer and tells nobody.
-type deaf struct{ header http.Header }
+// discardedAnswer discards an answer.
+type discardedAnswer struct{ header http.Header }
 
-func (d *deaf) Header() http.Header         { return d.header }
-func (d *deaf) Write(b []byte) (int, error) { return len(b), nil }
-func (d *deaf) WriteHeader(int)             {}
+func (d *discardedAnswer) Header() http.Header         { return d.header }
+func (d *discardedAnswer) Write(b []byte) (int, error) { return len(b), nil }
+func (d *discardedAnswer) WriteHeader(int)             {}
 
-// requestInfo returns a request's verb and resource as RBAC has them: "create", "pods" or "update",
-// "pods/status". Of a path that is no resource's, like /version, the resource is the path.
+// requestInfo returns a request's verb and resource as in RBAC: "create", "pods" or "update", "pods/status". For a
+// path that is not a resource's, such as /version, the resource is the path.
 func requestInfo(r *http.Request) (verb, resource string) {
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	switch {
@@ -369,7 +369,7 @@ func requestInfo(r *http.Request) (verb, resource string) {
 	}
 	switch r.Method {
 	case http.MethodGet, http.MethodHead:
-		watch, _ := strconv.ParseBool(r.URL.Query().Get("watch")) // what is no boolean is no watch
+		watch, _ := strconv.ParseBool(r.URL.Query().Get("watch")) // an invalid value is not a watch
 		switch {
 		case watch:
 			return "watch", resource

@@ -19,8 +19,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// throughProxy returns a client that has the proxy between itself and the shared cluster, and its namespace.
-// It does not try again by itself.
+// throughProxy returns a client that reaches the shared cluster through the proxy, and its namespace. It does not
+// retry.
 func throughProxy(t *testing.T) (*testbed.Proxy, *kubernetes.Clientset, string) {
 	t.Helper()
 	c := sharedCluster(t)
@@ -64,14 +64,14 @@ func TestProxyAnswersInTheAPIServersPlace(t *testing.T) {
 				t.Errorf("status %d gives %v", status, err)
 			}
 			if seconds, ok := apierrors.SuggestsClientDelay(err); is(err) && status == http.StatusTooManyRequests && (!ok || seconds != 3) {
-				t.Errorf("status %d says to wait %d s", status, seconds)
+				t.Errorf("status %d has a Retry-After of %d s", status, seconds)
 			}
 		}
 		if err := list(t, client, namespace); err != nil {
 			t.Errorf("after the two: %v", err)
 		}
 		if fault.Hits() != 2 {
-			t.Errorf("the fault has had %d requests", fault.Hits())
+			t.Errorf("the fault affected %d requests", fault.Hits())
 		}
 		fault.Remove()
 	}
@@ -108,7 +108,7 @@ func TestProxyHitsAFraction(t *testing.T) {
 	for range requests {
 		_ = list(t, client, namespace) // counted below
 	}
-	if hits := fault.Hits(); hits < 20 || hits > 80 { // by chance once in 10⁹
+	if hits := fault.Hits(); hits < 20 || hits > 80 { // fails by chance once in 10⁹ runs
 		t.Errorf("%d of %d", hits, requests)
 	}
 }
@@ -141,7 +141,7 @@ func TestProxyLetsWatchesLag(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	var came []string // what the scheduler makes of them comes in between
+	var came []string // the scheduler's changes of them come in between
 	for len(came) < 2 {
 		select {
 		case event := <-watch.ResultChan():
@@ -181,7 +181,7 @@ func TestProxyCutsAnswers(t *testing.T) {
 	}
 	fault := p.Inject(testbed.Fault{Verb: "list", Resource: "pods", CutAnswer: true})
 	if err := list(t, client, namespace); err == nil {
-		t.Error("half an answer is taken for a whole one")
+		t.Error("half an answer is accepted as complete")
 	}
 	fault.Remove()
 	if err := list(t, client, namespace); err != nil {
@@ -225,14 +225,14 @@ func TestProxyCutsTheFirstListOfAWatch(t *testing.T) {
 	}
 	fault := p.Inject(testbed.Fault{Verb: "watch", CutAnswer: true})
 	if came, whole := listed(); whole || came == 0 || came == pods {
-		t.Errorf("%d of %d came, and the list is whole: %v", came, pods, whole)
+		t.Errorf("%d of %d arrived, and the list is complete: %v", came, pods, whole)
 	}
 	if _, err := client.CoreV1().Pods(namespace).Watch(t.Context(), metav1.ListOptions{}); err == nil {
-		t.Error("a watch that begins with no list is open")
+		t.Error("a watch without an initial list is open")
 	}
 	fault.Remove()
 	if came, whole := listed(); !whole || came != pods {
-		t.Errorf("afterwards %d of %d came, and the list is whole: %v", came, pods, whole)
+		t.Errorf("afterwards %d of %d arrived, and the list is complete: %v", came, pods, whole)
 	}
 }
 
@@ -316,5 +316,5 @@ func TestWebhookHangs(t *testing.T) {
 	if _, err := c.Admin().CoreV1().Pods(namespace).Create(t.Context(), pod("p"), metav1.CreateOptions{}); err == nil {
 		t.Error("a create for which the webhook does not answer")
 	}
-	await(t, "it was asked", func() bool { return webhook.Asked() > 0 }) // it may hear that after the API server gave up
+	await(t, "it was asked", func() bool { return webhook.Asked() > 0 }) // possibly after the API server gave up
 }

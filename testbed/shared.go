@@ -16,12 +16,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// SharedEnv names the folder of a cluster that runs for several packages, one after the other. The program share sets it.
+// SharedEnv names the folder of a cluster that several packages use, one after the other. The program share sets it.
 const SharedEnv = "ELTRAIN_TESTBED"
 
-// Shared gives the cluster that runs for several packages, with the nodes that the options ask for, or one of these
-// options where none does. What a package makes beside namespaces it takes away: its nodes by Close. The servers
-// are not its own: the Components of a cluster that another process runs are nil.
+// Shared returns the cluster that several packages use, with the nodes of the options added, or if there is none a new one
+// with these options. A package removes what it creates outside of namespaces: Close removes its nodes. The Components of
+// a cluster that another process runs are nil.
 func Shared(options Options) (*Cluster, error) {
 	dir := os.Getenv(SharedEnv)
 	if dir == "" {
@@ -39,13 +39,13 @@ func Shared(options Options) (*Cluster, error) {
 	return c, nil
 }
 
-// Use is Shared for one test, as Start is New.
+// Use is to Shared as Start is to New.
 func Use(t testing.TB, options Options) *Cluster {
 	t.Helper()
 	return start(t, Shared, options)
 }
 
-// attach reads what bringUp has written.
+// attach reads the files that bringUp has written.
 func (c *Cluster) attach() (err error) {
 	if c.own, err = os.MkdirTemp(c.dir, "user-"); err != nil {
 		return err
@@ -80,7 +80,7 @@ func (c *Cluster) attach() (err error) {
 // shared reports whether another process runs the servers.
 func (c *Cluster) shared() bool { return c.own != c.dir }
 
-// removeNodes takes away the nodes that this process has brought.
+// removeNodes removes the nodes that this process added.
 func (c *Cluster) removeNodes() error {
 	ctx, cancel := context.WithTimeout(context.Background(), leverTimeout)
 	defer cancel()

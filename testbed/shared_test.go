@@ -10,7 +10,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// Another package has the same cluster, with nodes of its own, users and proxies; what it leaves is its namespaces.
+// Another package uses the same cluster, with nodes, users and proxies of its own; it leaves only its namespaces.
 func TestASharedClusterIsTakenTurnsIn(t *testing.T) {
 	c := sharedCluster(t)
 	t.Setenv(testbed.SharedEnv, c.Dir())

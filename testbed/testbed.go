@@ -1,7 +1,6 @@
-// Package testbed brings up a real Kubernetes control plane on this machine, for tests and measurements: etcd,
-// kube-apiserver, kube-controller-manager and kube-scheduler, all upstream's own programs, nodes by the hundred
-// that only pretend (KWOK), and levers for what goes wrong in the field. Nothing in it knows eltrain: it could
-// test any client of Kubernetes.
+// Package testbed brings up a real Kubernetes control plane on this machine, for tests and measurements: upstream's etcd,
+// kube-apiserver, kube-controller-manager and kube-scheduler, simulated nodes by the hundred (KWOK), and fault injection
+// for what goes wrong in the field. It knows nothing of eltrain: it could test any client of Kubernetes.
 //
 // `make testbed` builds the programs once; without them Start says so. In a test:
 //
@@ -32,9 +31,10 @@
 // With Options.ProcessNodes pods run for real, as processes of this machine. Their nodes have levers of their own in
 // c.Kubelet: power off, evict.
 //
-// Tests of one package share a cluster by New in TestMain and Close after m.Run; by Shared, several packages that leave
-// its servers alone and take turns. A cluster is up after some five seconds and takes about 600 MB. It has a loopback address of its own, so that any number run side by side, and
-// its processes die with the process that started it, however that ends.
+// Tests of one package share a cluster by New in TestMain and Close after m.Run; several packages share one by Shared, if
+// they do not touch its servers and run one after the other. A cluster is up after some five seconds and takes about
+// 600 MB. It has a loopback address of its own, so that any number run side by side, and its processes die with the
+// process that started it, however that ends.
 package testbed
 
 import (
@@ -58,7 +58,7 @@ import (
 	"github.com/eltrain/eltrain/testbed/kubelet"
 )
 
-// T is what the cluster asks of a test. Every testing.TB is one; a measuring program can bring its own.
+// T is what the cluster needs of a test. Every testing.TB is one; a measuring program can implement its own.
 type T interface {
 	Helper()
 	Fatalf(format string, args ...any)
@@ -73,7 +73,7 @@ const (
 	ControllerManager = "kube-controller-manager"
 	Scheduler         = "kube-scheduler"
 	KWOK              = "kwok"
-	Kubectl           = "kubectl" // no component: for tests that do what a page says
+	Kubectl           = "kubectl" // not a component: for tests that follow the documentation
 	VolcanoScheduler  = "vc-scheduler"
 	VolcanoController = "vc-controller-manager"
 )
@@ -81,18 +81,17 @@ const (
 // Options says what cluster to bring up. The zero value is a control plane without a node.
 type Options struct {
 	Nodes int      // KWOK nodes, Ready when New returns
-	Node  KWOKNode // what each of them has
+	Node  KWOKNode // the properties of each
 
-	// ProcessNodes run their pods as real processes of this machine; see package kubelet for what a pod is there.
-	// They need root.
+	// ProcessNodes run their pods as real processes of this machine; see package kubelet. They need root.
 	ProcessNodes []kubelet.Node
-	Images       map[string]kubelet.Image // what those pods' images are
+	Images       map[string]kubelet.Image
 
 	// NodeLease is how long a node's lease is good for, and after how long without renewal the controller
 	// manager calls the node Unknown. Zero is Kubernetes' own: 40 s, and 50 s. Whole seconds.
 	NodeLease time.Duration
 
-	Volcano *Volcano // with Volcano, which schedules the pods of schedulerName volcano; nil is without
+	Volcano *Volcano // to install Volcano, which schedules pods with schedulerName volcano; nil for none
 
 	Env  map[string][]string // more environment of a component, "GOGC=400"
 	Args map[string][]string // more arguments of a component
@@ -104,13 +103,13 @@ type Cluster struct {
 
 	VolcanoScheduler, VolcanoController *Component // nil without Options.Volcano
 
-	KWOK    *Component       // started again, it has its nodes back when the leases of the one before have run out
+	KWOK    *Component       // when restarted, it has its nodes back once the leases of its predecessor have expired
 	Kubelet *kubelet.Kubelet // of the process nodes; nil without any
 
 	address  string // this cluster's own loopback address
 	reserved net.Listener
-	dir      string // what all who use the cluster share
-	own      string // what this process alone uses; dir where the cluster is its own
+	dir      string // shared by all users of the cluster
+	own      string // used by this process alone; dir if it started the cluster
 	ca       *authority
 	accounts *tokenSigner
 	admin    *rest.Config
@@ -119,7 +118,7 @@ type Cluster struct {
 	options  Options
 	launcher *launcher
 
-	volcanoDir string // its programs and what belongs to them
+	volcanoDir string // its programs and their files
 	kwokNodes  []string
 	kubeletLog *os.File
 }
@@ -136,8 +135,8 @@ const (
 	startTimeout = kubelet.Bound
 )
 
-// Start brings a cluster up for one test and takes it down after it. The test is skipped with -short. When it
-// fails, the end of each component's log is shown.
+// Start brings up a cluster for one test and takes it down afterwards. The test is skipped with -short. If it
+// fails, the end of each component's log is printed.
 func Start(t testing.TB, options Options) *Cluster {
 	t.Helper()
 	return start(t, New, options)
@@ -165,7 +164,7 @@ func start(t testing.TB, make func(Options) (*Cluster, error), options Options) 
 	return c
 }
 
-// New brings a cluster up, for those that share it between tests. The caller closes it.
+// New brings up a cluster that tests share. The caller closes it.
 func New(options Options) (*Cluster, error) {
 	binaries, err := Binaries()
 	if err != nil {
@@ -201,7 +200,7 @@ func (c *Cluster) bringUp(ctx context.Context, binaries string) error {
 		return err
 	}
 	// An API server without etcd fills its log, and a controller manager without an API server gives up after 10 s, which
-	// a busy machine needs at times. The others start together.
+	// a busy machine sometimes needs. The others start together.
 	for _, component := range []*Component{c.Etcd, c.APIServer} {
 		if err := component.start(); err != nil {
 			return err
@@ -224,7 +223,7 @@ func (c *Cluster) bringUp(ctx context.Context, binaries string) error {
 	return c.startVolcano(ctx)
 }
 
-// populate gives the cluster the nodes that the options ask for.
+// populate adds the nodes of the options to the cluster.
 func (c *Cluster) populate(ctx context.Context) error {
 	if _, err := c.addNodes(ctx, c.options.Nodes, c.options.Node); err != nil {
 		return err
@@ -268,8 +267,8 @@ func (c *Cluster) components() []*Component {
 	return all
 }
 
-// Close kills the components and what the process nodes run, waits for their ends, and removes what they wrote. Of a
-// shared cluster it takes away the nodes that this process brought.
+// Close kills the components and the processes of the process nodes, waits for them, and removes their files. Of a
+// shared cluster it removes only the nodes that this process added.
 func (c *Cluster) Close() error {
 	var errs []error
 	if c.Kubelet != nil {
@@ -281,7 +280,7 @@ func (c *Cluster) Close() error {
 	if c.shared() {
 		return errors.Join(append(errs, c.removeNodes(), removeUnmounted(c.own))...)
 	}
-	// Clients first: they would only complain about the API server.
+	// Clients first: without the API server they would only log errors.
 	all := c.components()
 	for i := len(all) - 1; i >= 0; i-- {
 		errs = append(errs, all[i].kill())
@@ -295,7 +294,7 @@ func (c *Cluster) Close() error {
 func (c *Cluster) Logs() string {
 	var b strings.Builder
 	for _, dir := range slices.Compact([]string{c.dir, c.own}) {
-		logs, _ := filepath.Glob(filepath.Join(dir, "*.log")) // its only error is of the pattern
+		logs, _ := filepath.Glob(filepath.Join(dir, "*.log")) // the only error is of the pattern
 		for _, log := range logs {
 			fmt.Fprintf(&b, "--- %s\n%s", strings.TrimSuffix(filepath.Base(log), ".log"), logTail(log))
 		}
@@ -303,40 +302,40 @@ func (c *Cluster) Logs() string {
 	return b.String()
 }
 
-// Admin returns a client that may do everything, with no rate limit of its own: the test's eyes and hands,
-// never the program's under test.
+// Admin returns a client with all permissions and no rate limit, for the test itself, never for the program under
+// test.
 func (c *Cluster) Admin() *kubernetes.Clientset { return c.client }
 
-// Config returns what Admin was made from.
+// Config returns the configuration of Admin's client.
 func (c *Cluster) Config() *rest.Config { return rest.CopyConfig(c.admin) }
 
-// Dynamic returns a client that may do everything with any resource: Volcano's, say PodGroups and Queues.
+// Dynamic returns a client with all permissions for any resource, such as Volcano's PodGroups and Queues.
 func (c *Cluster) Dynamic() dynamic.Interface { return c.dynamic }
 
-// Dir returns the folder of what the cluster is made of: SharedEnv names it.
+// Dir returns the folder with the cluster's files, for SharedEnv.
 func (c *Cluster) Dir() string { return c.dir }
 
 // AdminKubeconfig returns the path of the administrator's kubeconfig, for tools.
 func (c *Cluster) AdminKubeconfig() string { return c.path("admin.kubeconfig") }
 
-// Address returns the host and port the API server listens at.
+// Address returns the host and port that the API server listens on.
 func (c *Cluster) Address() string { return net.JoinHostPort(c.address, strconv.Itoa(apiPort)) }
 
-// SchedulerMetrics returns the address of the scheduler's own figures, for the administrator's token.
+// SchedulerMetrics returns the address of the scheduler's metrics, which need the administrator's token.
 func (c *Cluster) SchedulerMetrics() string {
 	url, _ := c.served(schedulerPort)
 	return url + "/metrics"
 }
 
-// CAFile returns the path of the certificate that signed the API server's.
+// CAFile returns the path of the certificate that signed the API server's certificate.
 func (c *Cluster) CAFile() string { return c.path("ca.crt") }
 
 func (c *Cluster) path(name string) string { return filepath.Join(c.dir, name) }
 
-// dirPrefix begins the name of a cluster's folder; the process id of its owner follows.
+// dirPrefix is the prefix of a cluster's folder; the process id of its owner follows.
 const dirPrefix = "eltrain-testbed-"
 
-// removeStale removes the folders of owners that were killed before they could. Their processes died with them.
+// removeStale removes the folders of owners that were killed. Their processes died with them.
 func removeStale() {
 	folders, err := filepath.Glob(filepath.Join(os.TempDir(), dirPrefix+"*"))
 	if err != nil {
@@ -345,13 +344,13 @@ func removeStale() {
 	for _, folder := range folders {
 		owner, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(folder), dirPrefix), "-")
 		if _, err := os.Stat("/proc/" + owner); errors.Is(err, os.ErrNotExist) {
-			_ = removeUnmounted(folder) // what cannot be removed now is tried by the next
+			_ = removeUnmounted(folder) // if this fails, the next call tries again
 		}
 	}
 }
 
-// removeUnmounted removes a folder, unless something is mounted in it: through a mount that a killed process left
-// it would reach the machine's own files.
+// removeUnmounted removes a folder, unless something is mounted in it: it would delete the machine's own files
+// through a mount that a killed process left.
 func removeUnmounted(dir string) error {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -363,9 +362,9 @@ func removeUnmounted(dir string) error {
 	return os.RemoveAll(dir)
 }
 
-// reserveAddress finds a loopback address that no other cluster of this machine has, and keeps it by a listener
-// that lives as long as the cluster: every component can then have its usual port, and no outgoing
-// connection of the machine can take the API server's while it is down.
+// reserveAddress finds a loopback address that no other cluster of this machine uses, and reserves it by a listener
+// that lives as long as the cluster: every component can then use its default port, and no outgoing connection of
+// the machine can take the API server's port while it is down.
 func reserveAddress() (string, net.Listener, error) {
 	const (
 		reservedPort = 6444

@@ -126,7 +126,7 @@ func TestRestartsKeepData(t *testing.T) {
 		_, err := c.Admin().CoreV1().Namespaces().Get(t.Context(), namespace, metav1.GetOptions{})
 		return err == nil
 	})
-	// All of them have to do their part for this.
+	// This needs all of them to work.
 	wanted := pod("after")
 	wanted.Spec.Containers[0].Resources.Limits = corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("8")}
 	wanted.Spec.NodeSelector = map[string]string{"zone": "a"}
@@ -135,7 +135,7 @@ func TestRestartsKeepData(t *testing.T) {
 	}
 }
 
-// A signal does not stop every thread of a process at once.
+// A signal does not stop all threads of a process at the same time.
 func TestPausedComponentHasStopped(t *testing.T) {
 	t.Parallel()
 	c := testbed.Start(t, testbed.Options{})
@@ -152,7 +152,7 @@ func TestPausedComponentHasStopped(t *testing.T) {
 			}
 			_, state, _ := strings.Cut(string(said), ") ") // after its name
 			if !strings.HasPrefix(state, "T") {
-				t.Fatalf("a thread goes on: %s", said)
+				t.Fatalf("a thread still runs: %s", said)
 			}
 		}
 		c.APIServer.Resume(t)
@@ -176,7 +176,7 @@ func TestPausedAPIServerAnswersAfterwards(t *testing.T) {
 	select {
 	case err := <-answered:
 		t.Fatalf("it answered while it was paused: %v", err)
-	case <-time.After(300 * time.Millisecond): // hundred times what an answer takes
+	case <-time.After(300 * time.Millisecond): // a hundred times the duration of an answer
 	}
 	c.APIServer.Resume(t)
 	if err := <-answered; err != nil {
@@ -237,7 +237,7 @@ func TestComponentsDieWithTheirOwner(t *testing.T) {
 	_ = owner.Wait() // it was killed
 	pids := strings.Fields(line)
 	if len(pids) != 5 {
-		t.Fatalf("it says %q", line)
+		t.Fatalf("it printed %q", line)
 	}
 	await(t, "its components end", func() bool {
 		for _, pid := range pids {
@@ -253,6 +253,6 @@ func TestComponentsDieWithTheirOwner(t *testing.T) {
 	t.Setenv("TMPDIR", temp)
 	testbed.Start(t, testbed.Options{})
 	if left, _ := filepath.Glob(filepath.Join(temp, "eltrain-testbed-*")); len(left) != 1 {
-		t.Errorf("the next cluster did not sweep up: %v", left)
+		t.Errorf("the next cluster did not remove it: %v", left)
 	}
 }

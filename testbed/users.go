@@ -20,20 +20,20 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
-// User is a ServiceAccount of a namespace with the rights that manifests give it.
+// User is a ServiceAccount of a namespace with the permissions of some manifests.
 type User struct {
 	Namespace string
 	Name      string // default: eltrain
 
-	// Roles are the paths of manifests. Each Role in them is made in Namespace and bound to the account, each
-	// ClusterRole is made and bound to it in the whole cluster; documents of other kinds are passed over.
+	// Roles are the paths of manifests. Each Role in them is created in Namespace and bound to the account, each
+	// ClusterRole is created and bound to it in the whole cluster; documents of other kinds are skipped.
 	Roles []string
 
-	// Without takes verbs away again: "RBAC lacking one verb".
+	// Without removes permissions again, to test RBAC that lacks one verb.
 	Without []Permission
 
-	// TokenLife is how long the token is good for; zero is a day. The API server remembers a token it has seen
-	// for ten seconds more.
+	// TokenLife is how long the token is valid; zero is a day. The API server caches a token that it has seen for ten
+	// seconds more.
 	TokenLife time.Duration
 }
 
@@ -45,13 +45,13 @@ const (
 	defaultTokenLife = 24 * time.Hour
 )
 
-// Kubeconfig makes the user and returns the path of a kubeconfig that acts as it, in its namespace.
+// Kubeconfig creates the user and returns the path of its kubeconfig, with its namespace.
 func (c *Cluster) Kubeconfig(t T, user User) string {
 	t.Helper()
 	return c.kubeconfigFor(t, user, "https://"+c.Address())
 }
 
-// Token makes the user and returns its token.
+// Token creates the user and returns its token.
 func (c *Cluster) Token(t T, user User) string {
 	t.Helper()
 	var token string
@@ -100,13 +100,13 @@ func (c *Cluster) token(ctx context.Context, user User) (string, error) {
 	return c.accounts.sign(user.Namespace, user.Name, string(account.UID), time.Now().Add(user.TokenLife))
 }
 
-// grant makes and binds the roles of a manifest.
+// grant creates and binds the roles of a manifest.
 func (c *Cluster) grant(ctx context.Context, user User, path string) error {
 	content, err := os.ReadFile(path)
 	if err != nil {
 		return err
 	}
-	const lookAhead = 4096 // bytes, to tell YAML from JSON
+	const lookAhead = 4096 // bytes, to distinguish YAML from JSON
 	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(content), lookAhead)
 	granted := 0
 	for {
@@ -158,7 +158,7 @@ func (c *Cluster) grantRole(ctx context.Context, user User, name string, rules [
 	return ignoreExisting(err)
 }
 
-// grantClusterRole gives the role a name of this user's own: two users of a cluster may have different ones of
+// grantClusterRole gives the role a name specific to the user: two users of a cluster may have different roles of
 // the same name.
 func (c *Cluster) grantClusterRole(ctx context.Context, user User, name string, rules []rbacv1.PolicyRule) error {
 	meta := metav1.ObjectMeta{Name: user.Namespace + "-" + user.Name + "-" + name}
@@ -176,8 +176,8 @@ func (c *Cluster) grantClusterRole(ctx context.Context, user User, name string, 
 	return ignoreExisting(err)
 }
 
-// awaitGranted waits until the API server lets the user do the first thing that the rules allow: it hears of roles and
-// bindings by watches.
+// awaitGranted waits until the API server, which watches roles and bindings, allows the user the first action of the
+// rules.
 func (c *Cluster) awaitGranted(ctx context.Context, user User, namespace string, rules []rbacv1.PolicyRule) error {
 	at := slices.IndexFunc(rules, func(r rbacv1.PolicyRule) bool { return len(r.Resources) > 0 && len(r.Verbs) > 0 })
 	if at < 0 {
@@ -215,7 +215,7 @@ func ignoreExisting(err error) error {
 	return err
 }
 
-// without splits rules until no one gives a permission that is to be lacking.
+// without splits rules until none grants any of the given permissions.
 func without(rules []rbacv1.PolicyRule, lacking []Permission) []rbacv1.PolicyRule {
 	for _, permission := range lacking {
 		var kept []rbacv1.PolicyRule
@@ -240,8 +240,8 @@ func without(rules []rbacv1.PolicyRule, lacking []Permission) []rbacv1.PolicyRul
 	return rules
 }
 
-// Namespace makes a namespace for one test and waits until pods can be made in it. After the test it is deleted,
-// which is waited for by nobody.
+// Namespace creates a namespace for one test and waits until pods can be created in it. After the test it is deleted,
+// without waiting.
 func (c *Cluster) Namespace(t T) string {
 	t.Helper()
 	var name string
@@ -264,8 +264,8 @@ func (c *Cluster) Namespace(t T) string {
 	return name
 }
 
-// awaitNamespace waits for what the controller manager gives a namespace: the account that pods run as, and the
-// certificate that they trust the API server by.
+// awaitNamespace waits for what the controller manager adds to a namespace: the account that pods run as, and the
+// certificate by which they trust the API server.
 func (c *Cluster) awaitNamespace(ctx context.Context, name string) error {
 	return wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
 		_, err := c.client.CoreV1().ServiceAccounts(name).Get(ctx, "default", metav1.GetOptions{})

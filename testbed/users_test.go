@@ -74,7 +74,7 @@ func TestTokenExpires(t *testing.T) {
 	client := clientOf(t, c.Kubeconfig(t, testbed.User{Namespace: namespace, Roles: podRoles, TokenLife: 20 * time.Second}))
 	list := func() error { return second(client.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})) }
 	if err := list(); err != nil {
-		t.Fatalf("while it is good: %v", err)
+		t.Fatalf("while it is valid: %v", err)
 	}
 	await(t, "the API server refuses it", func() bool { return apierrors.IsUnauthorized(list()) })
 }

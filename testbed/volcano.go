@@ -23,18 +23,18 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
-// Volcano says how Volcano is installed. The zero value is the version that testbed/volcano pins, configured as its
-// chart does.
+// Volcano says how Volcano is installed. The zero value is the version that testbed/volcano pins, with its chart's
+// configuration.
 type Volcano struct {
-	// Configuration is the scheduler's, as the file that its --scheduler-conf names; empty is the chart's: actions
-	// enqueue, allocate and backfill, no preempt.
+	// Configuration is the scheduler's, the content of its --scheduler-conf; empty is the chart's: actions enqueue, allocate
+	// and backfill, no preempt.
 	Configuration string
 
-	// Definitions says of which version the API is. The programs stay the pinned ones.
+	// Definitions is the version of the API. The programs stay the pinned ones.
 	Definitions VolcanoDefinitions
 }
 
-// What the dynamic client is asked for.
+// Resources for the dynamic client.
 var (
 	PodGroups  = schema.GroupVersionResource{Group: "scheduling.volcano.sh", Version: "v1beta1", Resource: "podgroups"}
 	Queues     = schema.GroupVersionResource{Group: "scheduling.volcano.sh", Version: "v1beta1", Resource: "queues"}
@@ -43,7 +43,7 @@ var (
 	commands = schema.GroupVersionResource{Group: "bus.volcano.sh", Version: "v1alpha1", Resource: "commands"}
 )
 
-// Where Volcano's chart puts the scheduler's configuration.
+// Where Volcano's chart has the scheduler's configuration.
 const (
 	VolcanoNamespace = "volcano-system"
 	VolcanoConfigMap = "volcano-scheduler-configmap"
@@ -51,28 +51,28 @@ const (
 )
 
 const (
-	// Folders beside Volcano's programs.
+	// Folders next to Volcano's programs.
 	definitionsDir   = "definitions"
 	volcanoConfigDir = "config"
 
-	// The first is the usual port of both, which have one address here.
+	// The first is the default port of both, which share one address here.
 	volcanoSchedulerPort  = 11251
 	volcanoControllerPort = 11252
 
-	// volcanoSchedulePeriod is a tenth of the usual, for tests that wait less. Options.Args overrules it.
+	// volcanoSchedulePeriod is a tenth of the default, so that tests wait less. Options.Args overrides it.
 	volcanoSchedulePeriod = 100 * time.Millisecond
 
-	// volcanoUser is who Volcano's programs are for the API server, as config/volcano/keep-fields.yaml has it.
+	// volcanoUser is the user of Volcano's programs, which config/volcano/keep-fields.yaml refers to.
 	volcanoUser = "testbed-volcano"
 )
 
-// configureVolcano says how Volcano's components are run.
+// configureVolcano sets the command lines of Volcano's components.
 func (c *Cluster) configureVolcano() error {
 	var err error
 	if c.volcanoDir, err = VolcanoBinaries(); err != nil {
 		return err
 	}
-	// A folder of its own: the scheduler reads its configuration again whenever a file beside it is written.
+	// A folder of its own: the scheduler rereads its configuration whenever a file beside it is written.
 	if err := os.Mkdir(c.path("volcano"), 0o755); err != nil {
 		return err
 	}
@@ -106,8 +106,8 @@ func (c *Cluster) configureVolcano() error {
 	c.VolcanoController = c.component(c.volcanoDir, VolcanoController, healthy(volcanoControllerPort), flags(volcanoControllerPort)...)
 	for _, component := range []*Component{c.VolcanoScheduler, c.VolcanoController} {
 		component.env = append([]string{
-			"KUBECONFIG=" + c.volcanoKubeconfig(),           // a part of them reads the user's own otherwise
-			"DEBUG_SOCKET_DIR=" + c.path("volcano/sockets"), // they make one in the machine's /tmp otherwise
+			"KUBECONFIG=" + c.volcanoKubeconfig(),           // otherwise a part of them reads the user's own
+			"DEBUG_SOCKET_DIR=" + c.path("volcano/sockets"), // otherwise they create one in the machine's /tmp
 		}, component.env...)
 	}
 	return nil
@@ -119,7 +119,7 @@ func (c *Cluster) volcanoConfigPath() string {
 	return c.path("volcano/" + VolcanoConfigKey)
 }
 
-// startVolcano returns when the queue default is open: scheduler and controllers are at work then.
+// startVolcano returns when the queue default is open, so scheduler and controllers work.
 func (c *Cluster) startVolcano(ctx context.Context) error {
 	if c.options.Volcano == nil {
 		return nil
@@ -163,7 +163,7 @@ func (c *Cluster) startVolcano(ctx context.Context) error {
 // HasVolcano reports whether Volcano runs in the cluster.
 func (c *Cluster) HasVolcano() bool { return c.options.Volcano != nil }
 
-// VolcanoConfiguration returns the Volcano scheduler's configuration as it is now, to be edited and given to
+// VolcanoConfiguration returns the Volcano scheduler's current configuration, to edit and pass to
 // ConfigureVolcano.
 func (c *Cluster) VolcanoConfiguration(t T) string {
 	t.Helper()
@@ -175,8 +175,8 @@ func (c *Cluster) VolcanoConfiguration(t T) string {
 	return string(content)
 }
 
-// ConfigureVolcano gives the Volcano scheduler another configuration, restarts it, and puts the text where a user
-// can read it too. It also starts a scheduler that is down.
+// ConfigureVolcano replaces the Volcano scheduler's configuration, also in its ConfigMap, and restarts it. It also
+// starts a scheduler that is down.
 func (c *Cluster) ConfigureVolcano(t T, configuration string) {
 	t.Helper()
 	c.volcanoLever(t, "configure Volcano", func(ctx context.Context) error {
@@ -202,15 +202,15 @@ func (c *Cluster) ConfigureVolcano(t T, configuration string) {
 	})
 }
 
-// Queue is what a Volcano queue may use.
+// Queue is the resources of a Volcano queue.
 type Queue struct {
 	Weight      int32               `json:"weight"`               // zero: 1
-	Capability  corev1.ResourceList `json:"capability,omitempty"` // never more than this
-	Deserved    corev1.ResourceList `json:"deserved,omitempty"`   // what is beyond it can be reclaimed by other queues
+	Capability  corev1.ResourceList `json:"capability,omitempty"` // the maximum
+	Deserved    corev1.ResourceList `json:"deserved,omitempty"`   // other queues can reclaim what exceeds it
 	Reclaimable *bool               `json:"reclaimable,omitempty"`
 }
 
-// MakeQueue makes a queue and waits until it is open. It is deleted after the test.
+// MakeQueue creates a queue and waits until it is open. It is deleted after the test.
 func (c *Cluster) MakeQueue(t T, name string, queue Queue) {
 	t.Helper()
 	queue.Weight = max(queue.Weight, 1)
@@ -243,9 +243,9 @@ func (c *Cluster) MakeQueue(t T, name string, queue Queue) {
 	})
 }
 
-// CloseQueue closes a queue as Volcano's own tool does, and waits until it says so: it is Closed, or Closing while it
-// has PodGroups. The scheduler of the pinned version places pods of a closed queue all the same: in a cluster, Volcano's
-// webhook refuses to create them. Webhook can stand in for that.
+// CloseQueue closes a queue as Volcano's own tool does, and waits until its status shows it: Closed, or Closing while it
+// has PodGroups. The scheduler of the pinned version still places pods of a closed queue: in a cluster, Volcano's webhook
+// refuses to create them. Webhook can simulate that.
 func (c *Cluster) CloseQueue(t T, name string) {
 	t.Helper()
 	c.commandQueue(t, name, "CloseQueue", "Closed", "Closing")
@@ -299,7 +299,7 @@ func (c *Cluster) awaitQueue(ctx context.Context, name string, states ...string)
 	return nil
 }
 
-// volcanoLever is lever for what only a cluster with Volcano has.
+// volcanoLever is lever for clusters with Volcano.
 func (c *Cluster) volcanoLever(t T, doing string, do func(context.Context) error) {
 	t.Helper()
 	c.lever(t, doing, func(ctx context.Context) error {

@@ -26,7 +26,7 @@ type gang struct {
 
 const gangLabel = "gang-test"
 
-// gangNodes adds nodes that hold one pod of a gang each, for one test alone.
+// gangNodes adds nodes for one test, each with room for one pod of a gang.
 func gangNodes(t *testing.T, c *testbed.Cluster, label string, count int) []string {
 	t.Helper()
 	return c.AddNodes(t, count, testbed.KWOKNode{
@@ -56,7 +56,7 @@ func gangPod(name, group, label string) *corev1.Pod {
 	return p
 }
 
-// makeGang makes a gang of so many pods, none of which may run without the others.
+// makeGang makes a gang of so many pods, all of which must run together.
 func makeGang(t *testing.T, c *testbed.Cluster, namespace, name, label string, size int, spec map[string]any) gang {
 	t.Helper()
 	groups := c.Dynamic().Resource(testbed.PodGroups).Namespace(namespace)
@@ -120,7 +120,7 @@ func (g gang) phase(t *testing.T) string {
 	return phase
 }
 
-// unschedulable returns the reason why the scheduler does not place the gang; empty while it gave none.
+// unschedulable returns the scheduler's reason for not placing the gang; empty while there is none.
 func (g gang) unschedulable(t *testing.T) string {
 	t.Helper()
 	conditions, _, _ := unstructured.NestedSlice(g.object(t).Object, "status", "conditions")
@@ -134,7 +134,7 @@ func (g gang) unschedulable(t *testing.T) string {
 
 func (g gang) remove(t *testing.T) {
 	t.Helper()
-	// The pods first, and that they are gone: they would keep their room.
+	// The pods first, until they are gone: they would keep their room.
 	err := g.cluster.Admin().CoreV1().Pods(g.namespace).DeleteCollection(t.Context(), metav1.DeleteOptions{},
 		metav1.ListOptions{LabelSelector: "group=" + g.name})
 	if err != nil {
@@ -145,7 +145,7 @@ func (g gang) remove(t *testing.T) {
 	}
 }
 
-// The real Volcano, on one cluster: each test has nodes of its own there.
+// The real Volcano, on one cluster: each test has its own nodes.
 func TestVolcano(t *testing.T) {
 	t.Parallel()
 	before := klogSockets()
@@ -178,7 +178,7 @@ func TestVolcano(t *testing.T) {
 	}
 }
 
-// klogSockets are what Volcano's programs leave on a machine unless they are kept from it.
+// klogSockets are the files that Volcano's programs leave on a machine by default.
 func klogSockets() []string {
 	found, _ := filepath.Glob("/tmp/klog-socks/*")
 	return found
@@ -223,14 +223,14 @@ func schedulerKilled(t *testing.T, c *testbed.Cluster) {
 	c.VolcanoScheduler.Kill(t)
 	g := makeGang(t, c, namespace, "meanwhile", "killed", 1, nil)
 	c.VolcanoController.Restart(t)
-	c.MakeQueue(t, "after-restart", testbed.Queue{}) // by the controller, that it is at work again
+	c.MakeQueue(t, "after-restart", testbed.Queue{}) // shows that the controller works again
 	if phase, bound := g.phase(t), g.bound(t); bound != 0 || (phase != "" && phase != "Pending") {
 		t.Errorf("without a scheduler it is %s with %d pods bound", phase, bound)
 	}
 	c.VolcanoScheduler.Start(t)
 	await(t, "the one that waited runs", func() bool { return g.running(t) == 1 })
 	if before.running(t) != 1 {
-		t.Error("the one before does not run any more")
+		t.Error("the earlier one no longer runs")
 	}
 }
 
@@ -290,7 +290,7 @@ func queues(t *testing.T, c *testbed.Cluster) {
 	})
 	await(t, "what the queue has room for runs", func() bool { return fits.running(t) == 1 })
 	if phase := tooMuch.phase(t); phase != "Pending" {
-		t.Errorf("what is beyond the queue's capability is %q", phase)
+		t.Errorf("the gang beyond the queue's capability is %q", phase)
 	}
 }
 
@@ -324,13 +324,13 @@ func preempt(t *testing.T, c *testbed.Cluster) {
 	stock := c.VolcanoConfiguration(t)
 	preempting := strings.Replace(stock, "enqueue, allocate, backfill", "enqueue, allocate, preempt, backfill", 1)
 	if preempting == stock {
-		t.Fatalf("the stock configuration is another than thought:\n%s", stock)
+		t.Fatalf("the stock configuration is not as expected:\n%s", stock)
 	}
 	c.ConfigureVolcano(t, preempting)
 	t.Cleanup(func() { c.ConfigureVolcano(t, stock) })
-	told, err := c.Admin().CoreV1().ConfigMaps(testbed.VolcanoNamespace).Get(t.Context(), testbed.VolcanoConfigMap, metav1.GetOptions{})
-	if err != nil || told.Data[testbed.VolcanoConfigKey] != preempting {
-		t.Errorf("the ConfigMap tells %v: %v", told.Data, err)
+	configMap, err := c.Admin().CoreV1().ConfigMaps(testbed.VolcanoNamespace).Get(t.Context(), testbed.VolcanoConfigMap, metav1.GetOptions{})
+	if err != nil || configMap.Data[testbed.VolcanoConfigKey] != preempting {
+		t.Errorf("the ConfigMap has %v: %v", configMap.Data, err)
 	}
 	await(t, "the high one takes the low one's place", func() bool { return high.running(t) == 1 && low.running(t) == 0 })
 }
@@ -354,7 +354,7 @@ func definitionsChange(t *testing.T, c *testbed.Cluster) {
 	strict := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict}
 	for _, test := range []struct {
 		version        testbed.VolcanoDefinitions
-		topology, tier bool // knows the fields
+		topology, tier bool // whether it has the fields
 	}{
 		{testbed.Volcano114, true, true},
 		{testbed.Volcano112, true, false},
@@ -389,7 +389,7 @@ func definitionsChange(t *testing.T, c *testbed.Cluster) {
 	}
 }
 
-// fatal keeps what a lever fails a test with.
+// fatal records the failure of a lever.
 type fatal struct {
 	*testing.T
 	said string
@@ -413,9 +413,9 @@ func TestVolcanoIsAbsentUnlessAskedFor(t *testing.T) {
 		"CloseQueue":           func(t testbed.T) { c.CloseQueue(t, "default") },
 	}
 	for name, lever := range levers {
-		told := &fatal{T: t}
-		if lever(told); !strings.Contains(told.said, "without Options.Volcano") {
-			t.Errorf("%s says %q", name, told.said)
+		failure := &fatal{T: t}
+		if lever(failure); !strings.Contains(failure.said, "without Options.Volcano") {
+			t.Errorf("%s fails with %q", name, failure.said)
 		}
 	}
 }
@@ -424,9 +424,9 @@ func TestVolcanoStartsAsAskedFor(t *testing.T) {
 	t.Parallel()
 	const configuration = "actions: \"enqueue\"\n"
 	c := testbed.Start(t, testbed.Options{Volcano: &testbed.Volcano{Configuration: configuration, Definitions: testbed.Volcano112}})
-	told, err := c.Admin().CoreV1().ConfigMaps(testbed.VolcanoNamespace).Get(t.Context(), testbed.VolcanoConfigMap, metav1.GetOptions{})
-	if err != nil || told.Data[testbed.VolcanoConfigKey] != configuration || c.VolcanoConfiguration(t) != configuration {
-		t.Errorf("its configuration is %q, told as %v: %v", c.VolcanoConfiguration(t), told.Data, err)
+	configMap, err := c.Admin().CoreV1().ConfigMaps(testbed.VolcanoNamespace).Get(t.Context(), testbed.VolcanoConfigMap, metav1.GetOptions{})
+	if err != nil || configMap.Data[testbed.VolcanoConfigKey] != configuration || c.VolcanoConfiguration(t) != configuration {
+		t.Errorf("its configuration is %q, in the ConfigMap %v: %v", c.VolcanoConfiguration(t), configMap.Data, err)
 	}
 	if _, err := c.Dynamic().Resource(testbed.HyperNodes).List(t.Context(), metav1.ListOptions{}); err != nil {
 		t.Errorf("list HyperNodes: %v", err)

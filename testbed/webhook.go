@@ -22,18 +22,18 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Refusals says what an admission webhook does to the objects of one kind that are created in a namespace.
+// Refusals configures an admission webhook for the objects of one kind that are created in a namespace.
 type Refusals struct {
 	Namespace string
-	Resource  schema.GroupVersionResource // zero: pods; PodGroups, say
-	Times     int                         // refuses so many creates, then lets them pass; zero: each
-	Message   string                      // told to who is refused
-	Delay     time.Duration               // before each answer; beyond Timeout the API server gives up and refuses itself
+	Resource  schema.GroupVersionResource // such as PodGroups; zero: pods
+	Times     int                         // how many creates to refuse before the others pass; zero: all
+	Message   string                      // the reason of a refusal
+	Delay     time.Duration               // before each answer; beyond Timeout the API server gives up and refuses the object itself
 	Timeout   time.Duration               // whole seconds, up to 30; zero: 10
 }
 
-// Webhook is an admission webhook at work. The API server asks it for every object, and refuses the object when
-// it does not answer. Dry runs pass, and are not counted.
+// Webhook is an active admission webhook. The API server asks it about every object, and refuses the object if it
+// does not answer. Dry runs pass, and are not counted.
 type Webhook struct {
 	refusals Refusals
 
@@ -43,8 +43,8 @@ type Webhook struct {
 	inForce bool
 }
 
-// Webhook sets an admission webhook between the API server and the pods, or what else is asked for, of a namespace
-// until the test ends. It is in force when this returns.
+// Webhook registers an admission webhook for the pods, or another kind of object, of a namespace until the test ends. It
+// is in force when this returns.
 func (c *Cluster) Webhook(t T, refusals Refusals) *Webhook {
 	t.Helper()
 	if refusals.Resource.Empty() {
@@ -66,7 +66,7 @@ func (c *Cluster) Webhook(t T, refusals Refusals) *Webhook {
 		_ = server.ServeTLS(listener, "", "") // returns when it is closed
 	}()
 	t.Cleanup(func() {
-		_ = server.Close() // the listener is closed, whatever it says
+		_ = server.Close() // the listener is closed even if this fails
 		<-served
 	})
 
@@ -76,7 +76,7 @@ func (c *Cluster) Webhook(t T, refusals Refusals) *Webhook {
 		_, err := configurations.Create(ctx, c.webhookConfiguration(name, "https://"+listener.Addr().String(), refusals), metav1.CreateOptions{})
 		return err
 	})
-	// Registered before the server's end, and so done before it: nobody is refused for a server that is gone.
+	// Cleanups run in reverse: unregistered before the server closes, so that no object is refused because the server is gone.
 	t.Cleanup(func() {
 		c.lever(t, "remove webhook", func(ctx context.Context) error {
 			return configurations.Delete(ctx, name, metav1.DeleteOptions{})
@@ -86,7 +86,7 @@ func (c *Cluster) Webhook(t T, refusals Refusals) *Webhook {
 	return w
 }
 
-// awaitWebhook makes dry runs until the API server asks the webhook about one: it hears of its configurations by a watch.
+// awaitWebhook makes dry runs until the API server, which watches its configurations, calls the webhook.
 func (c *Cluster) awaitWebhook(ctx context.Context, w *Webhook) error {
 	resource := w.refusals.Resource
 	kinds, err := c.client.Discovery().ServerResourcesForGroupVersion(resource.GroupVersion().String())
@@ -101,7 +101,7 @@ func (c *Cluster) awaitWebhook(ctx context.Context, w *Webhook) error {
 		"apiVersion": resource.GroupVersion().String(), "kind": kinds.APIResources[at].Kind,
 		"metadata": map[string]any{"name": "in-force"},
 	}}
-	if kinds.APIResources[at].Kind == "Pod" { // one that is not valid is refused before any webhook is asked
+	if kinds.APIResources[at].Kind == "Pod" { // an invalid one is rejected before any webhook is called
 		probe.Object["spec"] = map[string]any{"containers": []any{map[string]any{"name": "c", "image": "none"}}}
 	}
 	for {
@@ -113,17 +113,17 @@ func (c *Cluster) awaitWebhook(ctx context.Context, w *Webhook) error {
 			return nil
 		}
 		select {
-		case <-time.After(webhookLook):
+		case <-time.After(webhookPoll):
 		case <-ctx.Done():
 			return errors.Join(ctx.Err(), err)
 		}
 	}
 }
 
-// webhookLook is the pause between two dry runs.
-const webhookLook = 20 * time.Millisecond
+// webhookPoll is the pause between two dry runs.
+const webhookPoll = 20 * time.Millisecond
 
-// webhookTimeout is when the API server gives a webhook up, if nobody says otherwise: Kubernetes' own.
+// webhookTimeout is the API server's default timeout of a webhook.
 const webhookTimeout = 10 * time.Second
 
 func (c *Cluster) webhookConfiguration(name, url string, refusals Refusals) *admissionregistrationv1.ValidatingWebhookConfiguration {
@@ -151,21 +151,21 @@ func (c *Cluster) webhookConfiguration(name, url string, refusals Refusals) *adm
 	}
 }
 
-// Asked and Refused return how many creates the webhook was asked about so far, and how many it refused.
+// Asked returns how many creates the webhook was asked about so far.
 func (w *Webhook) Asked() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.asked
 }
 
-// Refused is explained at Asked.
+// Refused returns how many of them it refused.
 func (w *Webhook) Refused() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.refused
 }
 
-// ServeHTTP answers the API server's question about one object.
+// ServeHTTP answers an AdmissionReview of the API server.
 func (w *Webhook) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 	var review admissionv1.AdmissionReview
 	if err := json.NewDecoder(r.Body).Decode(&review); err != nil || review.Request == nil {
@@ -194,7 +194,7 @@ func (w *Webhook) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(out).Encode(review) // the API server gave up
 }
 
-// decide counts a create and says whether it may pass.
+// decide counts a create and reports whether it may pass.
 func (w *Webhook) decide() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

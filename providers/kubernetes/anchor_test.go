@@ -16,8 +16,7 @@ import (
 	"github.com/eltrain/eltrain/providers"
 )
 
-// While one looks whether an anchor is there another may look too. What the later has seen stays, and who is given up does
-// not wait for it.
+// While one launch checks an anchor another may check too. The later result stays, and a canceled check does not wait.
 func TestTwoWhoLookAtAnAnchor(t *testing.T) {
 	meanwhile := make(chan func(), 1)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -33,35 +32,35 @@ func TestTwoWhoLookAtAnAnchor(t *testing.T) {
 	}
 	p := &Provider{client: client, namespace: "ml", pacer: newPacer(2, slog.New(slog.DiscardHandler), func() {})}
 	defer p.pacer.close()
-	j := prepared{anchor: anchor{name: "gpt"}, look: make(chan looked, 1)}
-	old := func() looked { return looked{seen: time.Now(), next: time.Now().Add(-anchorStands)} } // it is looked again
+	j := prepared{anchor: anchor{name: "gpt"}, check: make(chan anchorCheck, 1)}
+	old := func() anchorCheck { return anchorCheck{seen: time.Now(), next: time.Now().Add(-anchorStands)} } // due for a check
 
-	j.look <- old()
-	newer := lookedNow(time.Now().Add(time.Hour))
-	meanwhile <- func() { <-j.look; j.look <- newer }
+	j.check <- old()
+	newer := checkedNow(time.Now().Add(time.Hour))
+	meanwhile <- func() { <-j.check; j.check <- newer }
 	bounded, end := context.WithTimeout(t.Context(), hang.Bound)
 	defer end()
-	if err := p.anchored(bounded, j); !errors.Is(err, providers.ErrNotPrepared) {
-		t.Errorf("of an anchor that is not there it says %v", err)
+	if err := p.ensureAnchor(bounded, j); !errors.Is(err, providers.ErrNotPrepared) {
+		t.Errorf("the error for a missing anchor is %v", err)
 	}
-	if last := <-j.look; last != newer {
-		t.Errorf("what was seen later is lost: %+v", last)
+	if last := <-j.check; last != newer {
+		t.Errorf("the later result is lost: %+v", last)
 	}
 
-	j.look <- old()
+	j.check <- old()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	meanwhile <- func() { <-j.look; cancel() } // who took it out looks for long
+	meanwhile <- func() { <-j.check; cancel() } // another check takes long
 	ended := make(chan error, 1)
-	go func() { ended <- p.anchored(ctx, j) }()
+	go func() { ended <- p.ensureAnchor(ctx, j) }()
 	select {
 	case err := <-ended:
 		if err == nil {
-			t.Error("given up, and of an anchor that is not there, it says nothing")
+			t.Error("no error for a canceled check of a missing anchor")
 		}
 	case <-time.After(hang.Bound):
-		t.Error("it waits on although it was given up")
-		j.look <- old()
+		t.Error("it still waits although it was canceled")
+		j.check <- old()
 		<-ended
 	}
 }

@@ -24,7 +24,7 @@ import (
 	"github.com/eltrain/eltrain/providers"
 )
 
-// answers is an API server of which a test says what it answers and when: within synctest no other can be asked.
+// answers is a fake API server whose answers and delays a test sets: within synctest no other can be called.
 type answers func(*http.Request) (*http.Response, error)
 
 func (a answers) RoundTrip(r *http.Request) (*http.Response, error) { return a(r) }
@@ -34,20 +34,20 @@ func jsonAnswer(code int, o any) (*http.Response, error) {
 	return &http.Response{StatusCode: code, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(string(text)))}, err
 }
 
-// refusedAs is an answer that is an error.
+// refusedAs is an error answer.
 func refusedAs(code int, reason metav1.StatusReason, message string) (*http.Response, error) {
 	return jsonAnswer(code, metav1.Status{
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Code: int32(code), Reason: reason, Message: message,
 	})
 }
 
-// named answers with nothing but the metadata of what was asked for. The UID of a pod of gatedPod is its name.
+// named answers with only the metadata of the requested object. The UID of a pod of gatedPod is its name.
 func named(r *http.Request) (*http.Response, error) {
 	name := path.Base(r.URL.Path)
 	return jsonAnswer(http.StatusOK, map[string]any{"metadata": map[string]any{"name": name, "uid": name, "resourceVersion": "1000"}})
 }
 
-// slowly is an answer that takes its time.
+// slowly delays an answer.
 func slowly(r *http.Request, takes time.Duration, answer func(*http.Request) (*http.Response, error)) (*http.Response, error) {
 	select {
 	case <-time.After(takes):
@@ -57,7 +57,7 @@ func slowly(r *http.Request, takes time.Duration, answer func(*http.Request) (*h
 	}
 }
 
-// answered is a provider without watches on such an API server, which it writes to as fast as it may.
+// answered is a provider without watches that uses such an API server, at full pace.
 func answered(t *testing.T, parallelism int, api answers) *Provider {
 	t.Helper()
 	client, err := kube.NewClient(&rest.Config{Host: "http://api", Transport: api})
@@ -76,8 +76,8 @@ func answered(t *testing.T, parallelism int, api answers) *Provider {
 	return p
 }
 
-// insist repeats what may pass by itself, as whoever calls a provider does.
-func insist(ctx context.Context, call func() error) error {
+// retryTransient retries transient errors, as callers of a provider do.
+func retryTransient(ctx context.Context, call func() error) error {
 	tries := 0
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		err := call()
@@ -99,7 +99,7 @@ func insist(ctx context.Context, call func() error) error {
 	}
 }
 
-// gatedPod is a worker's that a gate of ours holds. The first five characters of the job's UID are its name.
+// gatedPod is a worker's pod held by our gate. The first five characters of the job's UID are its name.
 func gatedPod(t *testing.T, uid string, index, incarnation int) *corev1.Pod {
 	o := podFrom(t, "spec: {schedulingGates: [{name: eltrain.dev/gang}]}")
 	slot := job.Address{Job: uid[:5], Role: "worker", Index: index}
@@ -108,10 +108,10 @@ func gatedPod(t *testing.T, uid string, index, incarnation int) *corev1.Pod {
 	return o
 }
 
-// prepared enters a job as if Prepare had made what it has beside its pods.
+// prepared enters a job as if Prepare had created its objects.
 func (p *Provider) prepared(g job.Group) prepared {
 	made := prepared{
-		group: g, anchor: anchor{name: groupName(g.UID, g.Name)}, awake: new(atomic.Bool), around: make(chan struct{}, 1),
+		group: g, anchor: anchor{name: groupName(g.UID, g.Name)}, awake: new(atomic.Bool), writeLock: make(chan struct{}, 1),
 		newest: new(atomic.Pointer[prepared]), readiness: new(readiness),
 	}
 	asked := made
@@ -125,8 +125,8 @@ func gangOf(uid string, least int) job.Group {
 	return job.Group{UID: uid, Name: uid[:5], Roles: []job.GroupRole{{Role: "worker", Min: least}}}
 }
 
-// uidOf is that of one of several jobs.
+// uidOf returns the UID of one of several jobs.
 func uidOf(n int) string { return fmt.Sprintf("job%02d-0b0e9c52", n) }
 
-// jobOfPath is of which job the object is that a request is for.
+// jobOfPath is the job of the object that a request is for.
 func jobOfPath(r *http.Request) string { return path.Base(r.URL.Path)[:5] }

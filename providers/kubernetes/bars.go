@@ -14,30 +14,29 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// places says where the pods of a role can be, on the nodes and with the RuntimeClasses of an observation. It keeps its
-// answers: it is asked for each role with each plan.
+// places decides where the pods of a role can be, on the nodes and with the RuntimeClasses of an observation. It caches
+// its answers: every plan asks for every role.
 type places struct {
 	config  Config
-	nodes   []*corev1.Node // those that take pods
+	nodes   []*corev1.Node // those that accept pods
 	classes runtimeClasses
 
 	mu    sync.Mutex
-	known map[string]job.Fit // by barKey
+	known map[string]job.Fit // by fitKey
 }
 
-// Fit lists the nodes that pods of a role can never be on, as they are now: those with a taint that the role's
-// template does not tolerate, and those that its nodeSelector or its required node affinity leaves out. And it tells what
-// they request beside what the role reserves: for sidecars, and the overhead of their RuntimeClass. What a webhook puts
-// into a pod is known once the pod is there: it counts as load of others then.
+// Fit lists the nodes that pods of a role can never be on at present: those with a taint that the role's template does not
+// tolerate, and those that its nodeSelector or required node affinity excludes. It also says what the pods request beyond
+// the role's resources: for sidecars, and the overhead of their RuntimeClass. What a webhook adds to a pod counts as
+// foreign load once the pod exists.
 //
-// What hangs on other pods or on objects beside the pod is the scheduler's alone: affinity between pods, topology
-// spread, volumes, quotas. It says so itself, in Incarnation.Waiting; of the first two, which are in the template, the
-// caveats warn. What comes and goes closes a node for all
-// (job.Node.Closed) and is no bar.
+// What depends on other pods or objects is left to the scheduler: affinity between pods, topology spread, volumes, quotas.
+// It reports it in Incarnation.Waiting; the caveats warn of the first two, which are in the template. Transient conditions
+// close a node for all (job.Node.Closed) and are no bar.
 func (s *places) Fit(r *job.Role) job.Fit {
-	key, err := json.Marshal(barKey{r.Pod, r.Resources})
+	key, err := json.Marshal(fitKey{r.Pod, r.Resources})
 	if err != nil {
-		return job.Fit{} // Config.Check has refused it, with its reason
+		return job.Fit{} // Config.Check has rejected it, with the reason
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -50,28 +49,28 @@ func (s *places) Fit(r *job.Role) job.Fit {
 }
 
 func (s *places) fit(r *job.Role) job.Fit {
-	b, err := s.config.barring(r, s.classes)
+	b, err := s.config.constraints(r, s.classes)
 	if err != nil {
-		return job.Fit{} // Config.Check has refused it, with its reason
+		return job.Fit{} // Config.Check has rejected it, with the reason
 	}
 	return job.Fit{Bars: b.bars(s.nodes), Extra: b.Extra, Caveats: b.Caveats}
 }
 
-// barKey is what of a role says where its pods can be and what they take. To make a pod of it, with its overlays merged,
-// takes far longer than to write this down.
-type barKey struct {
+// fitKey is the part of a role that determines where its pods can be and what they take. Encoding it is far cheaper than
+// making a pod and merging its overlays.
+type fitKey struct {
 	Pod       map[string]any
 	Resources job.Resources
 }
 
-// barring is what of a role's pods keeps them off nodes.
-func (c Config) barring(r *job.Role, classes runtimeClasses) (barring, error) {
+// constraints derives those of a role's pods.
+func (c Config) constraints(r *job.Role, classes runtimeClasses) (constraints, error) {
 	template, err := c.template(r, Scheduling{})
 	if err != nil {
-		return barring{}, err
+		return constraints{}, err
 	}
 	template = classes.admitted(template)
-	limits := barring{
+	limits := constraints{
 		Tolerations: template.Spec.Tolerations, Selector: template.Spec.NodeSelector,
 		Devices: slices.Sorted(maps.Keys(r.Resources.Devices)), Extra: extraOf(template, r.Resources),
 		Caveats: append(classes.unknown(template), betweenPods(template)...),
@@ -82,17 +81,17 @@ func (c Config) barring(r *job.Role, classes runtimeClasses) (barring, error) {
 	return limits, nil
 }
 
-// barring is what of a pod keeps it off nodes, and what it takes there beside what its slot reserves.
-type barring struct {
+// constraints is what keeps a pod off nodes, and what it requests beyond its slot's reservation.
+type constraints struct {
 	Tolerations []corev1.Toleration
 	Selector    map[string]string
 	Required    *corev1.NodeSelector
 	Devices     []string
 	Extra       job.Resources
-	Caveats     []string // what of this could not be seen, or is not reckoned with
+	Caveats     []string // what could not be read, or is not taken into account
 }
 
-// betweenPods says what of a template keeps its pods together or apart by where others are. Preferences keep nobody off.
+// betweenPods warns of a template's required constraints on where pods are relative to others. Preferences exclude nothing.
 func betweenPods(o *corev1.Pod) (caveats []string) {
 	const alone = "only the scheduler takes that into account, so the plan may find room where the scheduler finds none."
 	if a := o.Spec.Affinity; a != nil && (a.PodAffinity != nil && len(a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0 ||
@@ -105,8 +104,8 @@ func betweenPods(o *corev1.Pod) (caveats []string) {
 	return caveats
 }
 
-// bars matches nodes. nil if it can be on all.
-func (b barring) bars(nodes []*corev1.Node) map[string]string {
+// bars maps the nodes that the pod cannot be on to the reason; nil if it can be on all.
+func (b constraints) bars(nodes []*corev1.Node) map[string]string {
 	pod := &corev1.Pod{Spec: corev1.PodSpec{NodeSelector: b.Selector}}
 	affinity := &corev1.Pod{}
 	if b.Required != nil {
@@ -136,13 +135,13 @@ func (b barring) bars(nodes []*corev1.Node) map[string]string {
 	return bars
 }
 
-// taint is the first taint of a node that keeps the pod off; "" if none does. One that is named as a device that the
-// pod asks for does not: the admission plugin ExtendedResourceToleration, which clouds use, has such pods tolerate it,
-// and where it is off the scheduler says so.
-func (b barring) taint(n *corev1.Node) string {
+// taint is the first taint of a node that keeps the pod off; "" if none does. A taint whose key is a device that the pod
+// requests does not: the admission plugin ExtendedResourceToleration, which clouds use, adds the toleration, and if it is
+// off, the scheduler reports the taint.
+func (b constraints) taint(n *corev1.Node) string {
 	taint, barred := helpers.FindMatchingUntoleratedTaint(klog.Logger{}, n.Spec.Taints, b.Tolerations, func(t *corev1.Taint) bool {
 		return t.Effect != corev1.TaintEffectPreferNoSchedule && !isTransient(t) && !slices.Contains(b.Devices, t.Key)
-	}, true) // an API server without the operators Gt and Lt refuses them in a pod
+	}, true) // an API server without the operators Gt and Lt rejects them in a pod
 	if !barred {
 		return ""
 	}
@@ -159,7 +158,7 @@ func mismatch(selector, labels map[string]string) string {
 	return ""
 }
 
-// places are those of the nodes and classes as they are now. It is called under the index's lock.
+// places returns the places for the current nodes and classes. x.mu is held.
 func (x *index) places() *places {
 	c := &x.cluster
 	if c.places == nil {

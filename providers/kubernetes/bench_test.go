@@ -14,14 +14,14 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// The largest cluster that figures are asked for.
+// The largest benchmarked cluster.
 const (
 	manyPods  = 10_000
 	manyNodes = 1_000
 )
 
-// fill enters nodes, pods of ours and pods of others, each decoded from the API server's own bytes, so that nothing
-// is shared that would not be.
+// fill enters nodes, our pods and foreign pods, each decoded from the API server's encoding, so that nothing is shared
+// unintentionally.
 func fill(t testing.TB) *index {
 	x := newIndex()
 	for n := range manyNodes {
@@ -37,7 +37,7 @@ func fill(t testing.TB) *index {
 		UID: jobUID, Slot: job.Address{Job: "gpt", Role: "worker"}, Incarnation: 1, Processes: 8, Fingerprint: "0123456789abcdef",
 		Program:  job.Program{Command: []string{"python", "train.py", "--model", "gpt"}, Env: map[string]string{"NCCL_DEBUG": "INFO"}},
 		Reserved: job.Resources{CPU: 8000, Memory: 64 << 30, Devices: map[string]int{"nvidia.com/gpu": 1}},
-	}, surroundings{namespace: "ml", version: "0.0.0"})
+	}, podContext{namespace: "ml", version: "0.0.0"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func running(t testing.TB, template *corev1.Pod, n int) *corev1.Pod {
 	return decoded
 }
 
-// TestMemory: the whole master is to stay under 200 MB with 10,000 pods watched. The index is to be a small part.
+// TestMemory: the whole master should stay under 200 MB while watching 10,000 pods, with the index a small part of it.
 func TestMemory(t *testing.T) {
 	const most = 40 << 20 // measured: a little more than half
 	heap := func() uint64 {
@@ -103,7 +103,7 @@ func BenchmarkObserve(b *testing.B) {
 	}
 }
 
-// BenchmarkObserveAfterLaunch does the same with one pod more each time.
+// BenchmarkObserveAfterLaunch does the same with one more pod each time.
 func BenchmarkObserveAfterLaunch(b *testing.B) {
 	x := fill(b)
 	template := &corev1.Pod{}
@@ -119,7 +119,7 @@ func BenchmarkObserveAfterLaunch(b *testing.B) {
 	}
 }
 
-// BenchmarkEvent is one status of one pod, from the decoded object to the index.
+// BenchmarkEvent enters one status change of one pod, from the decoded object to the index.
 func BenchmarkEvent(b *testing.B) {
 	x := fill(b)
 	o := running(b, &corev1.Pod{}, 7)
@@ -133,7 +133,7 @@ func BenchmarkEvent(b *testing.B) {
 	}
 }
 
-// BenchmarkBars asks for the bars of a role on 1,000 nodes.
+// BenchmarkBars computes the bars of a role on 1,000 nodes.
 func BenchmarkBars(b *testing.B) {
 	x := fill(b)
 	x.config = Config{Image: "train:1"}

@@ -15,7 +15,7 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// disruptions are the reasons of the condition DisruptionTarget that Kubernetes documents, and what each is here:
+// disruptions maps the documented reasons of the condition DisruptionTarget to causes:
 // https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions.
 var disruptions = map[string]job.Cause{
 	corev1.PodReasonPreemptionByScheduler: job.Preemption,
@@ -25,8 +25,8 @@ var disruptions = map[string]job.Cause{
 	"DeletionByPodGC":                     job.NodeGone,
 }
 
-// rejections are the values of a failed pod's status.reason by which a node says that it put the pod out, or did
-// not take it in. Those that begin with OutOf ("OutOfcpu") are not listed.
+// rejections maps the status.reason of a failed pod by which a node says that it evicted or rejected the pod. Reasons that
+// begin with OutOf ("OutOfcpu") are not listed.
 var rejections = map[string]job.Cause{
 	"Preempting":               job.Preemption, // by the kubelet, for a critical pod
 	"Evicted":                  job.Eviction,
@@ -38,7 +38,7 @@ var rejections = map[string]job.Cause{
 	"NodePorts":                job.Eviction,
 	"NodeUnschedulable":        job.Eviction,
 	"TaintToleration":          job.Eviction,
-	"UnexpectedAdmissionError": job.Eviction, // a device plugin gave nothing, mostly
+	"UnexpectedAdmissionError": job.Eviction, // mostly a device plugin that could not allocate
 	"TopologyAffinityError":    job.Eviction,
 	"DeadlineExceeded":         job.Eviction, // activeDeadlineSeconds
 	"NodeLost":                 job.NodeGone,
@@ -46,13 +46,13 @@ var rejections = map[string]job.Cause{
 
 const (
 	outOf = "OutOf"
-	// volcanoEvicts is the reason that Volcano's scheduler gives the condition Ready of what it preempts or reclaims, just
-	// before it deletes that. It sets no DisruptionTarget (defaultEvictor in its pkg/scheduler/cache).
+	// volcanoEvicts is the reason that Volcano's scheduler sets in the condition Ready before it preempts or reclaims a pod.
+	// It sets no DisruptionTarget (defaultEvictor in its pkg/scheduler/cache).
 	volcanoEvicts = "Evict"
 )
 
-// disruption is what the infrastructure says ended a pod: its conditions first, then its status. An exit code says
-// less, since what is evicted exits with some code too. "" if it says nothing.
+// disruption is why the infrastructure ended a pod, from its conditions first, then its status; "" if they give no reason. An
+// exit code says less, as evicted processes exit with a code too.
 func disruption(o *corev1.Pod) (job.Cause, []string) {
 	for _, c := range o.Status.Conditions {
 		if c.Type == corev1.PodReady && c.Status == corev1.ConditionFalse && c.Reason == volcanoEvicts {
@@ -61,7 +61,7 @@ func disruption(o *corev1.Pod) (job.Cause, []string) {
 		if c.Type != corev1.DisruptionTarget || c.Status != corev1.ConditionTrue {
 			continue
 		}
-		// A reason that is not known is a controller's of somebody's own: what it names it ended on purpose.
+		// An unknown reason is a custom controller's, which ended the pod on purpose.
 		cause := cmp.Or(disruptions[c.Reason], job.Eviction)
 		return cause, []string{sentence("pod "+o.Name+" was disrupted", c.Reason, c.Message)}
 	}
@@ -76,15 +76,15 @@ func disruption(o *corev1.Pod) (job.Cause, []string) {
 	return cause, []string{sentence("pod "+o.Name+" failed", reason, o.Status.Message)}
 }
 
-// notByUs is all that a master knows who did not order a deletion: one before it may have, and not lived to see its end.
+// notByUs: all that is certain is that this master did not delete the pod; a predecessor may have.
 const notByUs = "not by this master"
 
-// deletion is the evidence that somebody ordered the end of a pod. False: nobody did, or it had ended before.
+// deletion is the evidence that a pod was deleted. It returns false if it was not, or had ended before.
 func deletion(o *corev1.Pod, ended time.Time) (string, bool) {
 	if o.DeletionTimestamp == nil {
 		return "", false
 	}
-	// The timestamp is when the grace runs out.
+	// The timestamp is when the grace period ends.
 	var grace time.Duration
 	if s := o.DeletionGracePeriodSeconds; s != nil {
 		grace = time.Duration(*s) * time.Second
@@ -96,7 +96,7 @@ func deletion(o *corev1.Pod, ended time.Time) (string, bool) {
 	return fmt.Sprintf("pod %s was deleted at %s, "+notByUs, o.Name, asked.UTC().Format(time.RFC3339)), true
 }
 
-// sentence joins what happened with the cluster's own reason and message, whichever there are.
+// sentence joins what happened with the cluster's own reason and message, if any.
 func sentence(what, reason, message string) string {
 	for _, s := range []string{reason, strings.TrimSpace(message)} {
 		if s != "" {
@@ -106,8 +106,8 @@ func sentence(what, reason, message string) string {
 	return what
 }
 
-// exitOf reads how the agent's container ended. Its last word, if it could still say one, knows how the training
-// process ended; the container's own exit code is the agent's. The cause is "" unless it lies in the node.
+// exitOf reads how the agent's container ended. The agent's last word, if there is one, says how the training process ended;
+// the container's own exit code is the agent's. The cause is "" unless the node is at fault.
 func exitOf(t *corev1.ContainerStateTerminated) (*job.Exit, job.EndReason, job.Cause) {
 	var word job.LastWord
 	if json.Unmarshal([]byte(t.Message), &word) == nil && word.Reason != "" {
@@ -130,16 +130,16 @@ func exitOf(t *corev1.ContainerStateTerminated) (*job.Exit, job.EndReason, job.C
 	return exit, "", startCause(t)
 }
 
-// initExitOf reads how an init container failed, which keeps the agent from being started at all. The one that brings the
-// agent copies a file, so what fails is its node, by a full disk for instance; what a user put there fails by itself.
+// initExitOf reads how an init container failed, so that the agent never started. Ours only copies a file, so its failure is
+// its node's, such as a full disk; a user's init container fails by itself.
 func initExitOf(c *corev1.ContainerStatus) (*job.Exit, job.Cause, []string) {
 	t := c.State.Terminated
 	exit := codeOf(t)
 	what := sentence(fmt.Sprintf("init container %s ended with %d", c.Name, exit.Code), t.Reason, t.Message)
 	switch ours := c.Name == agentContainer; {
-	case exit.OOM && ours: // its limit is what the slot reserves
+	case exit.OOM && ours: // its limit is the slot's reservation
 		return exit, job.OutOfMemory, []string{what}
-	case exit.OOM: // its limit is its own, and no larger reservation raises that
+	case exit.OOM: // its limit is its own: a larger reservation would not raise it
 		return exit, job.ProcessKilled, []string{what}
 	case notStarted(t) && startCause(t) == "":
 		exit.NotStarted = what
@@ -151,23 +151,23 @@ func initExitOf(c *corev1.ContainerStatus) (*job.Exit, job.Cause, []string) {
 	return exit, exit.Cause(), []string{what}
 }
 
-// unknownEnds are the reasons for a container of which its runtime, or its kubelet, had lost track: after a reboot, mostly.
+// unknownEnds are the reasons of containers that their runtime or kubelet lost track of, mostly after a reboot.
 var unknownEnds = []string{"Unknown", "ContainerStatusUnknown"}
 
-// notStarted reports whether a container was created and never ran, by the reasons that a kubelet gives.
+// notStarted reports whether a container was created but never ran, by the kubelet's reason.
 func notStarted(t *corev1.ContainerStateTerminated) bool {
 	return t.Reason == "StartError" || t.Reason == "ContainerCannotRun"
 }
 
 var (
-	// noCommand is what runc, crun and gVisor say where the command, or its directory, cannot be run: on no node can it.
+	// noCommand matches what runc, crun and gVisor report if the command or its directory cannot be used: it fails on every node.
 	noCommand = regexp.MustCompile(`(?i)(exec: "|executable|chdir).*(not found|no such file or directory|permission denied|is a directory|not a directory)`)
-	// noRuntime is said of a program that a node's runtime starts for itself, in words that are else like those.
+	// noRuntime matches similar errors about programs that a node's runtime runs itself.
 	noRuntime = regexp.MustCompile(`(running|executing) (\w+ )?hook|unable to retrieve OCI runtime error`)
 )
 
-// startCause reports whether a container was not started for its node's sake, which another node may do: a runtime under
-// load fails at about one start in a hundred (containerd's issue 9160).
+// startCause is NodeFailed if the node is at fault that a container did not start, so that another node may start it: a
+// runtime under load fails at about one start in a hundred (containerd's issue 9160).
 func startCause(t *corev1.ContainerStateTerminated) job.Cause {
 	if !notStarted(t) || outOfMemory(t) || noCommand.MatchString(t.Message) && !noRuntime.MatchString(t.Message) {
 		return ""
@@ -175,7 +175,7 @@ func startCause(t *corev1.ContainerStateTerminated) job.Cause {
 	return job.NodeFailed
 }
 
-// codeOf reads the exit code as a shell does: more than 128 is a signal.
+// codeOf reads the exit code as a shell does: above 128 it is a signal.
 func codeOf(t *corev1.ContainerStateTerminated) *job.Exit {
 	exit := &job.Exit{Code: int(t.ExitCode), At: t.FinishedAt.Time, OOM: outOfMemory(t)}
 	if number := max(int(t.Signal), exit.Code-signalBase); number > 0 && number < signals {
@@ -185,13 +185,13 @@ func codeOf(t *corev1.ContainerStateTerminated) *job.Exit {
 	return exit
 }
 
-// outOfMemory: the kernel killed something of the container. An agent that went on and ended with 0 outlived it. With a limit
-// that is too low for runc's own first process, that is killed, and the container counts as not started.
+// outOfMemory: the kernel killed a process of the container. An agent that continued and exited with 0 survived it. If the
+// limit is too low for runc's own first process, that is killed, and the container counts as not started.
 func outOfMemory(t *corev1.ContainerStateTerminated) bool {
 	return t.Reason == "OOMKilled" && t.ExitCode != 0 || notStarted(t) && strings.Contains(t.Message, "memory limit too low")
 }
 
 const (
-	signalBase = 128 // an exit code above it is this much and a signal's number
-	signals    = 65  // one more than the highest signal that Linux has
+	signalBase = 128 // an exit code above it is the sum of it and a signal's number
+	signals    = 65  // one more than Linux's highest signal
 )

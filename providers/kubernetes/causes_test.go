@@ -10,7 +10,7 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// Volcano's scheduler tells whom it preempts by the condition Ready, and only by its reason.
+// Volcano's scheduler marks the pods that it preempts in the condition Ready, and only by its reason.
 func TestWhatVolcanoPreemptsIsNotDeletedBySomebody(t *testing.T) {
 	pod := func(status corev1.ConditionStatus, reason string) *corev1.Pod {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Status: corev1.PodStatus{Conditions: []corev1.PodCondition{
@@ -20,7 +20,7 @@ func TestWhatVolcanoPreemptsIsNotDeletedBySomebody(t *testing.T) {
 	}
 	want := []string{"pod p was preempted: Pod is evicted, because of reclaim"}
 	if cause, evidence := disruption(pod(corev1.ConditionFalse, "Evict")); cause != job.Preemption || !slices.Equal(evidence, want) {
-		t.Errorf("it is %q, %q", cause, evidence)
+		t.Errorf("the cause is %q, %q", cause, evidence)
 	}
 	for _, o := range []*corev1.Pod{pod(corev1.ConditionFalse, "ContainersNotReady"), pod(corev1.ConditionTrue, "Evict")} {
 		if cause, evidence := disruption(o); cause != "" {
@@ -29,7 +29,7 @@ func TestWhatVolcanoPreemptsIsNotDeletedBySomebody(t *testing.T) {
 	}
 }
 
-// The kubelet writes the condition again when it ends the pod; why it is ended is known by then.
+// The kubelet overwrites the condition when it ends the pod; the cause is known by then.
 func TestWhatEndedAPodIsNotForgottenWhileItEnds(t *testing.T) {
 	evicted := &pod{disrupted: job.Preemption, evidence: []string{"preempted"}}
 	for _, c := range []struct {
@@ -44,7 +44,7 @@ func TestWhatEndedAPodIsNotForgottenWhileItEnds(t *testing.T) {
 	} {
 		c.now.recall(evicted)
 		if c.now.seen.Cause != c.want {
-			t.Errorf("%s: it ended by %q, want %q", c.name, c.now.seen.Cause, c.want)
+			t.Errorf("%s: the cause is %q, want %q", c.name, c.now.seen.Cause, c.want)
 		}
 	}
 }

@@ -13,15 +13,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// runtimeClasses are those of the cluster. A value is never changed once it is in the index.
+// runtimeClasses are the cluster's RuntimeClasses. A value is immutable once it is in the index.
 type runtimeClasses struct {
-	byName map[string]*nodev1.RuntimeClass // nil until they were listed
-	hidden bool                            // they may not be listed
+	byName map[string]*nodev1.RuntimeClass // nil until listed
+	hidden bool                            // listing them is forbidden
 }
 
-// admitted is a pod as the API server will have it: its admission plugin RuntimeClass adds an overhead, a selector and
-// tolerations to the pods that name a class. The pod itself stays as it is: an overhead that a creator names, and that is
-// another than the class has by then, would be refused.
+// admitted is a pod as the API server will admit it: its admission plugin RuntimeClass adds an overhead, a selector and
+// tolerations to pods that name a class. The created pod has none of them: if it set an overhead and the class has
+// another by then, it would be rejected.
 func (c runtimeClasses) admitted(o *corev1.Pod) *corev1.Pod {
 	if o.Spec.RuntimeClassName == nil {
 		return o
@@ -39,14 +39,14 @@ func (c runtimeClasses) admitted(o *corev1.Pod) *corev1.Pod {
 		if selector == nil {
 			selector = map[string]string{}
 		}
-		maps.Copy(selector, o.Spec.NodeSelector) // where both name a key they agree, or the pod is refused
+		maps.Copy(selector, o.Spec.NodeSelector) // if both have a key they agree, or the pod is rejected
 		later.Spec.NodeSelector = selector
 		later.Spec.Tolerations = slices.Concat(o.Spec.Tolerations, s.Tolerations)
 	}
 	return &later
 }
 
-// unknown says what a plan cannot count of a role whose pods are made so; nil where all is known.
+// unknown reports what a plan cannot count of pods like o; nil if all is known.
 func (c runtimeClasses) unknown(o *corev1.Pod) []string {
 	const let = "its role needs the verbs list and watch on runtimeclasses, as in deploy/"
 	switch {
@@ -57,7 +57,7 @@ func (c runtimeClasses) unknown(o *corev1.Pod) []string {
 	case c.byName[*o.Spec.RuntimeClassName] != nil:
 		return nil
 	case c.hidden && o.Spec.Overhead != nil:
-		return nil // the overlay names it
+		return nil // the overlay sets it
 	case c.hidden:
 		return []string{fmt.Sprintf("The overhead of the RuntimeClass %q is unknown, so the plan does not count it before the pod exists; set spec.overhead beside the class, or let this master see it: %s.", *o.Spec.RuntimeClassName, let)}
 	case c.byName == nil:
@@ -66,7 +66,7 @@ func (c runtimeClasses) unknown(o *corev1.Pod) []string {
 	return []string{fmt.Sprintf("The RuntimeClass %q does not exist in the cluster: pods that use it are refused.", *o.Spec.RuntimeClassName)}
 }
 
-// classWatch follows them. It is places that says so where they may not be seen, to those that name one.
+// classWatch watches them. If that is forbidden, places warns the roles that name a class.
 func (p *Provider) classWatch() *watching {
 	x, classes := p.index, p.client.NodeV1().RuntimeClasses()
 	return &watching{
@@ -104,14 +104,14 @@ func (x *index) listedClasses(all []*nodev1.RuntimeClass) {
 	x.setClasses(runtimeClasses{byName: known, hidden: x.cluster.classes.hidden})
 }
 
-// hideClasses: they may not be listed, or may be again. What was listed before stays.
+// hideClasses enters whether listing them is forbidden. Classes listed before stay.
 func (x *index) hideClasses(hidden bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.setClasses(runtimeClasses{byName: x.cluster.classes.byName, hidden: hidden})
 }
 
-// setClasses is called under the index's lock.
+// setClasses requires x.mu.
 func (x *index) setClasses(c runtimeClasses) {
 	if reflect.DeepEqual(c, x.cluster.classes) {
 		return

@@ -25,7 +25,7 @@ import (
 	"github.com/eltrain/eltrain/testbed"
 )
 
-// These tests are about what the API server keeps. Their pods fit no node, so that nothing runs.
+// These tests are about what the API server stores. Their pods fit no node, so nothing runs.
 
 func nowhere(c *Config) {
 	c.Pod = map[string]any{"spec": map[string]any{"nodeSelector": map[string]any{"nowhere": "yes"}}}
@@ -36,7 +36,7 @@ func newPaperwork(t *testing.T) *work {
 	return newWork(t, bed.cluster, nowhere)
 }
 
-// objects lists what of the job is there, as kind/name.
+// objects lists the job's objects, as kind/name.
 func (w *work) objects() []string {
 	w.Helper()
 	var all []string
@@ -77,7 +77,7 @@ func (w *work) pod(role string, index, incarnation int) *corev1.Pod {
 	return pod
 }
 
-// until polls for what the cluster makes of something in its own time.
+// until polls for a result of the cluster's controllers.
 func (w *work) until(what string, holds func() bool) {
 	w.Helper()
 	for deadline := time.Now().Add(w.bound); !holds(); time.Sleep(20 * time.Millisecond) {
@@ -94,7 +94,7 @@ func TestPrepareMakesWhatAJobHasBesideItsPods(t *testing.T) {
 	anchor, err := core.ConfigMaps(w.namespace).Get(t.Context(), "gpt-0b0e9", metav1.GetOptions{})
 	w.ok(err)
 	if anchor.Data["service"] != "http://127.0.0.1:1" {
-		t.Errorf("the anchor says %v", anchor.Data)
+		t.Errorf("the anchor has %v", anchor.Data)
 	}
 	secret, err := core.Secrets(w.namespace).Get(t.Context(), "gpt-0b0e9", metav1.GetOptions{})
 	w.ok(err)
@@ -120,7 +120,7 @@ func TestPrepareMakesWhatAJobHasBesideItsPods(t *testing.T) {
 	w.ok(err)
 	for _, o := range []metav1.Object{secret, service, budget} {
 		if owners := o.GetOwnerReferences(); len(owners) != 1 || owners[0].UID != anchor.UID {
-			t.Errorf("%s is owned by %+v, not by the anchor", o.GetName(), owners)
+			t.Errorf("%s has the owners %+v instead of the anchor", o.GetName(), owners)
 		}
 	}
 	for _, o := range []metav1.Object{anchor, service, budget} {
@@ -132,7 +132,7 @@ func TestPrepareMakesWhatAJobHasBesideItsPods(t *testing.T) {
 		}
 	}
 
-	// Nothing is written where nothing changed, also by a next master; what changed is brought up to date.
+	// If nothing changed, even another master writes nothing; what changed is updated.
 	w.prepare(job.GroupRole{Role: "worker", Min: 3}, job.GroupRole{Role: "ps", Min: 1}, job.GroupRole{Role: "evaluator"})
 	next := w.open()
 	if again, err := next.Prepare(t.Context(), w.group(job.GroupRole{Role: "worker", Min: 3}, job.GroupRole{Role: "ps", Min: 1})); err != nil || again != token {
@@ -149,15 +149,15 @@ func TestPrepareMakesWhatAJobHasBesideItsPods(t *testing.T) {
 	}
 	for _, role := range []string{"ps", "evaluator"} {
 		if _, err := budgetOf(role); !apierrors.IsNotFound(err) {
-			t.Errorf("%s is no role any more, and its PodDisruptionBudget is there: %v", role, err)
+			t.Errorf("role %s was removed, but its PodDisruptionBudget was not: %v", role, err)
 		}
 	}
 	if now, err := budgetOf("worker"); err != nil || now.Spec.MinAvailable.IntValue() != 2 {
-		t.Errorf("the PodDisruptionBudget did not follow the group: %+v, %v", now.Spec, err)
+		t.Errorf("the PodDisruptionBudget was not updated with the group: %+v, %v", now.Spec, err)
 	}
 }
 
-// What it writes of a pod is told apart from what others edit by the name that it writes under.
+// The field manager distinguishes what it writes of a pod from what others edit.
 func TestPodsAreWrittenUnderEltrainsName(t *testing.T) {
 	w := newPaperwork(t)
 	w.prepare(job.GroupRole{Role: "worker", Min: 1})
@@ -170,7 +170,7 @@ func TestPodsAreWrittenUnderEltrainsName(t *testing.T) {
 	}
 }
 
-// Masters that race, as in a failover, must not give agents and service two tokens.
+// Masters that race, as in a failover, must not give agents and service different tokens.
 func TestMastersThatRaceGiveOneToken(t *testing.T) {
 	w := newPaperwork(t)
 	tokens := make([]string, 6)
@@ -192,7 +192,7 @@ func TestMastersThatRaceGiveOneToken(t *testing.T) {
 	}
 }
 
-// A master that was killed between any two steps left some of these behind.
+// A master that was killed between any two steps left some of these.
 func TestPrepareCompletesWhatWasCutShort(t *testing.T) {
 	w := newPaperwork(t)
 	token := w.prepare(job.GroupRole{Role: "worker", Min: 1})
@@ -210,7 +210,7 @@ func TestPrepareCompletesWhatWasCutShort(t *testing.T) {
 		again, err := w.open().Prepare(t.Context(), w.group(job.GroupRole{Role: "worker", Min: 1}))
 		w.ok(err)
 		if now := w.objects(); len(now) != all {
-			t.Errorf("without %s, Prepare leaves %q", what, now)
+			t.Errorf("without %s, Prepare results in %q", what, now)
 		}
 		if what != "the Secret" && again != token {
 			t.Errorf("without %s, the token is another", what)
@@ -253,12 +253,12 @@ func TestALackingRightIsNamed(t *testing.T) {
 	}
 }
 
-// So is one that nothing misses while a job comes up: a master with all rights has brought it up, and the next one, which
-// lacks one, meets what needs it.
+// The same for permissions that nothing needs while a job starts: a master with all of them has started it, and the next one,
+// which lacks one, runs into what needs it.
 func TestARightThatIsMissedLaterIsNamed(t *testing.T) {
 	bed.start(t)
 	first := job.Address{Job: "gpt", Role: "worker"}
-	again := func(w *work, p *Provider) error { // what stands beside the pods is looked at when a job is prepared a second time
+	again := func(w *work, p *Provider) error { // the job's other objects are checked when a job is prepared again
 		g := w.group(job.GroupRole{Role: "worker", Min: 1})
 		if _, err := p.Prepare(w.Context(), g); err != nil {
 			return err
@@ -268,7 +268,7 @@ func TestARightThatIsMissedLaterIsNamed(t *testing.T) {
 	}
 	forget := func(w *work, p *Provider) error {
 		w.ok(w.p.Stop(w.Context(), testUID, first, 1, time.Second))
-		w.until("the other one sees that it has ended", func() bool {
+		w.until("the other master sees that it ended", func() bool {
 			o, err := p.Observe(w.Context())
 			w.ok(err)
 			return !slices.ContainsFunc(o.Incarnations, func(i job.Incarnation) bool { return i.State != job.Gone })
@@ -282,7 +282,7 @@ func TestARightThatIsMissedLaterIsNamed(t *testing.T) {
 		{testbed.Permission{Verb: "delete", Resource: "pods"}, func(w *work, p *Provider) error {
 			return p.Stop(w.Context(), testUID, first, 1, time.Second)
 		}},
-		{testbed.Permission{Verb: "get", Resource: "pods"}, func(w *work, p *Provider) error { // of which the watch has not told
+		{testbed.Permission{Verb: "get", Resource: "pods"}, func(w *work, p *Provider) error { // which the watch has not delivered
 			return p.Stop(w.Context(), testUID, job.Address{Job: "gpt", Role: "worker", Index: 1}, 1, time.Second)
 		}},
 		{testbed.Permission{Verb: "get", Resource: "services"}, again},
@@ -309,19 +309,19 @@ func TestARightThatIsMissedLaterIsNamed(t *testing.T) {
 	}
 }
 
-// short is the kubeconfig, by whoever makes them, of another account, which lacks a right.
+// short returns the kubeconfig of another account that lacks a permission, made by the given function.
 func (w *work) short(kubeconfig func(testbed.T, testbed.User) string, lacking testbed.Permission) string {
 	return kubeconfig(w, testbed.User{Namespace: w.namespace, Name: "short", Roles: []string{podtest.Rights}, Without: []testbed.Permission{lacking}})
 }
 
-// Where the first list is not streamed by a watch, as an older API server does not, the verb list is missed, and named.
+// If the first list is not streamed by a watch, as by an older API server, the verb list is needed, and named if missing.
 func TestAListThatIsNotAllowedIsNamed(t *testing.T) {
 	bed.start(t)
 	for _, resource := range []string{"pods", "nodes"} {
 		t.Run(resource, func(t *testing.T) {
 			w := newWork(t, bed.cluster, nowhere)
 			proxy := bed.cluster.Proxy(t)
-			proxy.Inject(testbed.Fault{Verb: "watch", Resource: resource, Status: http.StatusUnprocessableEntity}) // which is how an older one says no
+			proxy.Inject(testbed.Fault{Verb: "watch", Resource: resource, Status: http.StatusUnprocessableEntity}) // as an older API server answers
 			w.config.Kubeconfig = w.short(proxy.Kubeconfig, testbed.Permission{Verb: "list", Resource: resource})
 			p := w.open()
 			var said string
@@ -339,7 +339,7 @@ func TestAListThatIsNotAllowedIsNamed(t *testing.T) {
 	}
 }
 
-// Others keep jobs in the same namespace: their agents must not be told of this master's service.
+// Other masters keep jobs in the same namespace: their agents must not get this master's service.
 func TestPublishTellsOwnJobsAlone(t *testing.T) {
 	w := newPaperwork(t)
 	w.prepare(job.GroupRole{Role: "worker", Min: 1})
@@ -351,18 +351,17 @@ func TestPublishTellsOwnJobsAlone(t *testing.T) {
 		anchor, err := w.cluster.Admin().CoreV1().ConfigMaps(w.namespace).Get(t.Context(), name, metav1.GetOptions{})
 		w.ok(err)
 		if anchor.Data["service"] != want {
-			t.Errorf("%s says %q, want %q", name, anchor.Data["service"], want)
+			t.Errorf("%s has %q, want %q", name, anchor.Data["service"], want)
 		}
 	}
 }
 
-// A master that took over from another address, or with another certificate, says how long its agents may take to hear
-// of it.
+// A master that took over with another address or certificate reports how long its agents may take to notice.
 func TestNewsOfANextMasterTakeTheirTime(t *testing.T) {
 	w := newPaperwork(t)
 	w.prepare(job.GroupRole{Role: "worker", Min: 1})
 	if news := w.p.Capabilities().News; news != 0 {
-		t.Errorf("nobody knew another address, and it takes %s", news)
+		t.Errorf("with the same address News is %s", news)
 	}
 	anchors := w.cluster.Admin().CoreV1().ConfigMaps(w.namespace)
 	age := func(by time.Duration) {
@@ -374,14 +373,14 @@ func TestNewsOfANextMasterTakeTheirTime(t *testing.T) {
 	for _, step := range []struct {
 		name    string
 		service providers.Service
-		aged    time.Duration // what the anchor says of a move before
+		aged    time.Duration // the age of the move in the anchor before
 		takes   time.Duration
 	}{
-		{"another address", providers.Service{URL: "https://10.0.0.9:7000", Certificates: []byte("first")}, 0, newsTakes},
-		{"the same, by a third master soon after", providers.Service{URL: "https://10.0.0.9:7000", Certificates: []byte("first")}, 0, newsTakes},
-		{"the same, after a while", providers.Service{URL: "https://10.0.0.9:7000", Certificates: []byte("first")}, newsTakes, 0},
+		{"another address", providers.Service{URL: "https://10.0.0.9:7000", Certificates: []byte("first")}, 0, configMapDelay},
+		{"the same, by a third master soon after", providers.Service{URL: "https://10.0.0.9:7000", Certificates: []byte("first")}, 0, configMapDelay},
+		{"the same, after a while", providers.Service{URL: "https://10.0.0.9:7000", Certificates: []byte("first")}, configMapDelay, 0},
 		{"the same, after that", providers.Service{URL: "https://10.0.0.9:7000", Certificates: []byte("first")}, 0, 0},
-		{"another certificate", providers.Service{URL: "https://10.0.0.9:7000", Certificates: []byte("second")}, 0, newsTakes},
+		{"another certificate", providers.Service{URL: "https://10.0.0.9:7000", Certificates: []byte("second")}, 0, configMapDelay},
 	} {
 		if step.aged > 0 {
 			age(step.aged)
@@ -391,7 +390,7 @@ func TestNewsOfANextMasterTakeTheirTime(t *testing.T) {
 		_, err := next.Prepare(t.Context(), job.Group{UID: testUID, Name: "gpt", Roles: []job.GroupRole{{Role: "worker", Min: 1}}})
 		w.ok(err)
 		if news := next.Capabilities().News.Std(); news != step.takes {
-			t.Errorf("%s: the news take %s", step.name, news)
+			t.Errorf("%s: News is %s", step.name, news)
 		}
 	}
 }
@@ -413,7 +412,7 @@ func TestAPodOfAnothersIsNotTaken(t *testing.T) {
 	}
 }
 
-// What took a pod's name meanwhile is not what was to be stopped.
+// A pod that took another's name meanwhile must not be stopped.
 func TestADeletionIsOfOnePod(t *testing.T) {
 	w := newPaperwork(t)
 	w.prepare(job.GroupRole{Role: "worker", Min: 1})
@@ -427,7 +426,7 @@ func TestADeletionIsOfOnePod(t *testing.T) {
 	}
 }
 
-// gated counts the pods that are held until their gang exists.
+// gated counts the pods held until their gang exists.
 func (w *work) gated() (n int) {
 	w.Helper()
 	pods, err := w.cluster.Admin().CoreV1().Pods(w.namespace).List(w.Context(), metav1.ListOptions{})
@@ -447,28 +446,28 @@ func TestAGangIsLetGoTogether(t *testing.T) {
 	for n := range 3 {
 		w.ok(w.p.Launch(t.Context(), w.launch("worker", n, 1)))
 	}
-	// A master that dies now leaves them gated: the next completes the gang.
+	// The next master completes the gang of a master that dies now.
 	w.ok(w.p.Close())
 	if n := w.gated(); n != 3 {
-		t.Fatalf("%d of 3 are held while the ps is not there", n)
+		t.Fatalf("%d of 3 are held while the ps is missing", n)
 	}
 	w.p = w.open()
 	w.prepare(roles...)
-	time.Sleep(4 * gatePause) // looks at the gates that must not lift them
+	time.Sleep(4 * gatePause) // passes that must not lift the gates
 	if n := w.gated(); n != 3 {
-		t.Fatalf("%d of 3 are held while the ps is not there", n)
+		t.Fatalf("%d of 3 are held while the ps is missing", n)
 	}
 	w.ok(w.p.Launch(t.Context(), w.launch("ps", 0, 1)))
-	w.until("let go", func() bool { return w.gated() == 0 })
-	// A whole gang's further pods are not held.
+	w.until("released", func() bool { return w.gated() == 0 })
+	// Further pods of a whole gang are not held.
 	w.until("known to be whole", func() bool { made, _ := w.p.jobs.get(testUID); return w.p.index.whole(made.group) })
 	w.ok(w.p.Launch(t.Context(), w.launch("worker", 3, 1)))
 	if gatedBy(w.pod("worker", 3, 1), gangGate) {
-		t.Error("a pod that the gang does not wait for is held")
+		t.Error("a pod of a whole gang is held")
 	}
 }
 
-// The next master removes the gates of a gang whose master died while it did so.
+// The next master removes the remaining gates of a gang whose master died while removing them.
 func TestAGateIsLiftedByTheNextMaster(t *testing.T) {
 	w := newPaperwork(t)
 	roles := []job.GroupRole{{Role: "worker", Min: 2}}
@@ -476,13 +475,13 @@ func TestAGateIsLiftedByTheNextMaster(t *testing.T) {
 	w.ok(w.p.Launch(t.Context(), w.launch("worker", 0, 1)))
 	w.ok(w.p.Close())
 	made, _ := w.p.jobs.get(testUID)
-	second, err := w.config.pod(w.launch("worker", 1, 1), surroundings{namespace: w.namespace, anchor: made.anchor, scheduling: Scheduling{Gated: true}})
+	second, err := w.config.pod(w.launch("worker", 1, 1), podContext{namespace: w.namespace, anchor: made.anchor, scheduling: Scheduling{Gated: true}})
 	w.ok(err)
 	_, err = w.cluster.Admin().CoreV1().Pods(w.namespace).Create(t.Context(), second, metav1.CreateOptions{})
 	w.ok(err)
 	w.p = w.open()
 	w.prepare(roles...)
-	w.until("let go", func() bool {
+	w.until("released", func() bool {
 		return !gatedBy(w.pod("worker", 0, 1), gangGate) && !gatedBy(w.pod("worker", 1, 1), gangGate)
 	})
 }
@@ -496,7 +495,7 @@ func TestWhatWasEditedByHandIsMended(t *testing.T) {
 	before := w.pod("worker", 0, 1)
 	w.ok(w.p.Launch(t.Context(), l))
 	if now := w.pod("worker", 0, 1); now.ResourceVersion != before.ResourceVersion {
-		t.Error("launching what is there and as it was wrote something")
+		t.Error("launching an unchanged pod again wrote something")
 	}
 	edit := `{"metadata":{"labels":{"app.kubernetes.io/component":"mine","added":"by-hand"}},"spec":{"containers":[{"name":"main","image":"other:1"}]}}`
 	_, err := w.cluster.Admin().CoreV1().Pods(w.namespace).Patch(t.Context(), before.Name, types.StrategicMergePatchType, []byte(edit), metav1.PatchOptions{})
@@ -506,17 +505,17 @@ func TestWhatWasEditedByHandIsMended(t *testing.T) {
 	w.ok(w.p.Launch(t.Context(), l))
 	now := w.pod("worker", 0, 1)
 	if now.UID != before.UID || now.Labels["app.kubernetes.io/component"] != "worker" || now.Spec.Containers[0].Image != podtest.HostImage {
-		t.Errorf("after mending: %v, image %s", now.Labels, now.Spec.Containers[0].Image)
+		t.Errorf("after the repair: %v, image %s", now.Labels, now.Spec.Containers[0].Image)
 	}
 	if now.Labels["added"] != "by-hand" {
-		t.Error("what is none of ours was taken away")
+		t.Error("a label of others was removed")
 	}
 	if drift() != 0 {
 		t.Error("the next observation still shows it")
 	}
 }
 
-// What says which incarnation a pod is, is repaired as well, by a master that saw it before the edit and by one that did
+// What identifies a pod's incarnation is repaired as well, by a master that saw it before the edit and by one that did
 // not; so is what keeps it on its node.
 func TestAnEditedIdentityIsMended(t *testing.T) {
 	w := newPaperwork(t)
@@ -532,7 +531,7 @@ func TestAnEditedIdentityIsMended(t *testing.T) {
 	for what, edit := range edits {
 		for who, open := range map[string]func() *Provider{"this": func() *Provider { return w.p }, "the next": w.open} {
 			if who == "the next" && what == "annotations" {
-				edit = strings.Replace(edit, `"eltrain.dev/launch":null,`, "", 1) // it cannot know what that said
+				edit = strings.Replace(edit, `"eltrain.dev/launch":null,`, "", 1) // a new master cannot know the original
 			}
 			_, err := pods.Patch(t.Context(), before.Name, types.MergePatchType, []byte(edit), metav1.PatchOptions{})
 			w.ok(err)
@@ -553,11 +552,11 @@ func TestAnEditedIdentityIsMended(t *testing.T) {
 			}
 			w.ok(master.Launch(t.Context(), l))
 			if i := seen(); len(i.Drift) > 0 {
-				t.Errorf("%s edited, mended by %s master: %+v", what, who, i.Drift)
+				t.Errorf("%s edited, repaired by %s master: %+v", what, who, i.Drift)
 			}
 			now := w.pod("worker", 0, 1)
 			if now.UID != before.UID || !maps.Equal(now.Labels, before.Labels) || !maps.Equal(now.Annotations, before.Annotations) {
-				t.Errorf("%s edited, mended by %s master into\n%v\n%v, was\n%v\n%v", what, who, now.Labels, now.Annotations, before.Labels, before.Annotations)
+				t.Errorf("%s edited, repaired by %s master into\n%v\n%v, was\n%v\n%v", what, who, now.Labels, now.Annotations, before.Labels, before.Annotations)
 			}
 		}
 	}
@@ -570,12 +569,12 @@ func TestForgetLeavesNothing(t *testing.T) {
 		w.ok(w.p.Launch(t.Context(), w.launch("worker", n, 1)))
 	}
 	if err := w.p.Forget(t.Context(), testUID, "gpt"); err == nil || !strings.Contains(err.Error(), "still runs") {
-		t.Fatalf("what runs was forgotten: %v", err)
+		t.Fatalf("a running job was forgotten: %v", err)
 	}
 	for n := range 2 {
 		w.ok(w.p.Stop(t.Context(), testUID, job.Address{Job: "gpt", Role: "worker", Index: n}, 1, time.Second))
 	}
-	// One that was cut short: the anchor is still there, what it owns is not.
+	// A Forget that was cut short: the anchor still exists, what it owns does not.
 	w.ok(w.cluster.Admin().CoreV1().Services(w.namespace).Delete(t.Context(), "gpt-0b0e9", metav1.DeleteOptions{}))
 	w.ok(w.p.Forget(t.Context(), testUID, "gpt"))
 	if left := w.objects(); len(left) > 0 {
@@ -585,7 +584,7 @@ func TestForgetLeavesNothing(t *testing.T) {
 
 func TestAQuotaIsTold(t *testing.T) {
 	w := newPaperwork(t)
-	const none = corev1.ResourceName("example.com/none") // which shows when admission knows of the quota
+	const none = corev1.ResourceName("example.com/none") // shows whether admission knows the quota
 	_, err := w.cluster.Admin().CoreV1().ResourceQuotas(w.namespace).Create(t.Context(), &corev1.ResourceQuota{
 		ObjectMeta: metav1.ObjectMeta{Name: "two-pods"},
 		Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{
@@ -611,13 +610,13 @@ func TestAQuotaIsTold(t *testing.T) {
 		if err := <-errs; err != nil {
 			refused++
 			if !strings.Contains(err.Error(), "exceeded quota: two-pods") || strings.Contains(err.Error(), "deploy/") {
-				t.Errorf("it says %v", err)
+				t.Errorf("the error is %v", err)
 			}
-			if strings.Contains(err.Error(), "worker-") { // many hear what was said of one
+			if strings.Contains(err.Error(), "worker-") { // the error of one is returned to many
 				t.Errorf("it names a pod: %v", err)
 			}
 			if !apierrors.IsForbidden(err) {
-				t.Errorf("it is no refusal any more: %v", err)
+				t.Errorf("it is no longer a refusal: %v", err)
 			}
 		}
 	}
@@ -636,17 +635,17 @@ func TestAWebhookThatRefusesTheFirstThree(t *testing.T) {
 		if err != nil {
 			refusals++
 			if !strings.Contains(err.Error(), "not today") {
-				t.Errorf("it says %v", err)
+				t.Errorf("the error is %v", err)
 			}
 		}
 		return err == nil
 	})
 	if refusals < 3 {
-		t.Errorf("%d refusals were told", refusals)
+		t.Errorf("%d refusals were reported", refusals)
 	}
 }
 
-// The API server is killed and started again while pods are created: each is there once, and none is missing.
+// The API server is killed and restarted while pods are created: each exists once, and none is missing.
 func TestTheAPIServerIsKilledWhilePodsAreCreated(t *testing.T) {
 	soak.Only(t)
 	w := newPaperwork(t)
@@ -675,7 +674,7 @@ func TestTheAPIServerIsKilledWhilePodsAreCreated(t *testing.T) {
 	if len(pods.Items) != n {
 		t.Errorf("%d pods of %d slots", len(pods.Items), n)
 	}
-	w.until("let go", func() bool {
+	w.until("released", func() bool {
 		for index := range n {
 			if gatedBy(w.pod("worker", index, 1), gangGate) {
 				return false
@@ -691,6 +690,6 @@ func TestANamespaceThatTerminates(t *testing.T) {
 	w.ok(w.cluster.Admin().CoreV1().Namespaces().Delete(t.Context(), w.namespace, metav1.DeleteOptions{}))
 	err := w.p.Launch(t.Context(), w.launch("worker", 0, 1))
 	if err == nil || !strings.Contains(err.Error(), "being deleted") && !apierrors.IsNotFound(err) {
-		t.Errorf("it says %v", err)
+		t.Errorf("the error is %v", err)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/eltrain/eltrain/kube"
 )
 
-// Config is the block provider "kubernetes". Its tags are the language, read by job.Fields.
+// Config is the block provider "kubernetes". Its tags define the language, read by job.Fields.
 type Config struct {
 	Kubeconfig    string         `hcl:"kubeconfig,optional" change:"update" doc:"The kubeconfig file. Default: $KUBECONFIG, then ~/.kube/config, then the service account of eltrain's own pod."`
 	Context       string         `hcl:"context,optional" change:"update" doc:"A context of the kubeconfig. Default: its current one."`
@@ -27,14 +27,14 @@ type Config struct {
 	Parallelism   int            `hcl:"parallelism,optional" default:"128" change:"update" doc:"The maximum number of pods that are created, and deleted, at once."`
 }
 
-// DefaultParallelism is what an API server on four cores took most pods a second with, of 16, 64 and 128 writers.
-// With the window of pace.go it is an upper bound: one that is smaller, or busy, says so and gets fewer.
+// DefaultParallelism is the number of writers, of 16, 64 and 128, with which an API server on four cores created most pods a
+// second. It is an upper bound: the window of pace.go shrinks for an API server that is smaller or busy.
 const DefaultParallelism = 128
 
-// mostParallelism keeps a slip of the finger from taking every connection of an API server.
-const mostParallelism = 1024
+// maxParallelism keeps a typo from taking every connection of an API server.
+const maxParallelism = 1024
 
-// Validate lists every mistake, each as a sentence that says what to do.
+// Validate returns every mistake, each with what to do.
 func (c Config) Validate() []error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -65,20 +65,20 @@ func (c Config) Validate() []error {
 	if c.QPS < 0 || math.IsNaN(c.QPS) || math.IsInf(c.QPS, 0) {
 		bad("invalid qps %v: write a number of requests per second, or remove it for no limit", c.QPS)
 	}
-	if c.Parallelism < 0 || c.Parallelism > mostParallelism {
-		bad("invalid parallelism %d: write a number from 1 to %d, or remove it for %d", c.Parallelism, mostParallelism, DefaultParallelism)
+	if c.Parallelism < 0 || c.Parallelism > maxParallelism {
+		bad("invalid parallelism %d: write a number from 1 to %d, or remove it for %d", c.Parallelism, maxParallelism, DefaultParallelism)
 	}
 	errs = append(errs, (overlay{owner: "the provider", fields: c.Pod}).check()...)
 	return errs
 }
 
-// Check says what is wrong with a role on this provider, before anything of it is started; nil if nothing is.
-// It makes the role's pod as Launch would, and joins every mistake of its overlay.
+// Check reports what is wrong with a role on this provider, before anything of it is started. It makes the role's pod as
+// Launch would, and joins the mistakes of its overlay.
 func (c Config) Check(r *job.Role) error {
 	return c.CheckFor(r, Scheduling{})
 }
 
-// CheckFor is Check of pods that have this for their scheduler.
+// CheckFor is Check for pods with this Scheduling.
 func (c Config) CheckFor(r *job.Role, s Scheduling) error {
 	if err := checkNames(job.Address{Job: "job", Role: r.Name}); err != nil {
 		return err
@@ -87,7 +87,7 @@ func (c Config) CheckFor(r *job.Role, s Scheduling) error {
 	return err
 }
 
-// access is how the cluster is reached.
+// access is how to reach the cluster.
 func (c Config) access() kube.Access {
 	return kube.Access{Kubeconfig: c.Kubeconfig, Context: c.Context, Namespace: c.Namespace}
 }

@@ -13,36 +13,35 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// delays are the writes that are delayed: they have had no answer for a while, or the API server failed at them, or has
-// too much to do, and they are retried. An admission webhook may take half a minute for each answer, and some attempts are
-// made before a failure is told: a person is told before. It is a plain value: the time is an argument.
+// delays are the classes whose writes are delayed: unanswered for a while, or failing, or refused by an overloaded API server,
+// and retried. An admission webhook may take half a minute for each answer, and some attempts precede a reported failure:
+// people are notified of the delay earlier. It is a plain value: the time is an argument.
 type delays map[class]*delay
 
 // delay is what is known of the writes of a class.
 type delay struct {
 	what   string
-	writes int         // under way, waiting for their turn or not
-	asked  []time.Time // of those that wait for an answer: since when, in order
-	// Of the last answer: it was a failure, or the API server has too much to do for any since then, and what it said. All are
-	// zero once it answered one otherwise.
+	writes int         // in flight or waiting for their turn
+	asked  []time.Time // when each write that waits for an answer was sent, in order
+	// The last answer: whether it was a failure, since when the API server is overloaded, and its text. All are zero after an
+	// answer of neither kind.
 	failing bool
 	busy    time.Time
 	last    time.Time
 	said    string
-	// before was to be told, until then: of many writes one after the other is slow, and that is one delay.
+	// before was the text to report, and still is until then: many slow writes one after the other are one delay.
 	before string
 	until  time.Time
 }
 
-// slowAfter is when a write counts as slow that has no answer, and when slow ones count as over, and failed ones as given up
-// that are not retried. On an API server with more to do than it can, that of a benchmark on a machine that others used
-// too, none took longer than three seconds.
+// slowAfter is when an unanswered write counts as slow, when a former delay is no longer reported, and when a failed write that
+// is not retried counts as given up. In a benchmark against an overloaded API server no write took longer than three seconds.
 const slowAfter = 5 * time.Second
 
-// writing is one write, from when it waits for its turn to its end.
+// writing is one write, from waiting for its turn to its end.
 type writing struct {
 	of    *delay
-	asked time.Time // zero while it waits for no answer
+	asked time.Time // zero unless it waits for an answer
 }
 
 func (d delays) begin(c class) *writing {
@@ -53,14 +52,14 @@ func (d delays) begin(c class) *writing {
 	return &writing{of: d[c]}
 }
 
-// end takes a write out that has ended. With the last one goes what was known of the class, unless it is retried.
+// end removes a write that has ended. After the last one its class is dropped too, unless a retry is expected.
 func (d delays) end(now time.Time, c class, w *writing) (gone bool) {
-	w.take(now)
+	w.stopWaiting(now)
 	w.of.writes--
 	return d.drop(now, c)
 }
 
-// prune drops the classes of which what failed was not retried.
+// prune drops the classes whose failed writes were not retried.
 func (d delays) prune(now time.Time) (gone []class) {
 	for c := range d {
 		if d.drop(now, c) {
@@ -79,7 +78,7 @@ func (d delays) drop(now time.Time, c class) (gone bool) {
 	return gone
 }
 
-// said is what the API server said last of a class that it fails at, or has no time for; "" if it does neither.
+// said is the text of the last answer for a class that fails or meets an overloaded API server; else "".
 func (d delays) said(c class) string {
 	if d[c] == nil {
 		return ""
@@ -92,15 +91,15 @@ func (w *writing) ask(now time.Time) {
 	w.of.asked = append(w.of.asked, now)
 }
 
-// answered records what the API server made of it.
+// answered records the answer to a write.
 func (w *writing) answered(now time.Time, a answer) {
-	w.take(now)
+	w.stopWaiting(now)
 	of := w.of
 	if !a.verdict.passes() {
-		of.heal()
+		of.clear()
 		return
 	}
-	of.last, of.said = now, saying(a.err)
+	of.last, of.said = now, commonText(a.err)
 	switch {
 	case a.verdict != busy:
 		of.failing = true
@@ -109,19 +108,19 @@ func (w *writing) answered(now time.Time, a answer) {
 	}
 }
 
-// told is when those that would only hear the same again hear it: it is a failure then, and no delay.
-func (d delays) told(c class) {
+// clear resets a class whose waiting writes fail at once: that is a failure, and no delay.
+func (d delays) clear(c class) {
 	if of := d[c]; of != nil {
-		of.heal()
+		of.clear()
 		of.before = ""
 	}
 }
 
-// heal is after an answer that is no trouble.
-func (of *delay) heal() { of.failing, of.busy, of.last, of.said = false, time.Time{}, time.Time{}, "" }
+// clear resets the trouble after a good answer.
+func (of *delay) clear() { of.failing, of.busy, of.last, of.said = false, time.Time{}, time.Time{}, "" }
 
-// take is before something changes: the write waits for no answer, and what was to be told is kept.
-func (w *writing) take(now time.Time) {
+// stopWaiting ends a write's wait for an answer. It must come before other changes, as it keeps the text reported so far.
+func (w *writing) stopWaiting(now time.Time) {
 	if text := w.of.trouble(now); text != "" {
 		w.of.before, w.of.until = text, now.Add(slowAfter)
 	}
@@ -131,7 +130,7 @@ func (w *writing) take(now time.Time) {
 	w.asked = time.Time{}
 }
 
-// trouble is what is delayed now, in words that stay the same as long as it is so; "" if all does.
+// trouble describes the current delay, in words that stay the same while it lasts; "" if there is none.
 func (of *delay) trouble(now time.Time) string {
 	lasts := func(since time.Time) bool { return !since.IsZero() && now.Sub(since) >= slowAfter }
 	switch {
@@ -143,7 +142,7 @@ func (of *delay) trouble(now time.Time) string {
 	return ""
 }
 
-// byJob says which writes of which job are delayed, by UID; nil if all does.
+// byJob describes the delayed writes of each job, by UID; nil if there are none.
 func (d delays) byJob(now time.Time) map[string]string {
 	var all map[string]string
 	for c, of := range d {
@@ -157,16 +156,15 @@ func (d delays) byJob(now time.Time) map[string]string {
 		if all == nil {
 			all = map[string]string{}
 		}
-		if before, more := all[c.job]; !more || text < before { // one of a job will do, and always the same
+		if before, more := all[c.job]; !more || text < before { // one for each job suffices, and always the same
 			all[c.job] = text
 		}
 	}
 	return all
 }
 
-// saying is an error without what differs between two writes that it hits alike: names, URLs, the ports of connections, the
-// time of day.
-func saying(err error) string {
+// commonText is an error's text without what differs between similar writes: names, URLs, ports, the time of day.
+func commonText(err error) string {
 	var (
 		code        syscall.Errno
 		certificate x509.CertificateInvalidError
@@ -186,5 +184,5 @@ func saying(err error) string {
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
 		return way + "it timed out"
 	}
-	return way + "the connection broke" // the log has how
+	return way + "the connection broke" // the log has the details
 }

@@ -22,8 +22,7 @@ import (
 
 var ofWorkers = class{"u", "create pods of worker"}
 
-// A write that has no answer is told of while it waits, then with what the API server failed with, and no more once one
-// was answered.
+// An unanswered write is reported as delayed, then with the API server's error, and no longer once a write succeeded.
 func TestWhatDoesNotComeAboutIsToldBeforeItFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var changes atomic.Int64
@@ -33,11 +32,11 @@ func TestWhatDoesNotComeAboutIsToldBeforeItFails(t *testing.T) {
 		answers := make(chan error)
 		ended := make(chan error, 1)
 		go func() {
-			ended <- insist(t.Context(), func() error {
+			ended <- retryTransient(t.Context(), func() error {
 				return g.do(t.Context(), ofWorkers, func(context.Context) error { return <-answers })
 			})
 		}()
-		told := func(want string, times int64) {
+		reported := func(want string, times int64) {
 			t.Helper()
 			synctest.Wait()
 			all := g.delayedJobs()
@@ -46,31 +45,31 @@ func TestWhatDoesNotComeAboutIsToldBeforeItFails(t *testing.T) {
 			}
 		}
 		time.Sleep(slowAfter - time.Millisecond)
-		told("", 0)
-		time.Sleep(lookEach)
-		told("create pods of worker: the API server has not answered for 5s", 1)
+		reported("", 0)
+		time.Sleep(checkInterval)
+		reported("create pods of worker: the API server has not answered for 5s", 1)
 		answers <- failure
-		time.Sleep(fallMost)
-		told(`create pods of worker: the API server failed; retrying: Internal error occurred: failed calling webhook "slow.example"`, 2)
+		time.Sleep(backoffMax)
+		reported(`create pods of worker: the API server failed; retrying: Internal error occurred: failed calling webhook "slow.example"`, 2)
 		answers <- nil
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
-		time.Sleep(lookEach)
-		told("", 3)
+		time.Sleep(checkInterval)
+		reported("", 3)
 		time.Sleep(time.Minute)
-		told("", 3)
+		reported("", 3)
 	})
 }
 
-// Of many writes that are slow one after the other the text stays; it goes once none was slow for a while.
+// While many writes are slow one after the other the text stays; it goes once none was slow for a while.
 func TestADelayOfManyWritesIsOne(t *testing.T) {
 	now := time.Unix(0, 0)
 	d := delays{}
-	told := func(want bool) {
+	reported := func(want bool) {
 		t.Helper()
 		if text := d.byJob(now)["u"]; (text != "") != want || want && !strings.Contains(text, "has not answered for 5s") {
-			t.Errorf("after %s it says %q", now.Sub(time.Unix(0, 0)), text)
+			t.Errorf("after %s the delay is %q", now.Sub(time.Unix(0, 0)), text)
 		}
 	}
 	after := func(s int) { now = time.Unix(int64(s), 0) }
@@ -80,38 +79,38 @@ func TestADelayOfManyWritesIsOne(t *testing.T) {
 	first, second := next(), next()
 	after(4)
 	third := next()
-	told(false)
+	reported(false)
 	after(6)
-	told(true)
+	reported(true)
 	end(first)
-	told(true) // second hangs still
+	reported(true) // second still hangs
 	after(7)
 	end(second)
-	told(true) // third has not waited for so long
+	reported(true) // third has not waited that long
 	after(8)
 	fourth := next()
 	after(10)
 	end(third)
-	told(true)
+	reported(true)
 	after(12)
-	told(true)
+	reported(true)
 	end(fourth)
 	after(14)
-	told(true)
+	reported(true)
 	after(15)
-	told(false)
+	reported(false)
 	fifth := next()
 	after(20)
-	told(true)
+	reported(true)
 	end(fifth)
 	d.end(now, ofWorkers, waits)
-	told(false) // none is left that could be delayed
+	reported(false) // none is left that could be delayed
 	if len(d) > 0 {
 		t.Errorf("left is %v", d)
 	}
 }
 
-// What an API server has no time for is reported once that lasts, and named when the time is up.
+// Overload of the API server is reported once it lasts, and included in the error of a timeout.
 func TestAnAPIServerThatIsTooBusyIsNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newPacer(1, slog.New(slog.DiscardHandler), func() {})
@@ -130,19 +129,19 @@ func TestAnAPIServerThatIsTooBusyIsNamed(t *testing.T) {
 		}()
 		time.Sleep(slowAfter / 2)
 		if all := g.delayedJobs(); len(all) > 0 {
-			t.Errorf("it is told at once: %q", all)
+			t.Errorf("it is reported at once: %q", all)
 		}
 		time.Sleep(slowAfter)
 		if text := g.delayedJobs()["u"]; !strings.Contains(text, "create pods of worker: the API server failed; retrying: quite busy") {
-			t.Errorf("it says %q", text)
+			t.Errorf("the delay is %q", text)
 		}
 		if err := <-ended; !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "quite busy") {
-			t.Errorf("in the end it says %v", err)
+			t.Errorf("the final error is %v", err)
 		}
 	})
 }
 
-// What is taken again and again while something waits is no delay, however often the API server asks for time.
+// If writes succeed while another waits there is no delay, however often the API server reports overload.
 func TestBusyNowAndThenIsNoDelay(t *testing.T) {
 	now := time.Unix(0, 0)
 	d := delays{}
@@ -156,12 +155,12 @@ func TestBusyNowAndThenIsNoDelay(t *testing.T) {
 		other.answered(now, answer{})
 		d.end(now, ofWorkers, other)
 		if all := d.byJob(now); len(all) > 0 {
-			t.Fatalf("it says %q", all)
+			t.Fatalf("the delay is %q", all)
 		}
 	}
 }
 
-// Two writes that the same way to the API server fails read the same, whichever objects and connections they are of.
+// Two writes that fail for the same reason have the same text, whatever their objects and connections.
 func TestADelaysTextStaysTheSame(t *testing.T) {
 	through := func(object string, port int, err error) error {
 		return &url.Error{Op: "Post", URL: "https://127.0.0.1:6443/api/v1/namespaces/ml/pods/" + object, Err: &net.OpError{
@@ -175,13 +174,13 @@ func TestADelaysTextStaysTheSame(t *testing.T) {
 		"it is unreachable: its certificate is not valid": {x509.CertificateInvalidError{Reason: x509.Expired, Detail: "at 10:00"}, x509.CertificateInvalidError{Reason: x509.Expired, Detail: "at 10:01"}},
 		"it is unreachable: the connection broke":         {errors.New("stream 1 was closed"), errors.New("stream 3 was closed")},
 	} {
-		if one, other := saying(through("gpt-worker-0", 40001, c[0])), saying(through("gpt-worker-1", 40002, c[1])); one != want || other != want {
-			t.Errorf("it says %q, then %q, not %q", one, other, want)
+		if one, other := commonText(through("gpt-worker-0", 40001, c[0])), commonText(through("gpt-worker-1", 40002, c[1])); one != want || other != want {
+			t.Errorf("the texts are %q and %q, want %q", one, other, want)
 		}
 	}
 }
 
-// What is given up says also what writes like it failed with before, not only that the time was up.
+// The error of a canceled write includes the previous error of similar writes.
 func TestAWriteThatIsGivenUpSaysWhatFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newPacer(1, slog.New(slog.DiscardHandler), func() {})
@@ -192,21 +191,21 @@ func TestAWriteThatIsGivenUpSaysWhatFailed(t *testing.T) {
 			return apierrors.NewInternalError(errors.New("no endpoints for the webhook"))
 		})
 		if passing, may := errors.AsType[*providers.TransientError](err); !may || passing.Busy {
-			t.Errorf("it fails with %#v", err)
+			t.Errorf("the error is %#v", err)
 		}
 		err = g.do(ctx, ofWorkers, func(ctx context.Context) error {
 			<-ctx.Done()
 			return ctx.Err()
 		})
 		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "no endpoints for the webhook") {
-			t.Errorf("it says %v", err)
+			t.Errorf("the error is %v", err)
 		}
-		time.Sleep(slowAfter + lookEach)
+		time.Sleep(slowAfter + checkInterval)
 		if all := g.delayedJobs(); len(all) > 0 {
-			t.Errorf("it was given up, and is told of: %q", all)
+			t.Errorf("a canceled write is reported: %q", all)
 		}
-		if len(g.delays) > 0 || g.looks {
-			t.Errorf("left is %v; it is looked at: %t", g.delays, g.looks)
+		if len(g.delays) > 0 || g.checking {
+			t.Errorf("left is %v; it is looked at: %t", g.delays, g.checking)
 		}
 	})
 }

@@ -12,16 +12,16 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// drift lists what of a running pod is not as it was launched because somebody edited it: our labels and annotations,
-// and the images. The API server lets nobody change more of a pod, but for what it lets nobody take back either: added
-// tolerations and a deadline. Those two cannot be repaired and are not listed. owner is the state of this master.
+// drift lists what somebody edited of a running pod: our labels and annotations, and the images. Of the other fields the
+// API server allows only changes that cannot be undone: added tolerations and a deadline. Those are not listed. owner is
+// the state of this master.
 func drift(o *corev1.Pod, slot job.Address, k key, record launched, owner string) []job.FieldChange {
 	var all []job.FieldChange
 	add := func(path, now, then string, by []string) {
 		all = append(all, job.FieldChange{Path: path, Before: quoted(now), After: quoted(then), Change: job.Update, By: strings.Join(by, ", ")})
 	}
 	if o.Labels[labelState] == "" && o.Annotations[annotationState] == "" {
-		owner = "" // it was launched under none
+		owner = "" // launched without a state
 	}
 	labels, annotations := record.marks(k, slot, owner)
 	edited := func(field string, now, want map[string]string) {
@@ -48,8 +48,7 @@ func drift(o *corev1.Pod, slot job.Address, k key, record launched, owner string
 	return all
 }
 
-// marks are the labels and annotations of a pod that is launched so, as far as they are known of one that a master
-// before this one has launched.
+// marks are the labels and annotations that a pod was launched with, as far as its record has them.
 func (l launched) marks(k key, slot job.Address, owner string) (labels, annotations map[string]string) {
 	labels = podLabels(k.uid, slot, k.number)
 	annotations = map[string]string{annotationSlot: slotText(k, slot)}
@@ -68,8 +67,7 @@ func (l launched) marks(k key, slot job.Address, owner string) (labels, annotati
 	return labels, annotations
 }
 
-// managers are those who set a field of a pod as it is, by the names that they gave the API server ("kubectl-edit").
-// A field that was taken away has none.
+// managers are the field managers that set a field to its present value ("kubectl-edit"). A removed field has none.
 func managers(o *corev1.Pod, path ...any) []string {
 	var names []string
 	for _, e := range o.ManagedFields {
@@ -84,8 +82,8 @@ func managers(o *corev1.Pod, path ...any) []string {
 	return names
 }
 
-// owned reports whether eltrain is still one of those who set a field. What a webhook makes of a pod while it is created
-// counts as its creator's, and so does the user's own overlay: neither is drift.
+// owned reports whether eltrain is among the managers of a field. What a webhook changes at creation counts as the creator's,
+// and so does the user's own overlay: neither is drift.
 func owned(o *corev1.Pod, path ...any) bool {
 	return slices.Contains(managers(o, path...), FieldManager)
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/eltrain/eltrain/testbed"
 )
 
-// newFaultyWork is paperwork behind a proxy.
+// newFaultyWork is newPaperwork behind a proxy.
 func newFaultyWork(t *testing.T) (*work, *testbed.Proxy) {
 	bed.start(t)
 	proxy := bed.cluster.Proxy(t)
@@ -39,17 +39,17 @@ func (w *work) podCount() (n int) {
 	return n
 }
 
-// The API server made the pod, and the answer was lost: it is not made twice, and the launch is no failure.
+// The API server created the pod, and the answer was lost: it is not created twice, and the launch does not fail.
 func TestALostAnswerStartsNothingTwice(t *testing.T) {
 	w, proxy := newFaultyWork(t)
 	w.prepare(job.GroupRole{Role: "worker", Min: 1})
 	proxy.Inject(testbed.Fault{Verb: "create", Resource: "pods", LoseAnswer: true, Times: 1})
-	w.ok(insist(t.Context(), func() error { return w.p.Launch(t.Context(), w.launch("worker", 0, 1)) }))
+	w.ok(retryTransient(t.Context(), func() error { return w.p.Launch(t.Context(), w.launch("worker", 0, 1)) }))
 	if n := w.podCount(); n != 1 {
 		t.Errorf("%d pods of one slot", n)
 	}
 	proxy.Inject(testbed.Fault{Verb: "delete", Resource: "pods", LoseAnswer: true, Times: 1})
-	w.ok(insist(t.Context(), func() error {
+	w.ok(retryTransient(t.Context(), func() error {
 		return w.p.Stop(t.Context(), testUID, job.Address{Job: "gpt", Role: "worker"}, 1, time.Second)
 	}))
 	if n := w.podCount(); n != 0 {
@@ -57,7 +57,7 @@ func TestALostAnswerStartsNothingTwice(t *testing.T) {
 	}
 }
 
-// No more pods are created at once than the provider's parallelism, however often the API server said that all is well.
+// No more pods are created at once than the provider's parallelism, however many successes the API server reports.
 func TestNoMoreAreCreatedAtOnceThanParallelism(t *testing.T) {
 	const parallelism, first, later = 3, 12, 12
 	w, proxy := newFaultyWork(t)
@@ -82,23 +82,23 @@ func TestNoMoreAreCreatedAtOnceThanParallelism(t *testing.T) {
 	for index := range later {
 		launch(first+index, func(err error) {
 			if !errors.Is(err, context.Canceled) {
-				t.Errorf("it was given up, and its launch says %v", err)
+				t.Errorf("the error of the canceled launch is %v", err)
 			}
 		})
 	}
 	defer all.Wait()
 	defer cancel()
 	w.until("as many are under way as may be", func() bool { return held.Hits() >= parallelism })
-	time.Sleep(500 * time.Millisecond) // for those that must not come
+	time.Sleep(500 * time.Millisecond) // in which no more may follow
 	if n := proxy.Requests("create", "pods") - before; n != parallelism {
 		t.Errorf("%d are created at once, want %d", n, parallelism)
 	}
 	if most := w.p.Capabilities().Parallelism; most != parallelism {
-		t.Errorf("it says that it takes %d at once", most)
+		t.Errorf("the capabilities have a parallelism of %d", most)
 	}
 }
 
-// A provider with qps makes no more requests a second than that, but for those of the first second.
+// A provider with qps makes at most that many requests per second, after the first second.
 func TestQPSIsTheMostRequestsASecond(t *testing.T) {
 	soak.Only(t)
 	const qps, n = 5, 20
@@ -126,7 +126,7 @@ func TestQPSIsTheMostRequestsASecond(t *testing.T) {
 	}
 }
 
-// What a gang asks by itself counts with the rest.
+// A gang's own requests count too.
 func TestAGangIsUnderTheSameLimitOfRequests(t *testing.T) {
 	w, _ := newFaultyWork(t)
 	w.config.QPS = 5
@@ -140,18 +140,18 @@ func TestAGangIsUnderTheSameLimitOfRequests(t *testing.T) {
 	}
 }
 
-// 429 with Retry-After: all wait as long, each is launched in the end, and few are asked in vain.
+// 429 with Retry-After: all wait that long, each is launched in the end, and few requests are in vain.
 func TestTooManyRequestsAreObeyed(t *testing.T) {
 	w, proxy := newFaultyWork(t)
 	const n, refusals = 40, 3
 	w.prepare(job.GroupRole{Role: "worker", Min: n})
-	w.ok(w.p.Launch(t.Context(), w.launch("worker", 0, 1))) // at its slowest, one is asked at a time
+	w.ok(w.p.Launch(t.Context(), w.launch("worker", 0, 1))) // at its slowest, one at a time
 	before := proxy.Requests("create", "pods")
 	proxy.Inject(testbed.Fault{Verb: "create", Resource: "pods", Status: 429, RetryAfter: 2 * time.Second, Times: refusals})
 	var all sync.WaitGroup
 	for index := 1; index < n; index++ {
 		all.Go(func() {
-			if err := insist(t.Context(), func() error { return w.p.Launch(t.Context(), w.launch("worker", index, 1)) }); err != nil {
+			if err := retryTransient(t.Context(), func() error { return w.p.Launch(t.Context(), w.launch("worker", index, 1)) }); err != nil {
 				t.Error(err)
 			}
 		})
@@ -162,7 +162,7 @@ func TestTooManyRequestsAreObeyed(t *testing.T) {
 	}
 }
 
-// A gang that exists and is not let go says so, and why, instead of what its pods say of themselves.
+// A complete gang that is not released reports why, instead of its pods' own reason.
 func TestAGateThatCannotBeLifted(t *testing.T) {
 	w, proxy := newFaultyWork(t)
 	refusals := proxy.Inject(testbed.Fault{Verb: "patch", Resource: "pods", Status: 403})
@@ -176,13 +176,13 @@ func TestAGateThatCannotBeLifted(t *testing.T) {
 		return all
 	}
 	w.ok(w.p.Launch(t.Context(), w.launch("worker", 0, 1)))
-	if told := waiting(); !slices.Equal(told, []string{heldTogether}) {
-		t.Errorf("half of it is said to wait for %q", told)
+	if reported := waiting(); !slices.Equal(reported, []string{heldTogether}) {
+		t.Errorf("half of it waits for %q", reported)
 	}
 	w.ok(w.p.Launch(t.Context(), w.launch("worker", 1, 1)))
 	w.until("told", func() bool {
-		told := waiting()
-		return !slices.ContainsFunc(told, func(s string) bool {
+		reported := waiting()
+		return !slices.ContainsFunc(reported, func(s string) bool {
 			return !strings.Contains(s, "its scheduling gate cannot be removed") || !strings.Contains(s, "injected")
 		})
 	})
@@ -195,14 +195,14 @@ func TestAGateThatCannotBeLifted(t *testing.T) {
 	})
 }
 
-// The gates of a gang are removed side by side. A master that is killed before any answer, and one that is killed half-way,
-// leave what the next one continues with.
+// The gates of a gang are removed concurrently. If a master is killed before any answer, or half-way, the next one
+// continues.
 func TestMastersKilledWhileTheyLiftGates(t *testing.T) {
 	w, proxy := newFaultyWork(t)
 	const n = 24
 	gang := job.GroupRole{Role: "worker", Min: n}
 	w.prepare(gang)
-	const longer = 2 * gateTimeout // than the master waits
+	const longer = 2 * gateTimeout // longer than the master waits
 	hold := func() *testbed.Injected {
 		return proxy.Inject(testbed.Fault{Verb: "patch", Resource: "pods", Delay: longer})
 	}
@@ -215,7 +215,7 @@ func TestMastersKilledWhileTheyLiftGates(t *testing.T) {
 		t.Helper()
 		w.ok(w.p.Close())
 		if left := w.gated(); left != gated {
-			t.Fatalf("%d are held, not %d", left, gated)
+			t.Fatalf("%d are held, want %d", left, gated)
 		}
 		held.Remove()
 	}
@@ -237,7 +237,7 @@ func TestMastersKilledWhileTheyLiftGates(t *testing.T) {
 	}
 }
 
-// A job that is as it should be costs the API server no write, and none of its jobs a request.
+// An unchanged job costs the API server no write, and no request of its own.
 func TestASteadyStateWritesNothing(t *testing.T) {
 	w, proxy := newFaultyWork(t)
 	w.prepare(job.GroupRole{Role: "worker", Min: 3})
@@ -269,7 +269,7 @@ func TestASteadyStateWritesNothing(t *testing.T) {
 	}
 }
 
-// While one launch looks whether the anchor is still there, and the API server takes its time to answer, the others continue.
+// While one launch checks the anchor and the API server is slow to answer, the others continue.
 func TestALookAtTheAnchorHoldsNobodyUp(t *testing.T) {
 	soak.Only(t)
 	w, proxy := newFaultyWork(t)
@@ -277,9 +277,9 @@ func TestALookAtTheAnchorHoldsNobodyUp(t *testing.T) {
 	w.prepare(job.GroupRole{Role: "worker", Min: n})
 	w.ok(w.p.Launch(t.Context(), w.launch("worker", 0, 1)))
 	j, _ := w.p.jobs.get(testUID)
-	<-j.look
-	j.look <- looked{seen: time.Now().Add(time.Hour)} // the next one looks, and the others need not, be the machine slow
-	const late = 20 * time.Second                     // no create takes that long
+	<-j.check
+	j.check <- anchorCheck{seen: time.Now().Add(time.Hour)} // the next one checks, and the others need not, even if the machine is slow
+	const late = 20 * time.Second                           // longer than any create takes
 	proxy.Inject(testbed.Fault{Verb: "get", Resource: "configmaps", Delay: late, Times: 1})
 	begun := time.Now()
 	took := make(chan time.Duration, n)
@@ -301,11 +301,11 @@ func TestALookAtTheAnchorHoldsNobodyUp(t *testing.T) {
 		}
 	}
 	if waited != 1 {
-		t.Errorf("%d of %d launches waited for the look", waited, n-1)
+		t.Errorf("%d of %d launches waited for the check", waited, n-1)
 	}
 }
 
-// That the service moved is known though the answer to the write that says so was lost.
+// A move of the service is known even if the answer to its write was lost.
 func TestAMoveOfWhichTheAnswerIsLostIsKnown(t *testing.T) {
 	w, proxy := newFaultyWork(t)
 	worker := job.GroupRole{Role: "worker", Min: 1}
@@ -314,16 +314,16 @@ func TestAMoveOfWhichTheAnswerIsLostIsKnown(t *testing.T) {
 	w.ok(next.Publish(t.Context(), providers.Service{URL: "https://10.0.0.9:7000"}))
 	proxy.Inject(testbed.Fault{Verb: "patch", Resource: "configmaps", LoseAnswer: true, Times: 1})
 	if _, err := next.Prepare(t.Context(), w.group(worker)); err == nil {
-		t.Fatal("it was prepared though nothing answered")
+		t.Fatal("it was prepared without an answer")
 	}
 	_, err := next.Prepare(t.Context(), w.group(worker))
 	w.ok(err)
-	if news := next.Capabilities().News.Std(); news != newsTakes {
-		t.Errorf("the news take %s", news)
+	if news := next.Capabilities().News.Std(); news != configMapDelay {
+		t.Errorf("News is %s", news)
 	}
 }
 
-// A budget that is refused does not keep the job's Service from being made.
+// A refused budget does not keep the job's Service from being created.
 func TestARefusedBudgetRefusesNoService(t *testing.T) {
 	w, proxy := newFaultyWork(t)
 	proxy.Inject(testbed.Fault{Verb: "patch", Resource: "poddisruptionbudgets", Status: 403})
@@ -335,13 +335,13 @@ func TestARefusedBudgetRefusesNoService(t *testing.T) {
 	}
 }
 
-// Whoever writes a budget last writes what the job was asked for last, though it knows the job as it was before.
+// The last writer of a budget uses the job's latest group, even if it knows an older one.
 func TestTheNewestBudgetStays(t *testing.T) {
 	w, _ := newFaultyWork(t)
 	w.prepare(job.GroupRole{Role: "worker", Min: 1})
 	before, _ := w.p.jobs.get(testUID)
 	w.prepare(job.GroupRole{Role: "worker", Min: 3})
-	w.ok(w.p.surround(t.Context(), before))
+	w.ok(w.p.writeObjects(t.Context(), before))
 	budgets, err := w.cluster.Admin().PolicyV1().PodDisruptionBudgets(w.namespace).List(t.Context(), metav1.ListOptions{})
 	w.ok(err)
 	if len(budgets.Items) != 1 || budgets.Items[0].Spec.MinAvailable.IntValue() != 3 {
@@ -349,7 +349,7 @@ func TestTheNewestBudgetStays(t *testing.T) {
 	}
 }
 
-// Who writes the budgets while the job is prepared again reads what of it is known by then.
+// Writing the budgets while the job is prepared again reads the latest group.
 func TestBudgetsAreWrittenWhileTheJobIsPrepared(t *testing.T) {
 	w, _ := newFaultyWork(t)
 	w.prepare(job.GroupRole{Role: "worker", Min: 1})
@@ -358,7 +358,7 @@ func TestBudgetsAreWrittenWhileTheJobIsPrepared(t *testing.T) {
 	go func() {
 		var errs []error
 		for range 20 {
-			errs = append(errs, w.p.surround(t.Context(), before))
+			errs = append(errs, w.p.writeObjects(t.Context(), before))
 		}
 		written <- errors.Join(errs...)
 	}()
@@ -368,7 +368,7 @@ func TestBudgetsAreWrittenWhileTheJobIsPrepared(t *testing.T) {
 	w.ok(<-written)
 }
 
-// A launch may find that its job was forgotten meanwhile.
+// A job may be forgotten during a launch.
 func TestAPodOfAForgottenJobIsGated(t *testing.T) {
 	g := &gates{p: &Provider{jobs: newPreparations()}}
 	if !g.Schedule(job.Group{UID: testUID, Roles: []job.GroupRole{{Role: "worker", Min: 2}}}, job.Address{}).Gated {

@@ -13,13 +13,13 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// forgetBound is how long Forget waits for the pods to be off the API server: ten thousand take half a minute. Whoever
-// wants them away for longer is told which is left, and asks again.
+// forgetBound is how long Forget waits for the pods to be deleted: ten thousand take half a minute. If it takes longer, the
+// error names one that is left, and the caller tries again.
 const forgetBound = time.Minute
 
-// Forget deletes everything of a job: its pods, with their logs, and what it has beside them. The anchor goes
-// last, so that a Forget which was cut short is completed by the next; nothing is left to the garbage collector.
-// It refuses while anything of the job runs.
+// Forget deletes everything of a job: its pods, with their logs, and all other objects. The anchor goes last, so that
+// the next Forget completes one that was cut short; nothing is left to the garbage collector. It fails while anything
+// of the job runs.
 func (p *Provider) Forget(ctx context.Context, uid, name string) error {
 	if err := p.forget(ctx, uid, name); err != nil {
 		return fmt.Errorf("forget job.%s: %w", name, err)
@@ -61,15 +61,14 @@ func (p *Provider) forget(ctx context.Context, uid, name string) error {
 	return nil
 }
 
-// removePods takes the job's pods off the API server. All have ended, or are on nodes that do not answer: those
-// are not waited for, and what may still run there is fenced by its number. It is one request for all of them; that
-// they are gone is for the watch to say.
+// removePods deletes the job's pods. All have ended, or are on silent nodes: those are not waited for, and what may
+// still run there is fenced by its number. It is one request for all of them; the watch reports when they are gone.
 func (p *Provider) removePods(ctx context.Context, uid string) error {
 	changes, unsubscribe := p.index.subscribe()
 	defer unsubscribe()
 	var marked []types.UID
 	for _, one := range p.index.ofJob(uid) {
-		if p.index.ordered(one.uid) {
+		if p.index.markDeletion(one.uid) {
 			marked = append(marked, one.uid)
 		}
 	}
@@ -82,7 +81,7 @@ func (p *Provider) removePods(ctx context.Context, uid string) error {
 	})
 	if err != nil && !doubtful {
 		for _, one := range marked {
-			p.index.unordered(one)
+			p.index.unmarkDeletion(one)
 		}
 	}
 	if err != nil {
@@ -105,7 +104,7 @@ func (p *Provider) removePods(ctx context.Context, uid string) error {
 	}
 }
 
-// removeBudgets takes away the PodDisruptionBudgets of a job, but for those of some roles.
+// removeBudgets deletes the PodDisruptionBudgets of a job, except those of some roles.
 func (p *Provider) removeBudgets(ctx context.Context, uid string, but []string) error {
 	selected := selectJob(uid)
 	if len(but) > 0 {
@@ -120,14 +119,14 @@ func (p *Provider) removeBudgets(ctx context.Context, uid string, but []string) 
 	return nil
 }
 
-// object is one of those that a job has beside its pods.
+// object is one of a job's objects other than pods.
 type object struct {
 	kind   string
 	get    func(context.Context) (metav1.Object, error)
-	delete func(context.Context, metav1.DeleteOptions) error // nil of those that are deleted together
+	delete func(context.Context, metav1.DeleteOptions) error // nil for those deleted as a collection
 }
 
-// children are what an anchor owns beside pods, once for each job.
+// children are what an anchor owns besides pods, once per job.
 func (p *Provider) children(name string) []object {
 	core, get := p.client.CoreV1(), metav1.GetOptions{}
 	return []object{
@@ -153,7 +152,7 @@ func (p *Provider) anchor(name string) object {
 		func(ctx context.Context, o metav1.DeleteOptions) error { return anchors.Delete(ctx, name, o) }}
 }
 
-// budgets are what it owns once for each role.
+// budgets are what an anchor owns once per role.
 func (p *Provider) budgets(g job.Group) []object {
 	var all []object
 	for _, r := range g.Roles {
@@ -164,7 +163,7 @@ func (p *Provider) budgets(g job.Group) []object {
 	return all
 }
 
-// remove deletes the object if it is the job's.
+// remove deletes the object if it belongs to the job.
 func (o object) remove(ctx context.Context, uid string) error {
 	there, err := o.get(ctx)
 	if apierrors.IsNotFound(err) {

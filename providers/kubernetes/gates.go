@@ -15,28 +15,28 @@ import (
 	"github.com/eltrain/eltrain/providers"
 )
 
-// gates are a gang without a scheduler that knows gangs: pods are created under a scheduling gate, and it is removed
-// once, of every role of their job, the least that starts together exist. So the scheduler never sees half a gang that
-// could not be made; it may still place only half of one. A pod that comes when its gang is whole has no gate.
+// gates implements gangs for schedulers without them: pods are created with a scheduling gate, which is removed once the
+// minimum of every role exists. So the scheduler never sees part of a gang that could not be created; it may still place
+// only part of one. A pod created after its gang is whole has no gate.
 type gates struct {
 	p *Provider
 
-	ended chan struct{} // gets a value when a pass over a job's pods has ended
+	ended chan struct{} // gets a value when a pass ends
 
 	mu     sync.Mutex
-	passes map[string]bool   // by UID of the job: one is under way
-	failed map[string]string // by UID of the job: why gates of it cannot be removed
+	passes map[string]bool   // by UID of the job: in progress
+	failed map[string]string // by UID of the job: why its gates cannot be removed
 	fails  map[string]int    // by UID of the job: passes in a row that failed
 }
 
-// newGates begins to lift gates.
+// newGates starts lifting gates.
 func newGates(s Site) (Gang, error) {
 	g := &gates{p: s.p, ended: make(chan struct{}, 1), passes: map[string]bool{}, failed: map[string]string{}, fails: map[string]int{}}
 	s.Go(g.lift)
 	return g, nil
 }
 
-// Ready implements Gang: the pods are all there is to know.
+// Ready implements Gang: the gates know only the pods.
 func (*gates) Ready(context.Context) error { return nil }
 
 // Can implements Gang.
@@ -44,7 +44,7 @@ func (*gates) Can(c *job.Capabilities) {
 	c.Caveats = append(c.Caveats, "Gangs use scheduling gates: pods are released to the scheduler together once the minimum that can train exists. That is weaker than gang scheduling: the scheduler may still place only some of them.")
 }
 
-// Prepare implements Gang: there is nothing beside the pods.
+// Prepare implements Gang: there are no objects besides the pods.
 func (*gates) Prepare(context.Context, Job) error { return nil }
 
 // Schedule implements Gang.
@@ -53,8 +53,7 @@ func (g *gates) Schedule(group job.Group, _ job.Address) Scheduling {
 	return Scheduling{Gated: least(group) > 1 && !(known && g.p.index.whole(group))}
 }
 
-// Complete implements Gang: pods say themselves that a gate holds them, and not why it still does where it cannot be
-// lifted.
+// Complete implements Gang: a pod shows that a gate holds it; this adds why the gate cannot be removed.
 func (g *gates) Complete(o *providers.Observation) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -76,18 +75,18 @@ func (g *gates) Forget(_ context.Context, j Job) error {
 }
 
 const (
-	// gatePause is the least time between two looks at the gates: many pods change at once.
+	// gatePause is the least time between two checks of the gates: many pods change at once.
 	gatePause = 50 * time.Millisecond
-	// gateRetry is when a gate that cannot be removed is retried.
+	// gateRetry is when removing a gate is retried.
 	gateRetry = time.Second
 	// gateTimeout bounds one attempt.
 	gateTimeout = 30 * time.Second
 )
 
-// liveByRole counts pods of a job.
+// liveByRole counts a job's live pods by role.
 type liveByRole map[string]int
 
-// whole reports whether, of every role, the least that starts together exist.
+// whole reports whether the minimum of every role exists.
 func whole(g job.Group, have liveByRole) bool {
 	for _, r := range g.Roles {
 		if have[r.Role] < r.Min {
@@ -106,8 +105,8 @@ func least(g job.Group) int {
 	return n
 }
 
-// lift removes the gates of whole gangs until ctx ends, of each job by itself: one whose pods are slow to write holds up no
-// other. It goes by what there is, not by what happened, so a next master continues where this one ended.
+// lift removes the gates of whole gangs until ctx ends, each job's in its own goroutine: slow writes of one delay no other. It
+// acts on state, not on events, so the next master continues where this one stopped.
 func (g *gates) lift(ctx context.Context) {
 	p := g.p
 	changes, unsubscribe := p.index.subscribe()
@@ -144,7 +143,7 @@ func (g *gates) lift(ctx context.Context) {
 	}
 }
 
-// begin has a job's pods to the caller alone until end; false if another has them.
+// begin gives the caller a job's pods exclusively until end; false if another pass has them.
 func (g *gates) begin(uid string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -162,18 +161,18 @@ func (g *gates) end(uid string) {
 	wake(g.ended)
 }
 
-// pass removes the gates of a job's pods, and ends after a while where it could not: then it is retried. What may pass by
-// itself is reported once it persists.
+// pass removes the gates of a job's pods. After a failure it pauses before it ends, and the pass is retried. An error that
+// may pass by itself is reported once it persists.
 func (g *gates) pass(ctx context.Context, uid string, gated []*pod) {
 	before := g.failsOf(uid)
 	var lifting errgroup.Group
 	lifting.SetLimit(g.p.config.parallelism())
-	var told atomic.Bool
+	var reported atomic.Bool
 	for _, one := range gated {
 		lifting.Go(func() error {
 			err := g.p.lift(ctx, one)
 			if err != nil && ctx.Err() == nil && (!providers.MayPass(err) || before+1 >= providers.Persists) {
-				told.Store(true)
+				reported.Store(true)
 				g.note(uid, err.Error())
 			}
 			return err
@@ -184,8 +183,8 @@ func (g *gates) pass(ctx context.Context, uid string, gated []*pod) {
 		return
 	}
 	g.fail(uid)
-	pause := fallFirst
-	if told.Load() {
+	pause := backoffFirst
+	if reported.Load() {
 		pause = gateRetry
 	}
 	select {
@@ -206,7 +205,7 @@ func (g *gates) fail(uid string) {
 	g.fails[uid]++
 }
 
-// note records why gates of a job cannot be removed, "" if they can, and tells whoever looks.
+// note records why gates of a job cannot be removed, "" if they can, and signals a change.
 func (g *gates) note(uid, why string) {
 	g.mu.Lock()
 	before := g.failed[uid]
@@ -229,7 +228,7 @@ func (g *gates) note(uid, why string) {
 	}
 }
 
-// lift takes our gate off one pod and leaves others' on it.
+// lift removes our gate from one pod, and no other's.
 func (p *Provider) lift(ctx context.Context, gated *pod) error {
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": gated.uid},
@@ -241,7 +240,7 @@ func (p *Provider) lift(ctx context.Context, gated *pod) error {
 	ctx, cancel := context.WithTimeout(ctx, gateTimeout)
 	defer cancel()
 	var answer metav1.PartialObjectMetadata
-	gone, err := p.insist(ctx, gated, func() error {
+	gone, err := p.retryConflicts(ctx, gated, func() error {
 		return p.pacer.do(ctx, class{gated.key.uid, "remove the scheduling gates of pods"}, func(ctx context.Context) error {
 			core := p.client.CoreV1()
 			return core.Patch(types.StrategicMergePatchType).Namespace(p.namespace).Resource("pods").Name(gated.name).

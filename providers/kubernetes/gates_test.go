@@ -16,7 +16,7 @@ import (
 	"github.com/eltrain/eltrain/providers"
 )
 
-// gangOf enters a job, and pods that wait until all are there.
+// gangOf enters a job, and pods that wait until all exist.
 func (p *Provider) gangOf(t *testing.T, uid string, pods int) {
 	for index := range pods {
 		p.index.put(gatedPod(t, uid, index, 1))
@@ -24,7 +24,7 @@ func (p *Provider) gangOf(t *testing.T, uid string, pods int) {
 	p.prepared(gangOf(uid, pods))
 }
 
-// lifted counts the live pods of a job that wait for it no more.
+// lifted counts the live pods of a job that are no longer gated.
 func (p *Provider) lifted(uid string) (n int) {
 	for _, one := range p.index.ofJob(uid) {
 		if !one.gated {
@@ -34,7 +34,7 @@ func (p *Provider) lifted(uid string) (n int) {
 	return n
 }
 
-// Pods that a webhook takes ten seconds for each keep no other gang waiting until all of theirs are done.
+// A webhook that takes ten seconds for each pod of a gang delays no other gang.
 func TestASlowGangHoldsUpNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const parallelism, takes = 4, 10 * time.Second
@@ -51,19 +51,19 @@ func TestASlowGangHoldsUpNoOther(t *testing.T) {
 		p.gangOf(t, slow, 20*parallelism)
 		time.Sleep(time.Second)
 		p.gangOf(t, quick, 2)
-		time.Sleep(takes) // until there is a place for them
+		time.Sleep(takes) // until there is a free turn
 		if n := p.lifted(quick); n != 2 {
-			t.Errorf("of the quick gang %d of 2 pods are let go", n)
+			t.Errorf("of the quick gang %d of 2 pods are released", n)
 		}
 		time.Sleep(25 * takes)
 		if n := p.lifted(slow); n != 20*parallelism {
-			t.Errorf("of the slow gang %d pods are let go", n)
+			t.Errorf("of the slow gang %d pods are released", n)
 		}
 	})
 }
 
-// Why a gate cannot be removed is told while others of its gang are still asked for, and no more once it is removed or nothing
-// waits for it.
+// Why a gate cannot be removed is reported while others of its gang are still in flight, and no longer once it is removed or
+// nothing waits for it.
 func TestWhyAGateIsNotLiftedIsToldAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const takes = 10 * time.Second
@@ -83,43 +83,43 @@ func TestWhyAGateIsNotLiftedIsToldAtOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		told := func() bool {
+		reported := func() bool {
 			o := &providers.Observation{Incarnations: []job.Incarnation{{UID: uid, Waiting: heldTogether}}}
 			g.Complete(o)
 			return strings.Contains(o.Incarnations[0].Waiting, "no gate is lifted today")
 		}
 		p.gangOf(t, uid, 4)
 		time.Sleep(takes / 2)
-		if !told() {
-			t.Error("one was refused, and it is not told")
+		if !reported() {
+			t.Error("a refusal is not reported")
 		}
 		refuses.Store(false)
 		time.Sleep(time.Minute)
-		if n := p.lifted(uid); n != 4 || told() {
-			t.Errorf("%d are let go; told that they are not: %t", n, told())
+		if n := p.lifted(uid); n != 4 || reported() {
+			t.Errorf("%d are released; reported: %t", n, reported())
 		}
 
 		refuses.Store(true)
 		next := gatedPod(t, uid, 0, 2)
 		p.index.put(next)
 		time.Sleep(time.Minute)
-		if !told() {
-			t.Error("another is refused, and it is not told")
+		if !reported() {
+			t.Error("another refusal is not reported")
 		}
 		k, _, _ := identify(next)
 		p.index.deleted(k, next.UID)
 		time.Sleep(time.Minute)
-		if told() {
-			t.Error("it is told of a pod that is no more")
+		if reported() {
+			t.Error("a failure is reported for a pod that is gone")
 		}
 	})
 }
 
-// What may pass by itself keeps no gate long and is not told, unless it persists.
+// A transient error delays no gate for long and is not reported unless it persists.
 func TestAGateThatCannotBeLiftedForAMomentIsNotTold(t *testing.T) {
 	for name, c := range map[string]struct {
-		fails int32
-		told  bool
+		fails    int32
+		reported bool
 	}{"a moment": {providers.Persists - 1, false}, "it persists": {1000, true}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -136,24 +136,24 @@ func TestAGateThatCannotBeLiftedForAMomentIsNotTold(t *testing.T) {
 					t.Fatal(err)
 				}
 				p.gangOf(t, uid, 1)
-				told := false
+				reported := false
 				for range 100 {
 					time.Sleep(100 * time.Millisecond)
 					g := lifting.(*gates)
 					g.mu.Lock()
-					told = told || g.failed[uid] != ""
+					reported = reported || g.failed[uid] != ""
 					g.mu.Unlock()
 				}
-				if told != c.told || (p.lifted(uid) == 1) == c.told {
-					t.Errorf("told: %t; %d let go after %d attempts", told, p.lifted(uid), asked.Load())
+				if reported != c.reported || (p.lifted(uid) == 1) == c.reported {
+					t.Errorf("reported: %t; %d released after %d attempts", reported, p.lifted(uid), asked.Load())
 				}
 			})
 		})
 	}
 }
 
-// A master that takes over finds a gang whose pods are all there. It lets it go once it has prepared its job, though nothing
-// of it changes anymore, and whoever else waits for that.
+// A master that takes over finds a gang whose pods all exist. It releases it once it has prepared its job, even if nothing
+// changes anymore, and even if another subscriber waits.
 func TestAGangThatWasThereBeforeIsLetGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := answered(t, 4, func(r *http.Request) (*http.Response, error) {
@@ -167,13 +167,13 @@ func TestAGangThatWasThereBeforeIsLetGo(t *testing.T) {
 			if err != nil {
 				return nil, err
 			}
-			return jsonAnswer(http.StatusOK, json.RawMessage(body)) // it is made as it was asked for
+			return jsonAnswer(http.StatusOK, json.RawMessage(body)) // created as requested
 		})
 		uid := uidOf(1)
 		for index := range 2 {
 			p.index.put(gatedPod(t, uid, index, 1))
 		}
-		p.owned.Go(p.awaken)
+		p.owned.Go(p.activateLoop)
 		time.Sleep(time.Minute) // so that it waits first
 		gates, err := newGates(Site{p})
 		if err != nil {
@@ -182,14 +182,14 @@ func TestAGangThatWasThereBeforeIsLetGo(t *testing.T) {
 		p.gang = gates
 		time.Sleep(time.Minute)
 		if n := p.lifted(uid); n != 0 {
-			t.Errorf("%d are let go of a job that was not prepared", n)
+			t.Errorf("%d pods of an unprepared job are released", n)
 		}
 		if _, err := p.Prepare(t.Context(), gangOf(uid, 2)); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
 		if n := p.lifted(uid); n != 2 {
-			t.Errorf("%d of 2 pods are let go", n)
+			t.Errorf("%d of 2 pods are released", n)
 		}
 	})
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// What a person imports by is what kubectl shows: a pod's name, or its job's anchor's.
+// What a person imports by is what kubectl shows: a pod's name, or the name of its job's anchor.
 func TestAPodTellsWhatOwnsIt(t *testing.T) {
 	slot := job.Address{Job: "gpt", Role: "worker", Index: 3}
 	o := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: podName("0a1b2c3d", slot, 1), Labels: podLabels("0a1b2c3d", slot, 1)}}

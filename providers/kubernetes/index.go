@@ -16,35 +16,35 @@ import (
 	"github.com/eltrain/eltrain/providers"
 )
 
-// index is what is known of the cluster: pods of ours (here), nodes and the load that others put on them (nodes.go).
-// It is fed by watches and by this process's own writes, whichever come first.
+// index is the observed state of the cluster: our pods (here), nodes and the load of other pods on them (nodes.go).
+// It is fed by watches and by this process's own writes, in either order.
 type index struct {
-	changes chan struct{} // gets a value when Observe may answer otherwise
-	version atomic.Uint64 // grows with whatever Observe answers otherwise for
+	changes chan struct{} // gets a value when the result of Observe may have changed
+	version atomic.Uint64 // grows whenever the result of Observe changes
 	config  Config        // of the provider
 	name    string        // of the provider
 	owner   string        // the state of this master
 
 	mu          sync.Mutex
 	jobs        map[string]*podsOf   // by UID of the job
-	entries     map[types.UID]*entry // of pods that are there
-	removed     recent[types.UID]    // pods that are gone: what still comes of them is old
-	asked       recent[types.UID]    // pods whose deletion this process has asked for
-	order       []*entry             // every entry, as Observe lists them; nil before the first time
+	entries     map[types.UID]*entry // of existing pods
+	removed     recent[types.UID]    // pods that are gone: later events about them are stale
+	asked       recent[types.UID]    // pods whose deletion this process requested
+	order       []*entry             // every entry, as Observe lists them; nil until first needed
 	dead        int                  // entries of pods that are gone
-	deaths      int                  // counts them, ever
+	deaths      int                  // how many pods have gone, ever
 	subscribers map[chan struct{}]struct{}
 	cluster     cluster
-	load        damper // of changes of what others use
-	latest      string // the highest resource version that a watch has brought
+	load        damper // limits wakeups for changes of foreign load
+	latest      string // the highest resource version received from a watch
 }
 
-// podsOf is what is known of one job's pods.
+// podsOf holds what is known of one job's pods.
 type podsOf struct {
-	slots map[place][]*entry // those of a slot, few
+	slots map[place][]*entry // the entries of each slot, few
 	live  liveByRole
-	gated int // of the live ones, those that a gate of ours holds
-	// texts and records hold what many pods share once: names, and the record in their annotation.
+	gated int // how many live pods our gate holds
+	// texts and records intern what many pods share: names, and the record in their annotation.
 	texts   map[string]string
 	records map[string]launched
 }
@@ -57,18 +57,18 @@ type place struct {
 
 func (k key) place() place { return place{k.role, k.index} }
 
-// entry is one incarnation: a pod that is there, or what was last known of one that is gone.
+// entry is one incarnation: an existing pod, or the last known state of one that is gone.
 type entry struct {
 	key   key
 	slot  job.Address
-	pod   *pod            // nil once it was removed
-	last  job.Incarnation // of a pod that was removed
-	death int             // when it was, among others
+	pod   *pod            // nil once it is gone
+	last  job.Incarnation // of a pod that is gone
+	death int             // its sequence number among deaths
 }
 
-// mostDead bounds how many pods that are gone are told of: twice the slots of the largest cluster that this is
-// measured with. The oldest go first.
-const mostDead = 20_000
+// maxDead bounds how many pods that are gone are still reported: twice the slots of the largest benchmarked cluster.
+// The oldest are dropped first.
+const maxDead = 20_000
 
 func newIndex() *index {
 	return &index{
@@ -77,7 +77,7 @@ func newIndex() *index {
 	}
 }
 
-// get finds the pod of an incarnation that is there, also one that has ended; nil once it was removed.
+// get returns the existing pod of an incarnation, even if it has ended; nil if it is gone.
 func (x *index) get(k key) *pod {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -87,9 +87,8 @@ func (x *index) get(k key) *pod {
 	return nil
 }
 
-// look is get that tells a pod which was removed from one that was never seen: launched is set for both that are there
-// and that were.
-func (x *index) look(k key) (there *pod, launched bool) {
+// lookup is like get, but distinguishes a pod that is gone from one never seen: launched is set for both existing and gone pods.
+func (x *index) lookup(k key) (there *pod, launched bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	e := x.find(k)
@@ -99,7 +98,7 @@ func (x *index) look(k key) (there *pod, launched bool) {
 	return e.pod, true
 }
 
-// ofSlot lists the pods of a slot that are there.
+// ofSlot lists the existing pods of a slot.
 func (x *index) ofSlot(uid string, at place) []*pod {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -116,7 +115,7 @@ func (x *index) ofSlot(uid string, at place) []*pod {
 	return all
 }
 
-// ofJob lists the pods of a job that are there, in no order.
+// ofJob lists the existing pods of a job, in no order.
 func (x *index) ofJob(uid string) []*pod {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -135,7 +134,7 @@ func (x *index) ofJob(uid string) []*pod {
 	return all
 }
 
-// whole reports whether a gang exists, as whole of its live pods.
+// whole reports whether a gang's live pods are complete, as the function whole does.
 func (x *index) whole(g job.Group) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -143,8 +142,8 @@ func (x *index) whole(g job.Group) bool {
 	return j != nil && whole(g, j.live)
 }
 
-// releasable lists the pods of a whole gang that a gate of ours still holds. It looks at the pods only if there are some: it
-// is asked with every change, while thousands of them come up.
+// releasable lists the pods of a whole gang that our gate still holds. It iterates over the pods only if there are some: it
+// is called on every change, while thousands of pods come up.
 func (x *index) releasable(g job.Group) []*pod {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -163,8 +162,8 @@ func (x *index) releasable(g job.Group) []*pod {
 	return held
 }
 
-// subscribe returns a channel that gets a value after each change of a pod of ours, and of which jobs are prepared, and what
-// ends that. Values coalesce: subscribe, then look, then wait.
+// subscribe returns a channel that gets a value after each change of our pods or of the prepared jobs, and a function that
+// unsubscribes. Values coalesce: subscribe, then look, then wait.
 func (x *index) subscribe() (<-chan struct{}, func()) {
 	c := make(chan struct{}, 1)
 	x.mu.Lock()
@@ -177,22 +176,22 @@ func (x *index) subscribe() (<-chan struct{}, func()) {
 	}
 }
 
-// announce has those who wait for changes look again: a job was prepared.
+// announce notifies subscribers that a job was prepared.
 func (x *index) announce() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.tell()
+	x.notify()
 }
 
-// put enters a pod as the API server gave it: to a create, a patch, a get, a delete that leaves it time, or by a watch.
-// What is older than the index, or was removed since, changes nothing.
+// put enters a pod as the API server returned it: from a create, patch, get, graceful delete, or watch.
+// A version older than the index, or of a pod removed since, changes nothing.
 func (x *index) put(o *corev1.Pod) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.enter(o)
 }
 
-// made enters a pod as it was asked for, with the metadata that the API server gave it. A watch that was faster knows more.
+// made enters a created pod as requested, with the metadata that the API server returned. If a watch was faster, its pod stays.
 func (x *index) made(o *corev1.Pod) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -206,7 +205,7 @@ func (x *index) made(o *corev1.Pod) {
 	}
 }
 
-// released enters that a pod's gate was removed as of a version. The watch brings what else is new of it.
+// released enters that a pod's gate was removed as of a version. The watch delivers the rest of that version.
 func (x *index) released(uid types.UID, version string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -219,9 +218,8 @@ func (x *index) released(uid types.UID, version string) {
 	x.renew(e, &free)
 }
 
-// ordered marks a deletion that we requested.
-// False: it was marked before.
-func (x *index) ordered(uid types.UID) bool {
+// markDeletion marks a deletion that we requested. It returns false if it was marked before.
+func (x *index) markDeletion(uid types.UID) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.asked.has(uid) {
@@ -231,15 +229,14 @@ func (x *index) ordered(uid types.UID) bool {
 	return true
 }
 
-// unordered takes the mark off: the deletion was refused, or never asked for.
-func (x *index) unordered(uid types.UID) {
+// unmarkDeletion removes the mark: the deletion was refused, or never requested.
+func (x *index) unmarkDeletion(uid types.UID) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.asked.remove(uid)
 }
 
-// deleted removes a pod of which the API server has said that it is gone. Events of it that are still on their way
-// do not bring it back.
+// deleted removes a pod that the API server reported as gone. Events about it that are still in transit do not bring it back.
 func (x *index) deleted(k key, uid types.UID) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -249,7 +246,7 @@ func (x *index) deleted(k key, uid types.UID) {
 	}
 }
 
-// forget drops what is remembered of a job's pods that are gone.
+// forget drops what is kept of a job's pods that are gone.
 func (x *index) forget(uid string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -267,7 +264,7 @@ func (x *index) forget(uid string) {
 	x.signal()
 }
 
-// watched enters what a watch says of a pod: that it is there, or, with gone, that this was its last state.
+// watched enters a watch event: the pod as it is now or, with gone, its last state.
 func (x *index) watched(o *corev1.Pod, gone bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -278,25 +275,25 @@ func (x *index) watched(o *corev1.Pod, gone bool) {
 	}
 	x.removed.add(o.UID)
 	x.reached(o.ResourceVersion)
-	if x.cluster.leave(o.UID, odd) {
+	if x.cluster.leave(o.UID, malformed) {
 		x.signalLoad()
 	}
 	e := x.entries[o.UID]
 	if e == nil {
 		return
 	}
-	x.replacePod(e, x.read(o, e)) // its last state may say why
+	x.replacePod(e, x.read(o, e)) // its last state may have the reason
 	x.finalize(e)
 }
 
-// reached notes the resource version of what a watch or a list has brought.
+// reached records the resource version of a watch event or list.
 func (x *index) reached(version string) {
 	if x.latest == "" || newer(version, x.latest) {
 		x.latest = version
 	}
 }
 
-// listed enters a complete list: whatever is older than it and not in it is gone.
+// listed enters a complete list: known pods that are older than it and not in it are gone.
 func (x *index) listed(all []*corev1.Pod, version string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -318,14 +315,13 @@ func (x *index) listed(all []*corev1.Pod, version string) {
 			x.finalize(e)
 		}
 	}
-	if x.cluster.keep(odd, there) {
+	if x.cluster.keep(malformed, there) {
 		x.signalLoad()
 	}
 }
 
-// restored starts over with a complete list that is older than what was seen before: the API server's data were set
-// back to a backup, and versions count again from there. Pods that are not in it are gone, for all that is known;
-// one that was made since will be told of.
+// restored starts over with a complete list that is older than what was seen before: the API server's data were restored
+// from a backup, and versions count again from there. Pods not in the list count as gone; the watch reports any created since.
 func (x *index) restored(all []*corev1.Pod) {
 	x.removed = recent[types.UID]{}
 	there := make(map[types.UID]struct{}, len(all))
@@ -346,15 +342,15 @@ func (x *index) restored(all []*corev1.Pod) {
 	}
 }
 
-// enter is put under the lock.
+// enter is put with x.mu held.
 func (x *index) enter(o *corev1.Pod) {
 	if e := x.outdated(o); e != nil {
 		x.renew(e, x.read(o, e))
 	}
 }
 
-// outdated finds or makes the entry of a pod of ours that o says more of than is known; nil if there is none. What others
-// take enters here.
+// outdated finds or makes the entry of our pod o if o is newer than what is known, else nil. A pod that is not ours is
+// entered as foreign load.
 func (x *index) outdated(o *corev1.Pod) *entry {
 	if x.removed.has(o.UID) {
 		return nil
@@ -362,15 +358,15 @@ func (x *index) outdated(o *corev1.Pod) *entry {
 	e := x.entries[o.UID]
 	if e == nil {
 		k, slot, ours := identify(o)
-		if !ours { // it takes room as any other
-			if x.cluster.enter(o, odd) {
+		if !ours { // it takes room as any other does
+			if x.cluster.enter(o, malformed) {
 				x.signalLoad()
 			}
 			return nil
 		}
 		e = x.entryOf(k, slot)
 	}
-	// Which incarnation it is was said when it was first seen. Labels that say otherwise since are drift.
+	// A pod's incarnation was determined when it was first seen. Labels changed since are drift.
 	if e.pod != nil && !newer(o.ResourceVersion, e.pod.version) && !(e.pod.partial && o.ResourceVersion == e.pod.version) {
 		return nil
 	}
@@ -379,7 +375,7 @@ func (x *index) outdated(o *corev1.Pod) *entry {
 
 func (x *index) renew(e *entry, p *pod) {
 	x.replacePod(e, p)
-	x.settle(e.key)
+	x.dropSuperseded(e.key)
 }
 
 // entryOf finds or makes the entry of an incarnation.
@@ -405,7 +401,7 @@ func (x *index) entryOf(k key, slot job.Address) *entry {
 	return e
 }
 
-// read makes a pod's compact value with what it shares with others of its job.
+// read makes a pod's compact value, sharing what is common to the pods of its job.
 func (x *index) read(o *corev1.Pod, e *entry) *pod {
 	j := x.jobs[e.key.uid]
 	annotation := o.Annotations[annotationLaunch]
@@ -415,7 +411,7 @@ func (x *index) read(o *corev1.Pod, e *entry) *pod {
 	}
 	same := e.pod == nil || e.pod.uid != o.UID || reflect.DeepEqual(record, e.pod.launched)
 	if !same && !owned(o, "metadata", "annotations", annotationLaunch) {
-		record = e.pod.launched // somebody edited it
+		record = e.pod.launched // the annotation was edited by somebody else
 	} else if !known {
 		j.records[annotation] = record
 	}
@@ -440,10 +436,10 @@ func (j *podsOf) share(s string) string {
 	return s
 }
 
-// replacePod puts a newer value of a pod in the place of what was known of it.
+// replacePod replaces what was known of a pod with a newer value.
 func (x *index) replacePod(e *entry, p *pod) {
 	old := e.pod
-	if old == nil && e.death > 0 { // made again under its name
+	if old == nil && e.death > 0 { // created again under its name
 		x.dead--
 		e.last, e.death = job.Incarnation{}, 0
 	}
@@ -456,10 +452,10 @@ func (x *index) replacePod(e *entry, p *pod) {
 	if x.cluster.move(old, p) || old == nil || old.deleting != p.deleting || !reflect.DeepEqual(&old.seen, &p.seen) {
 		x.signal()
 	}
-	x.tell()
+	x.notify()
 }
 
-// count has a newer value of a pod counted instead of an older one; nil is none.
+// count counts a newer value of a pod instead of an older one; either may be nil.
 func (j *podsOf) count(old, p *pod) {
 	add := func(p *pod, n int) {
 		if p == nil || !p.live() {
@@ -474,7 +470,7 @@ func (j *podsOf) count(old, p *pod) {
 	add(p, 1)
 }
 
-// finalize turns the entry of a pod that is gone into what is remembered of it.
+// finalize replaces the pod of an entry that is gone with its last state.
 func (x *index) finalize(e *entry) {
 	p := e.pod
 	e.last = x.cluster.fate(p, vanished(p, x.asked.has(p.uid)))
@@ -485,15 +481,15 @@ func (x *index) finalize(e *entry) {
 	x.deaths++
 	x.dead++
 	e.death = x.deaths
-	x.leaveNode(p.node)
-	x.settle(e.key)
-	x.thin()
+	x.dropUnlistedNode(p.node)
+	x.dropSuperseded(e.key)
+	x.dropOldest()
 	x.signal()
-	x.tell()
+	x.notify()
 }
 
-// settle drops what is remembered of removed pods of a slot that has newer incarnations: nobody asks for it anymore.
-func (x *index) settle(k key) {
+// dropSuperseded drops gone pods of a slot that has newer incarnations: they are no longer needed.
+func (x *index) dropSuperseded(k key) {
 	siblings := x.jobs[k.uid].slots[k.place()]
 	newest := 0
 	for _, e := range siblings {
@@ -506,9 +502,9 @@ func (x *index) settle(k key) {
 	}
 }
 
-// thin drops the oldest tenth of what is remembered of removed pods, once there is too much of it.
-func (x *index) thin() {
-	if x.dead <= mostDead {
+// dropOldest drops the oldest tenth of the pods that are gone, once there are too many.
+func (x *index) dropOldest() {
+	if x.dead <= maxDead {
 		return
 	}
 	var dead []*entry
@@ -541,7 +537,7 @@ func (x *index) drop(e *entry) {
 	}
 }
 
-// find returns the entry of an incarnation; nil if it was never seen, or is forgotten.
+// find returns the entry of an incarnation; nil if it was never seen or was dropped.
 func (x *index) find(k key) *entry {
 	j := x.jobs[k.uid]
 	if j == nil {
@@ -573,7 +569,7 @@ func byAddress(a, b *entry) int {
 	return cmp.Or(a.slot.Compare(b.slot), cmp.Compare(a.key.uid, b.key.uid), cmp.Compare(a.key.number, b.key.number))
 }
 
-// observe copies all that is known. What incarnations and nodes point to is shared, and is never changed.
+// observe copies all that is known. What incarnations and nodes point to is shared and immutable.
 func (x *index) observe() *providers.Observation {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -585,7 +581,7 @@ func (x *index) observe() *providers.Observation {
 		switch {
 		case e.pod == nil:
 			o.Incarnations = append(o.Incarnations, e.last)
-		case !e.pod.deleting && !x.cluster.lostNodes(): // as nearly always
+		case !e.pod.deleting && !x.cluster.lostNodes(): // the common case
 			o.Incarnations = append(o.Incarnations, e.pod.seen)
 		default:
 			o.Incarnations = append(o.Incarnations, x.cluster.fate(e.pod, e.pod.seen))
@@ -603,42 +599,42 @@ func (x *index) hosts() map[string]bool {
 	return hosts
 }
 
-// leaveNode drops a node that no list has anymore with the last pod of ours on it.
-func (x *index) leaveNode(name string) {
+// dropUnlistedNode drops an unlisted node once the last of our pods on it is gone.
+func (x *index) dropUnlistedNode(name string) {
 	if n := x.cluster.nodes[name]; n != nil && n.unlisted && !x.hosts()[name] {
 		delete(x.cluster.nodes, name)
 		x.cluster.changed()
 	}
 }
 
-// signal says that Observe answers otherwise from now on. It never blocks: values coalesce.
+// signal reports that the result of Observe changed. It never blocks: values coalesce.
 func (x *index) signal() {
 	x.version.Add(1)
 	wake(x.changes)
 }
 
-// signalLoad is signal for what others use of nodes.
+// signalLoad is signal for a change of foreign load.
 func (x *index) signalLoad() {
 	x.version.Add(1)
 	x.load.pass(func() { wake(x.changes) })
 }
 
-// close ends what is still to be signalled.
+// close stops pending signals.
 func (x *index) close() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.load.stop()
 }
 
-// loadPause is the least time between two wakings for what others use of nodes: in a cluster that others are busy in
-// it changes many times a second, and each waking makes a plan.
+// loadPause is the least time between two wakeups for foreign load: in a busy cluster it changes many times a second, and
+// each wakeup makes a plan.
 const loadPause = time.Second
 
-// damper lets the first of many things pass at once, and those of a loadPause after it as one. It is part of the index
+// damper lets the first of many calls pass at once, and coalesces those of the loadPause after it. It is part of the index
 // and under its lock.
 type damper struct {
 	last  time.Time
-	later *time.Timer // nil if none is to come
+	later *time.Timer // nil if none is scheduled
 }
 
 func (d *damper) pass(do func()) {
@@ -647,7 +643,7 @@ func (d *damper) pass(do func()) {
 	case wait <= 0:
 		d.last = now
 		do()
-	case d.last.After(now): // one is to come
+	case d.last.After(now): // one is scheduled already
 	default:
 		d.last = d.last.Add(loadPause)
 		d.later = time.AfterFunc(wait, do)
@@ -660,8 +656,8 @@ func (d *damper) stop() {
 	}
 }
 
-// tell wakes whoever waits for a change of a pod.
-func (x *index) tell() {
+// notify wakes the subscribers: a pod changed.
+func (x *index) notify() {
 	for c := range x.subscribers {
 		wake(c)
 	}
@@ -674,18 +670,18 @@ func wake(c chan struct{}) {
 	}
 }
 
-// newer compares resource versions of objects of one kind, which are ordered since Kubernetes 1.35 by promise and have
-// been on etcd ever since. What is no number counts as newer: then the order of arrival decides.
+// newer compares resource versions of objects of one kind, which Kubernetes guarantees to be ordered since 1.35, and which
+// always were with etcd. A version that is not a number counts as newer: then the order of arrival decides.
 func newer(a, b string) bool {
 	order, err := resourceversion.CompareResourceVersion(a, b)
 	return err != nil || order > 0
 }
 
-// recent remembers the newest mostDead values that were added.
+// recent remembers the newest maxDead values that were added.
 type recent[K comparable] struct {
 	in   map[K]struct{}
 	ring []K
-	next int // of the ring, once it is full
+	next int // position in the ring, once it is full
 }
 
 func (r *recent[K]) has(k K) bool {
@@ -701,11 +697,11 @@ func (r *recent[K]) add(k K) {
 		r.in = map[K]struct{}{}
 	}
 	r.in[k] = struct{}{}
-	if len(r.ring) < mostDead {
+	if len(r.ring) < maxDead {
 		r.ring = append(r.ring, k)
 		return
 	}
-	delete(r.in, r.ring[r.next]) // the zero value where it was removed
+	delete(r.in, r.ring[r.next]) // the zero value if it was removed
 	r.ring[r.next] = k
 	r.next = (r.next + 1) % len(r.ring)
 }

@@ -1,9 +1,9 @@
-// Package kubernetes runs agents as pods. The scheduler of the cluster places them; this package makes them,
-// takes them away, and tells what the API server says of them. It knows no policy and no other provider.
+// Package kubernetes runs agents as pods. The cluster's scheduler places them; this package creates and deletes them and
+// reports their state from the API server. It knows no policy and no other provider.
 //
-// Everything that Observe tells comes from watches that are held open (watch.go), kept compact in one index
-// (index.go). What this process itself creates and deletes enters the index at once, so that it reads its own
-// writes; nothing else stands between the API server and the planner.
+// Everything that Observe reports comes from open watches (watch.go), kept compact in one index (index.go). What this
+// process itself creates and deletes enters the index at once, so that it reads its own writes; there is no other cache
+// between the API server and the planner.
 package kubernetes
 
 import (
@@ -26,12 +26,12 @@ import (
 type Options struct {
 	Config  Config
 	Logger  *slog.Logger
-	Version string // of this program, as "0.3.0": the default agent image has its tag
+	Version string // of this program, such as "0.3.0": the tag of the default agent image
 	// Owner is the state under which this master launches ("kubernetes ml/team-a"): job.Capabilities.Owner.
 	Owner string
-	// Provider is what jobs call the provider; by default Name.
+	// Provider is the name that jobs use for the provider; by default Name.
 	Provider string
-	// Gang makes what keeps gangs; by default that is scheduling gates.
+	// Gang makes the gang implementation; by default, scheduling gates.
 	Gang func(Site) (Gang, error)
 }
 
@@ -60,7 +60,7 @@ type Provider struct {
 
 var _ providers.Provider = (*Provider)(nil)
 
-// New begins to watch and returns at once: it is Observe that waits for the API server. Close ends it.
+// New starts the watches and returns at once: Observe waits for the API server. Close stops them.
 func New(o Options) (*Provider, error) {
 	name, newGang := cmp.Or(o.Provider, Name), o.Gang
 	if newGang == nil {
@@ -70,8 +70,8 @@ func New(o Options) (*Provider, error) {
 	if err != nil {
 		return nil, fmt.Errorf("provider %s: %w", name, err)
 	}
-	config = kube.Shared(config) // with the gang's clients
-	// Half the bytes and a fraction of the processor time of JSON, on both sides.
+	config = kube.Shared(config) // one connection for this client and the gang's
+	// Half the bytes and a fraction of the CPU time of JSON, on both sides.
 	config.ContentType = runtime.ContentTypeProtobuf
 	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	client, err := kube.NewClient(config)
@@ -95,7 +95,7 @@ func New(o Options) (*Provider, error) {
 		return nil, errors.Join(fmt.Errorf("provider %s: %w", name, err), p.Close())
 	}
 	p.owned.Go(func() { p.locate(p.ctx) })
-	p.owned.Go(p.awaken)
+	p.owned.Go(p.activateLoop)
 	for _, w := range p.watches {
 		w.prepare(p.log)
 		p.owned.Go(func() { w.run(p.ctx) })
@@ -103,17 +103,17 @@ func New(o Options) (*Provider, error) {
 	return p, nil
 }
 
-// Capabilities: a scheduler places. The caveats follow what the API server lets this master see.
+// Capabilities reports that a scheduler places. The caveats depend on what the API server lets this master see.
 func (p *Provider) Capabilities() job.Capabilities {
 	c := job.Capabilities{
 		Images: true, NeedsImage: p.config.Image == "", Pods: true, Shared: true, Parallelism: p.config.parallelism(),
 		Owner: p.owner, Attributes: true, NodesUnknown: p.index.blind(),
 	}
 	if p.jobs.moved.Load() {
-		c.News = job.Duration(newsTakes)
+		c.News = job.Duration(configMapDelay)
 	}
 	p.gang.Can(&c)
-	p.where.tell(&c, p.namespace)
+	p.where.addTo(&c, p.namespace)
 	for _, w := range p.watches {
 		if w.byRole {
 			continue
@@ -126,7 +126,7 @@ func (p *Provider) Capabilities() job.Capabilities {
 // Changes implements providers.Provider.
 func (p *Provider) Changes() <-chan struct{} { return p.index.changes }
 
-// Close ends the watches. Pods keep running.
+// Close stops the watches. Pods keep running.
 func (p *Provider) Close() error {
 	p.cancel()
 	p.owned.Wait()

@@ -14,11 +14,11 @@ import (
 	"github.com/eltrain/eltrain/providers"
 )
 
-// keptIncarnations is how many of a slot's newest incarnations stay as pods once they have ended, for their logs.
+// keptIncarnations is how many of a slot's newest incarnations are kept as ended pods, for their logs.
 const keptIncarnations = 3
 
-// Launch creates the pod of one incarnation. One that is there is never created again: its name says which
-// incarnation it is of. What somebody edited of it is set back.
+// Launch creates the pod of one incarnation. An existing pod, found by its name, is never created again; edits to it are
+// reverted.
 func (p *Provider) Launch(ctx context.Context, l job.Launch) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -31,18 +31,18 @@ func (p *Provider) Launch(ctx context.Context, l job.Launch) error {
 		return providers.ErrNotPrepared
 	}
 	k := key{l.UID, l.Slot.Role, l.Slot.Index, l.Incarnation}
-	if there, launched := p.index.look(k); launched {
-		return p.mend(ctx, there, l)
+	if there, launched := p.index.lookup(k); launched {
+		return p.repair(ctx, there, l)
 	}
 	if p.config.image(l.Program) == "" {
 		return errNoImage
 	}
-	if err := p.anchored(ctx, made); err != nil {
+	if err := p.ensureAnchor(ctx, made); err != nil {
 		return err
 	}
 	scheduling := p.gang.Schedule(made.group, l.Slot)
 	scheduling.Gated = scheduling.Gated && l.Held
-	pod, err := p.config.pod(l, surroundings{
+	pod, err := p.config.pod(l, podContext{
 		namespace: p.namespace, version: p.version, owner: p.owner, anchor: made.anchor, scheduling: scheduling,
 		classes: p.index.runtimeClasses(),
 	})
@@ -56,11 +56,11 @@ func (p *Provider) Launch(ctx context.Context, l job.Launch) error {
 	return nil
 }
 
-// metadataAlone asks for no more of an object that is written than its metadata: the request said what is new of it, and a
-// watch brings what admission made of that. So nobody encodes and reads whole pods once more.
+// metadataAlone requests only the metadata of a written object: the request has the rest, and the watch delivers admission's
+// changes. It saves encoding and decoding whole pods once more.
 const metadataAlone = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 
-// create makes the pod, or finds the one of an attempt whose answer was lost, or of another master, and enters it.
+// create creates the pod, or finds that of another master or of an attempt whose answer was lost, and enters it.
 func (p *Provider) create(ctx context.Context, pod *corev1.Pod, l job.Launch) error {
 	var answer metav1.PartialObjectMetadata
 	err := p.pacer.do(ctx, class{l.UID, "create pods of " + l.Slot.Role}, func(ctx context.Context) error {
@@ -85,14 +85,14 @@ func (p *Provider) create(ctx context.Context, pod *corev1.Pod, l job.Launch) er
 			p.index.put(there)
 			return nil
 		}
-		err = ofRead(err)
+		err = readError(err)
 	}
 	return fmt.Errorf("create its pod in namespace %s: %w", p.namespace, explain(err))
 }
 
-// repair sets back what somebody edited of a pod, if it is there, by server-side apply. Nothing else of a pod can be
-// edited, so nothing else is applied: what a newer configuration would say waits for the next incarnation.
-func (p *Provider) mend(ctx context.Context, there *pod, l job.Launch) error {
+// repair reverts edits to a pod, if it exists, by server-side apply. It applies only the editable fields as launched: a
+// newer configuration waits for the next incarnation.
+func (p *Provider) repair(ctx context.Context, there *pod, l job.Launch) error {
 	if there == nil || len(there.seen.Drift) == 0 || there.over() || there.deleting {
 		return nil
 	}
@@ -102,10 +102,10 @@ func (p *Provider) mend(ctx context.Context, there *pod, l job.Launch) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("look up pod %s/%s: %w", p.namespace, there.name, explain(ofRead(err)))
+		return fmt.Errorf("look up pod %s/%s: %w", p.namespace, there.name, explain(readError(err)))
 	}
 	record := there.launched
-	if record.Image == "" { // its record was edited before this master saw it
+	if record.Image == "" { // the record was edited before this master saw it
 		record.Image, record.InitImage = p.config.image(l.Program), p.config.agentImage(p.version)
 	}
 	record.Fingerprint, record.Reserved = l.Fingerprint, l.Reserved
@@ -127,19 +127,19 @@ func (p *Provider) mend(ctx context.Context, there *pod, l job.Launch) error {
 		return fmt.Errorf("encode the patch: %w", err)
 	}
 	force := true
-	var mended *corev1.Pod
+	var repaired *corev1.Pod
 	err = p.pacer.do(ctx, class{l.UID, "repair pods of " + l.Slot.Role}, func(ctx context.Context) (err error) {
-		mended, err = p.client.CoreV1().Pods(p.namespace).Patch(ctx, there.name, types.ApplyPatchType, patch, metav1.PatchOptions{FieldManager: FieldManager, Force: &force})
+		repaired, err = p.client.CoreV1().Pods(p.namespace).Patch(ctx, there.name, types.ApplyPatchType, patch, metav1.PatchOptions{FieldManager: FieldManager, Force: &force})
 		return err
 	})
 	if err != nil {
 		return fmt.Errorf("repair its pod in namespace %s: %w", p.namespace, explain(err))
 	}
-	p.index.put(mended)
+	p.index.put(repaired)
 	return nil
 }
 
-// keepOwned leaves in what is to be applied what eltrain itself had set otherwise, by an overlay or in another state.
+// keepOwned drops from want the values that eltrain itself had set differently, by an overlay or in another state.
 func keepOwned(o *corev1.Pod, field string, have, want map[string]string) {
 	for name := range want {
 		if have[name] != want[name] && owned(o, "metadata", field, name) {
@@ -148,8 +148,8 @@ func keepOwned(o *corev1.Pod, field string, have, want map[string]string) {
 	}
 }
 
-// sweep deletes the slot's ended pods that a further incarnation makes too many, and those whose nodes are gone. One
-// that cannot be deleted now is left to the next.
+// sweep deletes the slot's ended pods beyond keptIncarnations, and those whose nodes are gone. If a deletion fails, the
+// next sweep tries again.
 func (p *Provider) sweep(ctx context.Context, l job.Launch) {
 	for _, old := range p.index.ofSlot(l.UID, place{l.Slot.Role, l.Slot.Index}) {
 		spent := old.over() && old.key.number <= l.Incarnation-keptIncarnations

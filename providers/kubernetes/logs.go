@@ -16,13 +16,13 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// logPause is how often a followed slot that has nothing to read is looked at again.
+// logPause is how often a followed slot without new output is checked.
 const logPause = time.Second
 
-// cutAfter is when a stream that ended is considered cut, if its container is not told to have ended.
+// cutAfter is when a stream that ended counts as cut, unless its container was reported to have ended.
 const cutAfter = 10 * time.Second
 
-// Logs reads what the kubelets keep of the slot's pods, oldest incarnation first. What was deleted has no log.
+// Logs reads the logs of the slot's pods from their kubelets, oldest incarnation first. Deleted pods have none.
 // Following continues from one incarnation to the next. Memory does not grow with the tail.
 func (p *Provider) Logs(ctx context.Context, uid string, slot job.Address, tail int, follow bool) (io.ReadCloser, error) {
 	if err := errors.Join(checkUID(uid), checkNames(slot)); err != nil {
@@ -53,7 +53,7 @@ func (p *Provider) Logs(ctx context.Context, uid string, slot job.Address, tail 
 	return l, nil
 }
 
-// logs is one reader. Its goroutine writes into the pipe that it reads from.
+// logs is one reader. Its goroutine writes into the pipe.
 type logs struct {
 	*io.PipeReader
 	p      *Provider
@@ -64,7 +64,7 @@ type logs struct {
 	ended  chan struct{}
 }
 
-// Close ends a Read that waits in another goroutine, too.
+// Close also ends a concurrent Read.
 func (l *logs) Close() error {
 	l.cancel()
 	err := l.PipeReader.Close()
@@ -72,7 +72,7 @@ func (l *logs) Close() error {
 	return err
 }
 
-// pods are the slot's, oldest incarnation first.
+// pods are the slot's pods, oldest incarnation first.
 func (l *logs) pods() []*pod {
 	all := slices.DeleteFunc(l.p.index.ofJob(l.uid), func(p *pod) bool {
 		return p.key.role != l.slot.Role || p.key.index != l.slot.Index
@@ -81,8 +81,8 @@ func (l *logs) pods() []*pod {
 	return all
 }
 
-// begin finds the pod in which the last tail lines begin, and how many of its lines are among them; -1 is all. It
-// counts them where there are older pods, rather than to keep them.
+// begin finds the pod in which the last tail lines begin, and how many of its lines are among them; -1 is all. If there
+// are older pods it counts lines instead of keeping them.
 func (l *logs) begin(ctx context.Context, tail int) (*pod, int, error) {
 	all := l.pods()
 	if len(all) == 0 {
@@ -105,8 +105,8 @@ func (l *logs) begin(ctx context.Context, tail int) (*pod, int, error) {
 }
 
 // count counts the last lines of a pod, up to most.
-func (l *logs) count(ctx context.Context, one *pod, most int) (int, error) {
-	r, err := l.open(ctx, one, most, false)
+func (l *logs) count(ctx context.Context, one *pod, limit int) (int, error) {
+	r, err := l.open(ctx, one, limit, false)
 	if r == nil || err != nil {
 		return 0, err
 	}
@@ -126,7 +126,7 @@ func (l *logs) count(ctx context.Context, one *pod, most int) (int, error) {
 	}
 }
 
-// copy writes the logs of a pod and of those after it, until all were read, or until ctx ends if it follows.
+// copy writes the logs of first and later pods, until all are read, or until ctx ends if it follows.
 func (l *logs) copy(ctx context.Context, first *pod, lines int, follow bool) error {
 	if !follow {
 		return l.copyAll(ctx, first, lines)
@@ -150,7 +150,7 @@ func (l *logs) copy(ctx context.Context, first *pod, lines int, follow bool) err
 	}
 }
 
-// copyAll writes what there is.
+// copyAll writes what is there now.
 func (l *logs) copyAll(ctx context.Context, first *pod, lines int) error {
 	for _, one := range l.pods() {
 		if one.key.number < first.key.number {
@@ -176,14 +176,14 @@ func (l *logs) copyAll(ctx context.Context, first *pod, lines int) error {
 // position is how far a slot's output was followed.
 type position struct {
 	number  int       // of the incarnation
-	lines   int       // how many of its last lines to begin with; -1 is all
+	lines   int       // how many of its last lines to start with; -1 is all
 	written int64     // bytes of it
-	ended   time.Time // when a stream of it ended first
+	ended   time.Time // when a stream of it first ended
 	refusal refused
 }
 
-// follow writes what there is from at on, and moves at. A stream that ends while its container runs was cut, by an
-// API server that restarts or a kubelet: it is opened again, and what was written is passed over.
+// follow writes the output from at on, and advances at. A stream that ends while its container runs was cut, by a restart
+// of the API server or a kubelet: it is reopened, and the bytes already written are skipped.
 func (l *logs) follow(ctx context.Context, at *position) error {
 	all := l.pods()
 	for i, one := range all {
@@ -195,13 +195,13 @@ func (l *logs) follow(ctx context.Context, at *position) error {
 		}
 		over, last := one.over(), i == len(all)-1
 		err := l.followOne(ctx, one, at)
-		at.refusal.hear(err)
+		at.refusal.record(err)
 		if err != nil {
 			if ctx.Err() != nil || at.refusal.stands || errors.Is(err, errCut) {
 				return err
 			}
 			if last || isRefusal(err) {
-				return nil // it is looked at again
+				return nil // retried later
 			}
 		}
 		if !over && last {
@@ -212,14 +212,14 @@ func (l *logs) follow(ctx context.Context, at *position) error {
 	return nil
 }
 
-// errCut: of a tail nobody can say where in the log it was.
+// errCut: the position of a tail in the log is unknown, so it cannot be resumed.
 var errCut = errors.New("the stream was cut: follow it again")
 
-// followOne writes what one pod has printed since at, and prints until its stream ends.
+// followOne writes one pod's output from at on until its stream ends.
 func (l *logs) followOne(ctx context.Context, one *pod, at *position) error {
 	if at.lines >= 0 && at.written > 0 {
 		if one.over() || time.Since(at.ended) < cutAfter {
-			return nil // that was its end, or may have been
+			return nil // the pod ended, or may have
 		}
 		return fmt.Errorf("read the log of pod %s/%s: %w", l.p.namespace, one.name, errCut)
 	}
@@ -235,11 +235,11 @@ func (l *logs) followOne(ctx context.Context, one *pod, at *position) error {
 		at.ended = time.Now()
 		return err
 	}
-	return nil // shorter than it was: the kubelet began a new file, and what is in it now was written
+	return nil // shorter than before: the kubelet rotated the log, and what the new file holds was written already
 }
 
-// open asks the kubelet, by way of the API server, for a pod's log: its last lines, all if negative. Nil: the
-// container has not started, or the pod has just been deleted.
+// open requests a pod's log from its kubelet through the API server: its last lines, all if negative. It returns nil if
+// the container has not started, or the pod has just been deleted.
 func (l *logs) open(ctx context.Context, one *pod, lines int, follow bool) (io.ReadCloser, error) {
 	options := &corev1.PodLogOptions{Container: mainContainer, Follow: follow}
 	if lines >= 0 {

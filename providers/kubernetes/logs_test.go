@@ -14,7 +14,7 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// A slot's output is that of all its incarnations that are kept; a tail may begin in an older one.
+// A slot's output is that of all its incarnations that are kept; a tail may start in an older one.
 func TestATailGoesBackOverIncarnations(t *testing.T) {
 	bed.start(t)
 	w := newWork(t, bed.cluster, nil)
@@ -30,14 +30,14 @@ func TestATailGoesBackOverIncarnations(t *testing.T) {
 			t.Errorf("the last %d lines are %q, want %q", tail, got, want)
 		}
 	}
-	// The first incarnation's pod went with the fourth's launch: a slot that fails again and again leaves no heap.
+	// The first incarnation's pod was removed by the fourth's launch: a slot that fails repeatedly does not pile up pods.
 	name := podName(testUID, job.Address{Job: "gpt", Role: "worker"}, 1)
 	if _, err := w.cluster.Admin().CoreV1().Pods(w.namespace).Get(t.Context(), name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("the first incarnation's pod is still there: %v", err)
 	}
 }
 
-// Who follows a log sees each line once, whatever becomes of the API server meanwhile.
+// A follower sees each line once, whatever happens to the API server meanwhile.
 func TestFollowingSurvivesTheAPIServer(t *testing.T) {
 	soak.Only(t)
 	bed.start(t)
@@ -67,6 +67,6 @@ func TestFollowingSurvivesTheAPIServer(t *testing.T) {
 func TestASlotWithoutAPodHasNoLog(t *testing.T) {
 	w := newPaperwork(t)
 	if _, err := w.p.Logs(t.Context(), testUID, job.Address{Job: "gpt", Role: "worker"}, -1, false); err == nil || !strings.Contains(err.Error(), "no pod") {
-		t.Errorf("it says %v", err)
+		t.Errorf("the error is %v", err)
 	}
 }

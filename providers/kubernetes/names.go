@@ -15,14 +15,14 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// Name is what a job's provider argument and Node.Provider say.
+// Name is the value of a job's provider argument and of Node.Provider.
 const Name = "kubernetes"
 
-// FieldManager owns what eltrain writes, as server-side apply and `kubectl get --show-managed-fields` name it.
+// FieldManager is the field manager of what eltrain writes, in server-side apply and `kubectl get --show-managed-fields`.
 const FieldManager = "eltrain"
 
-// Labels by which a pod is known. They are the truth about what runs: a master that has lost its state finds
-// everything again by them.
+// Labels that identify a pod. They are the truth about what runs: a master that lost its state finds everything again
+// by them.
 const (
 	labelJob         = "eltrain.dev/job"
 	labelUID         = "eltrain.dev/uid"
@@ -31,35 +31,35 @@ const (
 	labelIncarnation = "eltrain.dev/incarnation"
 )
 
-// labelAsleep is on no pod: what selects it selects none.
+// labelAsleep is on no pod: a selector with it selects none.
 const labelAsleep = "eltrain.dev/asleep"
 
-// labelGroup has the name of what owns all that a job has: its anchor.
+// labelGroup is the name of the anchor, which owns all of a job's objects.
 const labelGroup = "app.kubernetes.io/instance"
 
-// annotationLaunch holds the launched record of a pod, as JSON: what labels have no room for.
+// annotationLaunch holds the launched record of a pod, as JSON: labels have no room for it.
 const annotationLaunch = "eltrain.dev/launch"
 
-// annotationSlot says once more which incarnation a pod is, should somebody edit its labels:
+// annotationSlot repeats which incarnation a pod is, in case its labels are edited:
 // UID/JOB/ROLE/INDEX/INCARNATION. It is not part of the launched record, which the pods of a role share.
 const annotationSlot = "eltrain.dev/slot"
 
-// What keeps those who save on nodes from taking one away from under a world. An overlay may say otherwise.
+// Annotations that keep node autoscalers from consolidating a node under a world. An overlay may change them.
 const (
 	annotationSafeToEvict  = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 	annotationDoNotDisrupt = "karpenter.sh/do-not-disrupt"
 )
 
-// annotationState is the state under which anchors and pods were made, as its master calls it; labelState is a hash of
-// that, to select by: `kubectl get pods -L eltrain.dev/state`. An annotation takes any text, a label does not.
+// annotationState is the state under which anchors and pods were created, as its master names it; labelState is a hash of
+// it, to select by: `kubectl get pods -L eltrain.dev/state`. An annotation takes any text, a label does not.
 const (
 	annotationState = "eltrain.dev/state"
-	// annotationMoved is when the service was reached otherwise last, in UTC (RFC 3339).
+	// annotationMoved is when the service's address or certificate last changed, in UTC (RFC 3339).
 	annotationMoved = "eltrain.dev/service-moved"
 	labelState      = "eltrain.dev/state"
 )
 
-// stateMarks are the label and the annotation of what is made under a state; nil without one.
+// stateMarks are the label and the annotation of objects created under a state; nil without one.
 func stateMarks(owner string) (labels, annotations map[string]string) {
 	if owner == "" {
 		return nil, nil
@@ -67,29 +67,29 @@ func stateMarks(owner string) (labels, annotations map[string]string) {
 	return map[string]string{labelState: hash(owner)[:stateHash]}, map[string]string{annotationState: owner}
 }
 
-// gangGate is the scheduling gate under which every pod is created, until its job's gang is whole.
+// gangGate is the scheduling gate of every pod until its job's gang is whole.
 const gangGate = "eltrain.dev/gang"
 
-// ourDomain begins the labels and annotations that nobody else may set.
+// ourDomain prefixes the labels and annotations that nobody else may set.
 const ourDomain = "eltrain.dev/"
 
 // mainContainer runs the agent, which runs the training processes.
 const mainContainer = "main"
 
-// launched is what of a Launch an Incarnation shows again, and what of the pod can be edited afterwards: the
-// API server lets nobody change anything else.
+// launched is the part of a Launch that an Incarnation reports, and the fields of the pod that can be edited afterwards: the
+// API server makes all others immutable.
 type launched struct {
 	Fingerprint string        `json:"fingerprint"`
 	Reserved    job.Resources `json:"reserved"`
-	Extra       job.Resources `json:"extra,omitzero"`       // what the pod requests beside that
+	Extra       job.Resources `json:"extra,omitzero"`       // what the pod requests beyond that
 	Image       string        `json:"image"`                // of the main container
-	InitImage   string        `json:"init_image,omitempty"` // of the container that brings the agent; "" without one
-	// SafeToEvict and DoNotDisrupt are the values of those annotations.
+	InitImage   string        `json:"init_image,omitempty"` // of the container that copies the agent; "" without one
+	// SafeToEvict and DoNotDisrupt are the values of the annotations of these names.
 	SafeToEvict  string `json:"safe_to_evict,omitempty"`
 	DoNotDisrupt string `json:"do_not_disrupt,omitempty"`
 }
 
-// text is the record as the annotation has it.
+// text is the record as the annotation holds it.
 func (l launched) text() string {
 	text, err := json.Marshal(l)
 	if err != nil {
@@ -106,8 +106,8 @@ type key struct {
 	number int
 }
 
-// identify reports which incarnation a pod is, by its labels or, where somebody has edited those, by its annotation. Its
-// name, which nobody can edit, has to agree. False: it is no pod of ours.
+// identify reports which incarnation a pod is, by its labels or, if those were edited, by its annotation. Its name, which is
+// immutable, has to agree. It returns false if the pod is not ours.
 func identify(o *corev1.Pod) (key, job.Address, bool) {
 	if k, slot, ours := keyOf(o.Labels); ours && o.Name == podName(k.uid, slot, k.number) {
 		return k, slot, true
@@ -131,7 +131,7 @@ func keyIn(annotation string) (key, job.Address, bool) {
 	return keyOf(map[string]string{labelUID: parts[0], labelJob: parts[1], labelRole: parts[2], labelIndex: parts[3], labelIncarnation: parts[4]})
 }
 
-// keyOf reads an incarnation's key and slot from a pod's labels. False: it is no pod of ours.
+// keyOf reads an incarnation's key and slot from a pod's labels. It returns false if the pod is not ours.
 func keyOf(labels map[string]string) (key, job.Address, bool) {
 	index, err := strconv.Atoi(labels[labelIndex])
 	number, err2 := strconv.Atoi(labels[labelIncarnation])
@@ -142,7 +142,7 @@ func keyOf(labels map[string]string) (key, job.Address, bool) {
 	return k, job.Address{Job: labels[labelJob], Role: k.role, Index: index}, true
 }
 
-// podLabels are those of every pod: ours, by which it is known; the recommended ones, which tools group by;
+// podLabels are the labels of every pod: ours, which identify it; the recommended ones, which tools group by;
 // and those of the Kubeflow training operator, which dashboards and schedulers expect of a training job.
 func podLabels(uid string, slot job.Address, incarnation int) map[string]string {
 	labels := jobLabels(uid, slot.Job)
@@ -157,7 +157,7 @@ func podLabels(uid string, slot job.Address, incarnation int) map[string]string 
 	return labels
 }
 
-// jobLabels are those of everything that belongs to a job.
+// jobLabels are the labels of everything that belongs to a job.
 func jobLabels(uid, name string) map[string]string {
 	return map[string]string{
 		"app.kubernetes.io/name":       "training-job",
@@ -169,19 +169,19 @@ func jobLabels(uid, name string) map[string]string {
 	}
 }
 
-// selectJob finds everything of a job.
+// selectJob selects everything of a job.
 func selectJob(uid string) string { return labelUID + "=" + uid }
 
-// Lengths of names. A pod's may be longer, but tools put it into labels.
+// Lengths of names. A pod's name may be longer, but tools copy it into labels.
 const (
 	longestName = validation.DNS1123LabelMaxLength // 63
-	uidPart     = 5                                // enough to tell two jobs of one name apart, short enough to read
+	uidPart     = 5                                // enough to distinguish jobs of one name, short enough to read
 	hashPart    = 6
-	stateHash   = 8 // of a state, in a label that is looked at and never parsed
+	stateHash   = 8 // of a state, in a label that people read and nothing parses
 )
 
-// groupName names what a job has beside its pods, and its headless Service, so it begins with a letter:
-// <job>-<first 5 of uid>.
+// groupName names a job's anchor and other objects: <job>-<first 5 of uid>. It begins with a letter, as the name of a
+// Service must.
 func groupName(uid, name string) string {
 	id := uid
 	if len(id) > uidPart {
@@ -202,22 +202,22 @@ func budgetName(uid, name, role string) string {
 	return dnsName(groupName(uid, name)+"-"+role, longestName)
 }
 
-// podName is deterministic, so that a create that is retried makes no second pod, and has the incarnation
-// in it, so that the name of a zombie is never waited for. The index is the last part: Volcano orders by it.
+// podName is deterministic, so that a retried create makes no second pod, and includes the incarnation, so that
+// no pod waits for a zombie's name. The index is the last part: Volcano orders by it.
 func podName(uid string, slot job.Address, incarnation int) string {
 	index := "-" + strconv.Itoa(slot.Index)
 	full := fmt.Sprintf("%s-e%d-%s", groupName(uid, slot.Job), incarnation, slot.Role)
 	return dnsName(full, longestName-len(index)) + index
 }
 
-// hostName is what a pod calls itself and is found by below the job's Service: <role>-<index>.
+// hostName is a pod's host name, under which it has a DNS name in the job's Service: <role>-<index>.
 func hostName(slot job.Address) string {
 	index := "-" + strconv.Itoa(slot.Index)
 	return dnsName(slot.Role, longestName-len(index)) + index
 }
 
-// dnsName makes a name of at most the given length of small letters, digits and "-". One that had to be
-// changed ends in a hash of what it was, so that two names stay two.
+// dnsName makes a name of at most the given length from lowercase letters, digits and "-". A name that had to be changed
+// ends in a hash of the original, so that two names stay distinct.
 func dnsName(name string, longest int) string {
 	if len(name) <= longest && plain(strings.ReplaceAll(name, "-", "")) && !strings.HasPrefix(name, "-") && !strings.HasSuffix(name, "-") {
 		return name
@@ -239,7 +239,7 @@ func dnsName(name string, longest int) string {
 	return changed + "-" + hash(name)[:hashPart]
 }
 
-// plain reports whether s has nothing but small letters and digits, and something of them.
+// plain reports whether s is not empty and has only lowercase letters and digits.
 func plain(s string) bool {
 	return s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789") == ""
 }
@@ -249,7 +249,7 @@ func hash(s string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// checkNames refuses what cannot be a label: names may end in "-" or "_", labels may not.
+// checkNames rejects what cannot be a label: names may end in "-" or "_", labels may not.
 func checkNames(slot job.Address) error {
 	if slot.Index < 0 {
 		return fmt.Errorf("%d is not the index of a slot", slot.Index)
@@ -269,7 +269,7 @@ func checkName(what, name string) error {
 	return nil
 }
 
-// checkUID refuses what cannot be a label.
+// checkUID rejects what cannot be a label.
 func checkUID(uid string) error {
 	if uid == "" || len(validation.IsValidLabelValue(uid)) > 0 {
 		return fmt.Errorf("%q is not the UID of a job", uid)
@@ -277,7 +277,7 @@ func checkUID(uid string) error {
 	return nil
 }
 
-// checkLaunch refuses what no pod can be made of.
+// checkLaunch rejects what no pod can be made of.
 func checkLaunch(l job.Launch) error {
 	if err := errors.Join(checkUID(l.UID), checkNames(l.Slot)); err != nil {
 		return err

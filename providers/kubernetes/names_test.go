@@ -27,7 +27,7 @@ func TestNames(t *testing.T) {
 	}
 	for _, test := range tests {
 		group, pod, host := groupName(testUID, test.slot.Job), podName(testUID, test.slot, test.incarnation), hostName(test.slot)
-		if strings.HasPrefix(test.slot.Job, "very") { // their hashes are of no interest, their shape is
+		if strings.HasPrefix(test.slot.Job, "very") { // their hashes do not matter, only their form
 			group, pod = unhashed(group), unhashed(pod)
 		}
 		if group != test.group || pod != test.pod || host != test.hostname {
@@ -43,7 +43,7 @@ func TestBudgetNames(t *testing.T) {
 		for _, role := range []string{"worker", "Worker", "data_loader", "0", strings.Repeat("role-", 12) + "a", strings.Repeat("role-", 12) + "b"} {
 			budget := budgetName(testUID, name, role)
 			if why := validation.IsDNS1123Label(budget); len(why) > 0 || seen[budget] != "" {
-				t.Errorf("%s.%s: %q, which is as of %q: %v", name, role, budget, seen[budget], why)
+				t.Errorf("%s.%s: %q, which is that of %q: %v", name, role, budget, seen[budget], why)
 			}
 			seen[budget] = name + "." + role
 		}
@@ -56,7 +56,7 @@ func unhashed(name string) string {
 	return strings.Join(append(parts[:len(parts)-2], parts[len(parts)-1]), "-")
 }
 
-// A name that the API server refused, or one that two incarnations shared, would keep a job from running.
+// A name that the API server rejects, or that two incarnations share, would keep a job from running.
 func TestEveryNameIsValidAndItsOwn(t *testing.T) {
 	names := rapid.StringMatching(`[a-zA-Z0-9]([a-zA-Z0-9_-]{0,61}[a-zA-Z0-9])?`)
 	slots := rapid.Custom(func(t *rapid.T) job.Address {
@@ -98,6 +98,6 @@ func TestNamesThatCannotBeLabels(t *testing.T) {
 		}
 	}
 	if err := checkNames(job.Address{Job: "gpt-", Role: "w"}); err == nil || !strings.Contains(err.Error(), "end it with a letter or digit") {
-		t.Errorf("it does not say what to do: %v", err)
+		t.Errorf("the error does not say what to do: %v", err)
 	}
 }

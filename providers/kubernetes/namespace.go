@@ -12,28 +12,28 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// namespaceIdentity is which namespace of which cluster the provider works in: names are used again, UIDs are not.
+// namespaceIdentity is which namespace of which cluster the provider works in: names are reused, UIDs are not.
 type namespaceIdentity struct {
-	told  chan struct{} // closed once there is an answer, whichever
-	again chan struct{} // gets a value when it is to be asked at once
+	answered chan struct{} // closed once there is any answer
+	again    chan struct{} // gets a value to ask at once
 
 	mu      sync.Mutex
-	site    string // the namespace's UID; "" until it is known, and where there is none or nobody may know
-	missing bool   // there is no namespace
+	site    string // the namespace's UID; "" if it is unknown, may not be read, or there is no namespace
+	missing bool   // the namespace does not exist
 	err     error  // of the last request
 	refusal refused
 }
 
 func newNamespaceIdentity() *namespaceIdentity {
-	return &namespaceIdentity{told: make(chan struct{}), again: make(chan struct{}, 1)}
+	return &namespaceIdentity{answered: make(chan struct{}), again: make(chan struct{}, 1)}
 }
 
-// locateEach is how often it is asked whether the namespace is still the one that it was: nothing tells of one that was
-// deleted and recreated while nothing ran in it. Where something did, remains finds out.
+// locateEach is how often the namespace's UID is read: nothing reports that it was deleted and recreated while nothing ran
+// in it. If something did, checkSite notices.
 const locateEach = 30 * time.Second
 
-// locate asks which namespace it is, and asks on. Where this master may not ask, or there is no such namespace, others go
-// on without: either may change.
+// locate keeps reading the namespace's UID. If this is forbidden, or there is no such namespace, the provider works
+// without: either may change.
 func (p *Provider) locate(ctx context.Context) {
 	pace := retryPace()
 	for {
@@ -59,13 +59,13 @@ func (p *Provider) locate(ctx context.Context) {
 	}
 }
 
-// learn enters an answer, and reports whether it is another than before. A refusal counts as one once it has stood. What is
-// no answer changes nothing.
+// learn enters an answer, and reports whether it differs from the last. A refusal counts once it stands. Other errors
+// change nothing.
 func (w *namespaceIdentity) learn(site string, err error) (differs bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.err = err
-	w.refusal.hear(err)
+	w.refusal.record(err)
 	missing := apierrors.IsNotFound(err)
 	if err != nil && !missing && !w.refusal.stands {
 		return false
@@ -73,23 +73,23 @@ func (w *namespaceIdentity) learn(site string, err error) (differs bool) {
 	differs = site != w.site || missing != w.missing
 	w.site, w.missing = site, missing
 	select {
-	case <-w.told:
+	case <-w.answered:
 	default:
-		close(w.told)
+		close(w.answered)
 	}
 	return differs
 }
 
-// known is the namespace's UID, as far as it is known.
+// known is the namespace's UID; "" if unknown.
 func (w *namespaceIdentity) known() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.site
 }
 
-// remains makes sure that the namespace is still the one at a site. One that was deleted and recreated has nothing of what
-// was in it, and a plan for what was there is none for it.
-func (p *Provider) remains(ctx context.Context, site string) error {
+// checkSite ensures that the namespace still has the UID site. One that was deleted and recreated is empty, and a plan for the
+// former does not apply to it.
+func (p *Provider) checkSite(ctx context.Context, site string) error {
 	if site == "" {
 		return nil
 	}
@@ -102,15 +102,15 @@ func (p *Provider) remains(ctx context.Context, site string) error {
 	default:
 	}
 	if err != nil {
-		return fmt.Errorf("look up the namespace: %w", explain(ofRead(err)))
+		return fmt.Errorf("look up the namespace: %w", explain(readError(err)))
 	}
 	return fmt.Errorf("namespace %q was deleted and recreated since the job was started", p.namespace)
 }
 
-// ready waits for an answer, and no longer than ctx.
+// ready waits for an answer, at most until ctx ends.
 func (w *namespaceIdentity) ready(ctx context.Context) error {
 	select {
-	case <-w.told:
+	case <-w.answered:
 		return nil
 	case <-ctx.Done():
 	}
@@ -122,8 +122,8 @@ func (w *namespaceIdentity) ready(ctx context.Context) error {
 	return fmt.Errorf("look up the namespace: %w", context.Cause(ctx))
 }
 
-// tell enters what is known of the namespace.
-func (w *namespaceIdentity) tell(c *job.Capabilities, namespace string) {
+// addTo enters into c what is known of the namespace.
+func (w *namespaceIdentity) addTo(c *job.Capabilities, namespace string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	c.Site = w.site

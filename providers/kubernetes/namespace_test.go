@@ -16,18 +16,18 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// apiOf is an API server that knows a namespace, and nothing in it.
+// apiOf is an API server that has a namespace, with nothing in it.
 type apiOf struct {
 	mu    sync.Mutex
 	now   namespaceNow
-	asked int // for the namespace
-	wrote int // which is refused
+	asked int // reads of the namespace
+	wrote int // writes, which are refused
 }
 
 type namespaceNow struct {
-	uid    types.UID // "" is none
+	uid    types.UID // "" if it does not exist
 	away   bool      // the API server does not answer
-	secret bool      // this master may not know
+	secret bool      // this master may not read it
 }
 
 func (a *apiOf) set(now namespaceNow) {
@@ -64,7 +64,7 @@ func (a *apiOf) answer(r *http.Request) (*http.Response, error) {
 	return jsonAnswer(http.StatusOK, corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ml", UID: a.now.uid}})
 }
 
-// locating is a provider that knows from such a server where it is.
+// locating is a provider that locates itself with such a server.
 func locating(t *testing.T, a *apiOf) *Provider {
 	t.Helper()
 	p := answered(t, 1, a.answer)
@@ -72,7 +72,7 @@ func locating(t *testing.T, a *apiOf) *Provider {
 	return p
 }
 
-// Which namespace it is may change under a master, and so may what it may know of that.
+// The namespace may change under a master, and so may the permission to read it.
 func TestANamespaceIsLookedForAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &apiOf{now: namespaceNow{uid: "a"}}
@@ -106,7 +106,7 @@ func TestANamespaceIsLookedForAgain(t *testing.T) {
 			default:
 			}
 			var c job.Capabilities
-			p.where.tell(&c, "ml")
+			p.where.addTo(&c, "ml")
 			if c.Site != step.site || strings.Contains(c.Refused, `namespace "ml" does not exist`) != step.refused || (len(c.Caveats) > 0) != step.caveat || woken != step.woken {
 				t.Errorf("%s: capabilities %+v, woken %v", step.name, c, woken)
 			}
@@ -117,7 +117,7 @@ func TestANamespaceIsLookedForAgain(t *testing.T) {
 		before, _ := a.counts()
 		time.Sleep(time.Hour)
 		if asked, _ := a.counts(); asked-before > int(time.Hour/locateEach) {
-			t.Errorf("asked %d times in an hour in which nothing happened", asked-before)
+			t.Errorf("%d reads in an hour in which nothing happened", asked-before)
 		}
 		a.set(namespaceNow{secret: true})
 		for before, _ = a.counts(); ; time.Sleep(firstRetry / 4) {
@@ -132,8 +132,8 @@ func TestANamespaceIsLookedForAgain(t *testing.T) {
 	})
 }
 
-// A job is planned for the namespace in which it was started. One of the same name that was recreated gets nothing of it, and
-// what is known of the namespace is looked at at once, by then or later.
+// A job is planned for the namespace in which it was started. A recreated namespace of the same name gets nothing of it, and
+// its identity is read again at once, if it was not before.
 func TestNothingIsMadeInANamespaceThatWasMadeAnew(t *testing.T) {
 	g := job.Group{UID: testUID, Name: "gpt", Roles: []job.GroupRole{{Role: "worker", Min: 1}}}
 	for _, test := range []struct {
@@ -161,16 +161,16 @@ func TestNothingIsMadeInANamespaceThatWasMadeAnew(t *testing.T) {
 				}
 				a.set(test.now)
 				if _, err := p.Prepare(t.Context(), g); err == nil || !strings.Contains(err.Error(), test.want) {
-					t.Errorf("it says %v", err)
+					t.Errorf("the error is %v", err)
 				}
 				synctest.Wait()
 				if _, wrote := a.counts(); wrote != test.wrote || p.where.known() != test.site {
-					t.Errorf("it wrote %d times, and takes it for namespace %q", wrote, p.where.known())
+					t.Errorf("%d writes, and the namespace is known as %q", wrote, p.where.known())
 				}
-				if test.begun && test.site == "b" { // a plan of before may still be carried out
+				if test.begun && test.site == "b" { // an earlier plan may still be carried out
 					p.Prepare(t.Context(), g)
 					if _, wrote := a.counts(); wrote > 0 {
-						t.Error("once it is known which it is, the job is begun there")
+						t.Error("the job is started in a namespace known to be new")
 					}
 				}
 			})

@@ -15,20 +15,20 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// node is what is kept of a node. A value is never changed once it is in the index.
+// node is what is kept of a node. A value is immutable once it is in the index.
 type node struct {
-	node  job.Node // without what others use
-	slots int      // pods that it takes, whoever's
-	// silent: nothing is heard of what runs there. Why is what closes it ("not ready: Kubelet stopped posting node status.").
+	node  job.Node // without foreign load
+	slots int      // pods that it accepts, whoever's
+	// silent: its kubelet does not report. node.Closed has the reason ("not ready: Kubelet stopped posting node status.").
 	silent bool
-	// unlisted: a list did not have it, and nobody has said that it was deleted.
+	// unlisted: a list did not have it, and no deletion was reported.
 	unlisted bool
 	// kept is what places reads: name, labels and taints.
 	kept *corev1.Node
 }
 
-// transient is the domain of the taints by which a node tells its own state, as not-ready and disk-pressure. They come
-// and go: they close a node, and bar no slot. The same goes for a node that its cloud has not set up yet.
+// transient prefixes the taints by which a node reports its own state, such as not-ready and disk-pressure. They come
+// and go: they close a node, and bar no slot. So does the taint of a node that its cloud has not initialized yet.
 const (
 	transient     = "node.kubernetes.io/"
 	uninitialized = "node.cloudprovider.kubernetes.io/uninitialized"
@@ -57,7 +57,7 @@ func readNode(o *corev1.Node) *node {
 		n.node.Closed, n.node.Drained = "cordoned", "cordoned"
 	}
 	var why string
-	if why, n.silent = notReady(o); why != "" { // said rather than a cordon: it is the graver
+	if why, n.silent = notReady(o); why != "" { // takes precedence over a cordon: it is more severe
 		n.node.Closed = why
 	}
 	for i := range o.Spec.Taints {
@@ -69,8 +69,8 @@ func readNode(o *corev1.Node) *node {
 	return n
 }
 
-// notReady is why a node is not ready, in its own words, and whether nothing is heard of it; "" if it is. One that says so
-// itself, as when it shuts down, continues to tell what happens to its pods.
+// notReady is why a node is not ready, in its own words, and whether its kubelet is silent; "" if it is ready. A node that
+// reports itself not ready, such as one shutting down, still reports its pods.
 func notReady(o *corev1.Node) (why string, silent bool) {
 	for _, c := range o.Status.Conditions {
 		if c.Type != corev1.NodeReady {
@@ -92,8 +92,8 @@ func taintText(t *corev1.Taint) string {
 	return text + ":" + string(t.Effect)
 }
 
-// observed is the node as the planner sees it, under the load of others. A node that has room for their pods only is
-// closed: in job.Node 0 slots stand for no limit.
+// observed is the node as the planner sees it, given the load of others. If that takes all its slots the node is closed: in
+// job.Node, 0 slots means no limit.
 func (n *node) observed(foreign load) job.Node {
 	out := n.node
 	out.Foreign = foreign.reserved
@@ -104,8 +104,8 @@ func (n *node) observed(foreign load) job.Node {
 	return out
 }
 
-// amounts reads what Kubernetes counts. Everything that is neither of the kinds every node has nor a volume's is a
-// device, under its own name.
+// amounts converts Kubernetes quantities. A resource that is neither standard on every node nor for volumes is a device,
+// under its own name.
 func amounts(list corev1.ResourceList) job.Resources {
 	var r job.Resources
 	for name, q := range list {
@@ -126,56 +126,55 @@ func amounts(list corev1.ResourceList) job.Resources {
 	return r
 }
 
-// requestsOf is what the scheduler counts for a pod: its containers together, or its largest init container, and the
-// overhead of its runtime class.
+// requestsOf is what the scheduler counts for a pod: the larger of the sum of its containers and its largest init container,
+// plus the overhead of its runtime class.
 func requestsOf(o *corev1.Pod) job.Resources {
 	return amounts(resource.PodRequests(o, resource.PodResourcesOptions{UseStatusResources: true}))
 }
 
-// anywhere stands for all nodes where none may be listed: every request fits, and the scheduler decides.
+// anywhere represents all nodes if listing them is forbidden: every request fits, and the scheduler decides.
 const anywhere = "any node"
 
-// boundless is more than all jobs together reserve, and sums of it are no overflow.
-const boundless = math.MaxInt32
+// unlimited is more than all jobs together reserve, and sums of it do not overflow.
+const unlimited = math.MaxInt32
 
-// unknownNodes is the one node that is shown where nodes may not be listed.
-var unknownNodes = job.Node{Name: anywhere, Capacity: job.Resources{CPU: boundless * 1000, Memory: boundless << 20}, AnyDevice: true}
+// unknownNodes is the one node that is shown if listing nodes is forbidden.
+var unknownNodes = job.Node{Name: anywhere, Capacity: job.Resources{CPU: unlimited * 1000, Memory: unlimited << 20}, AnyDevice: true}
 
-// cluster is the nodes and what others use of them. It is part of the index and under its lock. Its methods that
-// enter something report whether Observe would answer otherwise.
+// cluster holds the nodes and the foreign load on them. It is part of the index and under its lock. Its methods that
+// enter something report whether the result of Observe changed.
 type cluster struct {
 	nodes   map[string]*node
-	removed recent[string] // nodes that were deleted, as their watch said
+	removed recent[string] // deleted nodes, as reported by the watch
 	loads   map[string]load
 	others  map[types.UID]other
-	hidden  bool       // nodes may not be listed
-	shown   []job.Node // what Observe tells; nil when it is to be recreated
+	hidden  bool       // listing nodes is forbidden
+	shown   []job.Node // what Observe reports; nil if it must be rebuilt
 	classes runtimeClasses
-	places  *places // as of the nodes and classes; nil when they are to be recreated
+	places  *places // as of the nodes and classes; nil if they must be rebuilt
 }
 
-// load is what is reserved on a node beside what slots of ours reserve.
+// load is what is reserved on a node in addition to our slots.
 type load struct {
 	reserved job.Resources
-	pods     int // of others
+	pods     int // number of foreign pods
 }
 
-// other is a pod that is none of ours. It is bound, or nominated, and has not ended.
+// other is a foreign pod. It is bound or nominated, and has not ended.
 type other struct {
 	source   source
 	node     string
 	requests job.Resources
 }
 
-// source is the watch by which a pod of others is known.
+// source is the watch that reported a foreign pod.
 type source int
 
 const (
 	unlabelled source = iota // pods of all namespaces without our label
 	elsewhere                // pods with our label in other namespaces: another eltrain's
-	odd                      // pods with our label in our namespace whose other labels make no sense
-	// Pods that are not bound yet, and for which the scheduler keeps room on a node that it has nominated: what it preempts
-	// there is theirs.
+	malformed                // pods with our label in our namespace whose other labels are invalid
+	// Unbound pods for which the scheduler keeps room on their nominated node: what they preempt there is theirs.
 	nominated
 	nominatedElsewhere
 )
@@ -187,7 +186,7 @@ func newCluster() cluster {
 	return cluster{nodes: map[string]*node{}, loads: map[string]load{}, others: map[types.UID]other{}}
 }
 
-// putNode enters a node as it is now.
+// putNode enters the current state of a node.
 func (c *cluster) putNode(n *node) bool {
 	old := c.nodes[n.node.Name]
 	if old != nil && reflect.DeepEqual(old, n) {
@@ -198,7 +197,7 @@ func (c *cluster) putNode(n *node) bool {
 	return true
 }
 
-// removeNode enters that a node was deleted.
+// removeNode enters a node's deletion.
 func (c *cluster) removeNode(name string) bool {
 	if c.nodes[name] == nil {
 		return false
@@ -209,7 +208,7 @@ func (c *cluster) removeNode(name string) bool {
 	return true
 }
 
-// listNodes enters a complete list. hosts are the nodes that pods of ours are bound to.
+// listNodes enters a complete list. hosts are the nodes that our pods are bound to.
 func (c *cluster) listNodes(all []*node, hosts map[string]bool) bool {
 	there := make(map[string]bool, len(all))
 	differs := c.hide(false)
@@ -233,13 +232,12 @@ func (c *cluster) listNodes(all []*node, hosts map[string]bool) bool {
 	return differs
 }
 
-// unlisted is what closes a node that a list did not have.
+// unlisted is the reason for closing a node that a list did not have.
 const unlisted = "not ready: the API server no longer lists it"
 
-// missNode enters that a list does not have a node on which pods of ours are. That is no proof of its end: a list from
-// a control plane that was restored, or that came up with half of its data, lacks nodes whose pods keep running. It is taken
-// for one that is silent. The proof is its deletion, or that of its pods, which the cluster's own garbage
-// collection orders once it has made sure.
+// missNode enters that a list does not have a node on which our pods are. That is no proof of deletion: a list from a
+// restored or partly started control plane lacks nodes whose pods keep running. The node counts as silent until it is
+// deleted, or its pods are, which the cluster's garbage collection does once it has made sure.
 func (c *cluster) missNode(n *node) bool {
 	if n.unlisted {
 		return false
@@ -249,7 +247,7 @@ func (c *cluster) missNode(n *node) bool {
 	return c.putNode(&missed)
 }
 
-// hide enters whether nodes may not be listed. What was listed before stays.
+// hide enters whether listing nodes is forbidden. Nodes listed before stay.
 func (c *cluster) hide(hidden bool) bool {
 	if c.hidden == hidden {
 		return false
@@ -259,10 +257,10 @@ func (c *cluster) hide(hidden bool) bool {
 	return true
 }
 
-// changed is after a change of a node.
+// changed drops what was derived from the nodes.
 func (c *cluster) changed() { c.shown, c.places = nil, nil }
 
-// enter records of a pod of others.
+// enter enters a foreign pod.
 func (c *cluster) enter(o *corev1.Pod, from source) bool {
 	node := cmp.Or(o.Spec.NodeName, o.Status.NominatedNodeName)
 	if node == "" || o.Status.Phase == corev1.PodSucceeded || o.Status.Phase == corev1.PodFailed {
@@ -271,7 +269,7 @@ func (c *cluster) enter(o *corev1.Pod, from source) bool {
 	now := other{source: from, node: node, requests: requestsOf(o)}
 	old, known := c.others[o.UID]
 	if known && old.source.bound() && !from.bound() {
-		return false // old news: the watches are not in step
+		return false // stale: the watches are not in sync
 	}
 	c.others[o.UID] = now
 	if known && old.node == now.node && old.requests.Equal(now.requests) {
@@ -284,8 +282,8 @@ func (c *cluster) enter(o *corev1.Pod, from source) bool {
 	return true
 }
 
-// leave records that a pod of others takes no room anymore by this source. One that was nominated and is bound now
-// has left the one for the other.
+// leave enters that a foreign pod of this source takes no room anymore. A nominated pod that is bound now has another source,
+// and stays.
 func (c *cluster) leave(uid types.UID, from source) bool {
 	old, known := c.others[uid]
 	if !known || old.source != from {
@@ -296,7 +294,7 @@ func (c *cluster) leave(uid types.UID, from source) bool {
 	return true
 }
 
-// keep enters a complete list: what else was known from its source is gone.
+// keep removes the pods of a source that are not in a complete list.
 func (c *cluster) keep(from source, there map[types.UID]struct{}) bool {
 	differs := false
 	for uid := range c.others {
@@ -307,8 +305,8 @@ func (c *cluster) keep(from source, there map[types.UID]struct{}) bool {
 	return differs
 }
 
-// move follows a pod of ours from one value to the next, either of which may be nil. What it requests beyond what its
-// slot reserves and it was launched with, for what a webhook put into it, is load that the planner would not know of.
+// move replaces the excess load of one of our pods; either value may be nil. What it requests beyond its reservation and its
+// Extra, such as for a webhook's sidecar, is load that the planner would not know of.
 func (c *cluster) move(from, to *pod) bool {
 	before, after := from.excess(), to.excess()
 	if before.Equal(after) && from.boundTo() == to.boundTo() {
@@ -338,7 +336,7 @@ func (p *pod) excess() job.Resources {
 		return job.Resources{}
 	}
 	more := p.requests.Beyond(p.seen.Reserved.Add(p.seen.Extra))
-	more.Shm = 0 // it is memory, and counted there
+	more.Shm = 0 // part of memory, and counted there
 	return more
 }
 
@@ -354,7 +352,7 @@ func (c *cluster) add(name string, less, more job.Resources, pods int) {
 	c.shown = nil
 }
 
-// list is every node that takes pods at all, by name.
+// list returns every node that accepts pods at all, by name.
 func (c *cluster) list() []job.Node {
 	if c.shown == nil {
 		c.shown = []job.Node{}
@@ -374,8 +372,8 @@ func (c *cluster) list() []job.Node {
 // lostNodes reports whether any node was deleted since this process began to watch.
 func (c *cluster) lostNodes() bool { return len(c.removed.in) > 0 }
 
-// fate is what happens to a pod by its node. A node that was deleted takes its pods with it. On one that is silent
-// nobody confirms an end: a pod whose end is ordered there counts as ended, and its number fences what is left of it.
+// fate applies the state of a pod's node to it. A deleted node takes its pods with it. On a silent node nothing confirms an
+// end: a pod being deleted there counts as ended, and its number fences what is left of it.
 func (c *cluster) fate(p *pod, seen job.Incarnation) job.Incarnation {
 	if p.node == "" || c.hidden || p.over() {
 		return seen

@@ -12,35 +12,35 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// What a job has beside its pods, all of one name: an anchor (a ConfigMap, which also says where the service is)
-// that owns everything else, so that deleting it deletes all; a Secret with the token; a headless Service, below
-// which the pods have their names. And a PodDisruptionBudget for each role.
+// A job's objects besides its pods: an anchor (a ConfigMap, which also says where the service is) that owns everything
+// else, so that deleting it deletes all; a Secret with the token; a headless Service, in which the pods have their DNS
+// names; all three with one name. And a PodDisruptionBudget for each role.
 
-// anchor is the object that owns everything of a job, as what it owns names it.
+// anchor identifies the object that owns everything of a job, for owner references.
 type anchor struct {
 	name string
 	uid  types.UID
 }
 
-// reference names the anchor as owner. It does not block the anchor's deletion: that would need a right to its
-// finalizers.
+// reference is an owner reference to the anchor. It does not block the anchor's deletion: that would need permission for
+// its finalizers.
 func (a anchor) reference() metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: a.name, UID: a.uid}
 }
 
-// applyAs is how eltrain applies: what it sets is its own, whoever set it before.
-var applyAs = metav1.ApplyOptions{FieldManager: FieldManager, Force: true}
+// applyOptions: eltrain takes over every field that it sets, whoever set it before.
+var applyOptions = metav1.ApplyOptions{FieldManager: FieldManager, Force: true}
 
-// anchorOf is the anchor, with how the service is reached; nil before that is published. moved is when it was reached
-// otherwise; "" if that is long ago.
+// anchorOf is the anchor with the service's address, which is nil before it is published. moved is when the address last
+// changed; "" if that is long ago.
 func anchorOf(g job.Group, owner string, service map[string]string, moved string) *corev1.ConfigMap {
 	labels := jobLabels(g.UID, g.Name)
 	marks, annotations := stateMarks(owner)
 	maps.Copy(labels, marks)
 	if moved != "" {
-		told := map[string]string{annotationMoved: moved}
-		maps.Copy(told, annotations)
-		annotations = told
+		merged := map[string]string{annotationMoved: moved}
+		maps.Copy(merged, annotations)
+		annotations = merged
 	}
 	return &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: groupName(g.UID, g.Name), Labels: labels, Annotations: annotations},
@@ -48,8 +48,7 @@ func anchorOf(g job.Group, owner string, service map[string]string, moved string
 	}
 }
 
-// secretOf holds the token. It is created, not applied: of two masters that race, the second takes what the first
-// has made.
+// secretOf holds the token. It is created, not applied: of two masters that race, the second uses the Secret of the first.
 func secretOf(g job.Group, owner anchor, token string) *corev1.Secret {
 	fixed := true
 	return &corev1.Secret{
@@ -62,7 +61,7 @@ func secretOf(g job.Group, owner anchor, token string) *corev1.Secret {
 	}
 }
 
-// serviceOf gives every pod a name in the DNS as soon as it runs, ready or not: a world forms before its pods are ready.
+// serviceOf gives every pod a DNS name as soon as it runs, ready or not: a world forms before its pods are ready.
 func serviceOf(j prepared) *corev1.Service {
 	return &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{
@@ -76,8 +75,8 @@ func serviceOf(j prepared) *corev1.Service {
 	}
 }
 
-// budgetOf lets a drain take a role's pods only down to the least with which it can train. One for all roles would let
-// it take every ps as long as there are workers enough. A pod that cannot run is never in a drain's way.
+// budgetOf lets a drain evict a role's pods only down to the role's minimum. One budget for all roles would let it evict
+// every ps while there are enough workers. A pod that cannot run never blocks a drain.
 func budgetOf(j prepared, r job.GroupRole) *policyv1.PodDisruptionBudget {
 	labels := jobLabels(j.group.UID, j.group.Name)
 	labels[labelRole] = r.Role
@@ -94,7 +93,7 @@ func budgetOf(j prepared, r job.GroupRole) *policyv1.PodDisruptionBudget {
 	}
 }
 
-// selects is what a Service or a budget selects: pods with these labels, or none as long as the job's are not up.
+// selects is the selector of a Service or a budget: pods with these labels, or none until the job's pods are up.
 func (j prepared) selects(labels map[string]string) map[string]string {
 	if !j.awake.Load() {
 		labels[labelAsleep] = "true"

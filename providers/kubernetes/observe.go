@@ -13,7 +13,7 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// pod is what is kept of a pod of ours. A value is never changed once it is in the index: it is replaced.
+// pod is what is kept of a pod of ours. A value is immutable once it is in the index: it is replaced.
 type pod struct {
 	key      key
 	name     string
@@ -21,29 +21,29 @@ type pod struct {
 	version  string // resourceVersion
 	node     string // "" until it is bound
 	gated    bool   // a scheduling gate of ours holds it
-	deleting bool   // its deletion was ordered, by anybody
+	deleting bool   // its deletion was requested, by anybody
 	launched launched
-	// partial: an answer told of a write of this process without what else this version has, as what admission added. The
-	// watch brings that, under the same version.
+	// partial: from the answer to a write of this process, without other changes in this version, such as admission's. The
+	// watch delivers those under the same version.
 	partial bool
-	// disrupted is what the infrastructure says is ending it, and how it says so, also while it still runs.
+	// disrupted is why the infrastructure is ending it, with evidence, even while it still runs.
 	disrupted job.Cause
 	evidence  []string
-	// requests is what it takes of its node, as the scheduler counts.
+	// requests is what the scheduler counts for it on its node.
 	requests job.Resources
-	// seen is what Observe tells of it as long as its node is well.
+	// seen is what Observe reports of it, before its node's state is applied.
 	seen job.Incarnation
 }
 
-// over reports whether the pod has ended. It may still be there.
+// over reports whether the pod has ended. It may still exist.
 func (p *pod) over() bool { return p.seen.State == job.Gone }
 
-// live reports whether the pod runs or will.
+// live reports whether the pod runs or will run.
 func (p *pod) live() bool { return !p.over() && !p.deleting }
 
-// read makes the compact value of a pod with the key k. The record is what it was launched with; ordered is set if
-// its deletion was asked for by this process. What of it was edited is not read here.
-func read(o *corev1.Pod, k key, slot job.Address, record launched, ordered bool) *pod {
+// read makes the compact value of a pod with the key k. The record is what it was launched with; requested is set if
+// this process requested its deletion. Drift is not read here.
+func read(o *corev1.Pod, k key, slot job.Address, record launched, requested bool) *pod {
 	p := &pod{
 		key: k, name: o.Name, uid: o.UID, version: o.ResourceVersion, node: o.Spec.NodeName,
 		gated: gatedBy(o, gangGate), deleting: o.DeletionTimestamp != nil, launched: record, requests: requestsOf(o),
@@ -77,13 +77,13 @@ func read(o *corev1.Pod, k key, slot job.Address, record launched, ordered bool)
 	}
 	p.disrupted, p.evidence = disruption(o)
 	if i.Ended == job.EndFinished {
-		return p // whatever came over the pod afterwards, its work was done
+		return p // whatever happened to the pod afterwards, its work was done
 	}
-	// Told while it still runs, too: its agent says that it was told to stop, and this says by whom.
+	// Reported even while it runs: its agent reports that it was told to stop, and this says by whom.
 	if p.disrupted != "" {
 		i.Cause, i.Evidence = p.disrupted, p.evidence
 	}
-	if p.disrupted != "" || ordered {
+	if p.disrupted != "" || requested {
 		return p
 	}
 	if evidence, yes := deletion(o, endOf(i.Exit)); yes {
@@ -92,8 +92,8 @@ func read(o *corev1.Pod, k key, slot job.Address, record launched, ordered bool)
 	return p
 }
 
-// recall keeps what was said to end a pod that is being deleted: its kubelet may write the conditions again before that
-// is done, and Volcano's reason is among those.
+// recall keeps the disruption of a pod that is being deleted: its kubelet may overwrite the conditions, with Volcano's reason
+// among them, before the deletion is complete.
 func (p *pod) recall(before *pod) {
 	if !p.deleting || p.disrupted != "" || before.disrupted == "" {
 		return
@@ -104,8 +104,8 @@ func (p *pod) recall(before *pod) {
 	}
 }
 
-// vanished is the last that is known of a pod which is no longer there.
-func vanished(last *pod, ordered bool) job.Incarnation {
+// vanished is the last known state of a pod that no longer exists.
+func vanished(last *pod, requested bool) job.Incarnation {
 	i := last.seen
 	i.Waiting, i.Drift = "", nil
 	if i.State == job.Gone {
@@ -117,7 +117,7 @@ func vanished(last *pod, ordered bool) job.Incarnation {
 	}
 	i.State = job.Gone
 	i.Cause, i.Evidence = last.disrupted, last.evidence
-	if i.Cause == "" && !ordered {
+	if i.Cause == "" && !requested {
 		i.Cause, i.Evidence = job.Deletion, []string{fmt.Sprintf("pod %s was removed from the API server while it %s, "+notByUs, last.name, was)}
 	}
 	return i
@@ -130,7 +130,7 @@ func endOf(e *job.Exit) time.Time {
 	return e.At
 }
 
-// agentStatus is the status of the container that the agent runs in; nil if there is none yet.
+// agentStatus is the status of the agent's container; nil if there is none yet.
 func agentStatus(o *corev1.Pod) *corev1.ContainerStatus {
 	for i := range o.Status.ContainerStatuses {
 		if c := &o.Status.ContainerStatuses[i]; c.Name == mainContainer {
@@ -140,7 +140,7 @@ func agentStatus(o *corev1.Pod) *corev1.ContainerStatus {
 	return nil
 }
 
-// failedInit is the init container that failed; nil if none did. A sidecar is killed when another fails.
+// failedInit is the init container that failed; nil if none did. Sidecars are skipped: they are killed when another fails.
 func failedInit(o *corev1.Pod) *corev1.ContainerStatus {
 	for i := range o.Status.InitContainerStatuses {
 		c := &o.Status.InitContainerStatuses[i]
@@ -151,7 +151,7 @@ func failedInit(o *corev1.Pod) *corev1.ContainerStatus {
 	return nil
 }
 
-// sidecar reports whether an init container is to run beside the others.
+// sidecar reports whether an init container keeps running beside the others.
 func sidecar(c corev1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }
@@ -165,13 +165,13 @@ func gatedBy(o *corev1.Pod, name string) bool {
 	return false
 }
 
-// heldTogether is why a pod waits whose gang is not complete.
+// heldTogether is the reason of a pod held by our gate until its gang is complete.
 const heldTogether = "held until its whole gang exists"
 
-// WaitsForScheduler is why a pod waits of which its scheduler has said nothing.
+// WaitsForScheduler is the reason of a pending pod about which its scheduler has reported nothing.
 const WaitsForScheduler = "waits for the scheduler"
 
-// waiting says why a pod does not run yet, in the cluster's own words where it has some.
+// waiting is why a pod does not run yet, in the cluster's own words if there are any.
 func waiting(o *corev1.Pod, agent *corev1.ContainerStatus) string {
 	if gatedBy(o, gangGate) {
 		return heldTogether
@@ -205,11 +205,11 @@ func waiting(o *corev1.Pod, agent *corev1.ContainerStatus) string {
 	return "waits for the kubelet of " + o.Spec.NodeName
 }
 
-// ready reports whether an init container that runs is a sidecar which has started: others do not wait for its end.
+// ready reports whether a running init container is a sidecar that has started: others do not wait for its end.
 func ready(c corev1.ContainerStatus) bool { return c.Started != nil && *c.Started }
 
-// recordOf reads the record in a pod's annotation. One that cannot be read is empty: the incarnation is then taken
-// for one of another program, and replaced.
+// recordOf reads the record in a pod's annotation. If it cannot be read it is empty: the incarnation then counts as one of
+// another program, and is replaced.
 func recordOf(annotation string) launched {
 	var l launched
 	if json.Unmarshal([]byte(annotation), &l) != nil {

@@ -22,11 +22,11 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// TestObserve reads pods as the API server shows them, in every state that has words of its own.
+// TestObserve reads pods as the API server returns them, in every state with a reason of its own.
 func TestObserve(t *testing.T) {
 	datadriven.RunTest(t, "testdata/observe.txt", func(t *testing.T, d *datadriven.TestData) string {
 		o := podFrom(t, d.Input)
-		stripOurs(o) // what is read has to survive it
+		stripOurs(o) // everything that is read must survive this
 		k, slot, ours := identify(o)
 		if !ours {
 			d.Fatalf(t, "no pod of ours")
@@ -48,7 +48,7 @@ func TestObserve(t *testing.T) {
 	})
 }
 
-// podFrom reads a pod in which what every pod of ours has may be left out.
+// podFrom reads a pod; the common parts of our pods may be omitted.
 func podFrom(t *testing.T, text string) *corev1.Pod {
 	t.Helper()
 	slot := job.Address{Job: "gpt", Role: "worker", Index: 3}
@@ -65,7 +65,7 @@ func podFrom(t *testing.T, text string) *corev1.Pod {
 	return o
 }
 
-// text is what of an incarnation a test is about: what is not always the same.
+// text renders the parts of an incarnation that tests vary.
 func text(i job.Incarnation) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s", i.State)
@@ -114,15 +114,15 @@ func text(i job.Incarnation) string {
 	return b.String()
 }
 
-// TestNodes reads nodes, under the load of others and with pods of ours on them.
+// TestNodes reads nodes, with foreign load and with pods of ours.
 //
-//	node [gone]   a node as it is now, or was last; [new] begins with nothing known
-//	list          all nodes that there are
-//	other [gone]  a pod of somebody else's
+//	node [gone]   a node as it is now, or its last state; [new] starts with an empty index
+//	list          all existing nodes
+//	other [gone]  a foreign pod
 //	ours [gone]   a pod of ours
-//	hide          nodes may not be listed
+//	hide          listing nodes is forbidden
 //
-// Each gives whether the loop is woken, and what Observe tells.
+// Each prints whether the loop is woken, and what Observe reports.
 func TestNodes(t *testing.T) {
 	var x *index
 	datadriven.RunTest(t, "testdata/nodes.txt", func(t *testing.T, d *datadriven.TestData) string {
@@ -166,7 +166,7 @@ func TestNodes(t *testing.T) {
 		default:
 			d.Fatalf(t, "no such command")
 		}
-		x.load.last = time.Time{} // each step is a second after the one before
+		x.load.last = time.Time{} // each step is a second after the previous one
 		var b strings.Builder
 		select {
 		case <-x.changes:
@@ -230,7 +230,7 @@ func TestBars(t *testing.T) {
 			}
 			x.listedClasses(all)
 			return ""
-		case "blind": // what was seen before is known still
+		case "blind": // what was seen before stays known
 			x.hideClasses(true)
 			return ""
 		case "hide":
@@ -255,7 +255,7 @@ func TestBars(t *testing.T) {
 			places := x.observe().Places
 			fit := places.Fit(&r)
 			if again := places.Fit(&r); !reflect.DeepEqual(fit, again) {
-				t.Errorf("asked again it says %v, before %v", again, fit)
+				t.Errorf("the second result is %v, the first %v", again, fit)
 			}
 			bars := fit.Bars
 			var b strings.Builder
@@ -275,8 +275,8 @@ func TestBars(t *testing.T) {
 	})
 }
 
-// Fit is called for each role with each plan: it must not make a pod each time, nor go through thousands of slots, however
-// pods change. What an observation says stays, whatever becomes of the nodes.
+// Fit is called for each role by each plan: it must neither make a pod each time nor iterate over thousands of slots, however
+// pods change. The answers of an observation stay, whatever happens to the nodes.
 func TestBarsAreKept(t *testing.T) {
 	x := newIndex()
 	x.config = Config{Image: "train:1", Pod: map[string]any{"spec": map[string]any{"priorityClassName": "high"}}}
@@ -288,10 +288,10 @@ func TestBarsAreKept(t *testing.T) {
 	if bars := before.Fit(r).Bars; bars["n1"] != "taint gpu:NoSchedule" {
 		t.Fatalf("bars %v", bars)
 	}
-	const most = 60 // to write the overlay down; a pod with two overlays merged takes some 2,000
+	const most = 60 // to encode the overlay; merging a pod with two overlays takes some 2,000
 	x.watched(podFrom(t, "{}"), false)
 	if n := testing.AllocsPerRun(20, func() { x.observe().Places.Fit(r) }); n > most {
-		t.Errorf("asked again it allocates %v times", n)
+		t.Errorf("the second call allocates %v times", n)
 	}
 	tolerant := *r
 	tolerant.Pod = map[string]any{"spec": map[string]any{"tolerations": []any{map[string]any{"operator": "Exists"}}}}
@@ -307,7 +307,7 @@ func TestBarsAreKept(t *testing.T) {
 	}
 }
 
-// TestOldNewsChangeNothing: what this process did is not undone by what the watch tells of before.
+// TestOldNewsChangeNothing: older events of the watch do not undo what this process did.
 func TestOldNewsChangeNothing(t *testing.T) {
 	pod := func(version, node string) *corev1.Pod {
 		o := podFrom(t, "{}")
@@ -358,14 +358,14 @@ func TestOldNewsChangeNothing(t *testing.T) {
 				t.Errorf("the pod is %s, want %s", got, test.want)
 			}
 			if n := len(x.observe().Incarnations); n != 1 {
-				t.Errorf("%d incarnations are told of, want 1", n)
+				t.Errorf("%d incarnations are reported, want 1", n)
 			}
 		})
 	}
 }
 
-// TestLabelsThatSayOtherwise: what a pod is was said when it was made. Who edits its labels makes no other of it, and
-// who puts our labels on a pod of his own makes none of ours.
+// TestLabelsThatSayOtherwise: a pod's incarnation is fixed when it is created. Editing its labels does not change it, and
+// putting our labels on another pod does not make it ours.
 func TestLabelsThatSayOtherwise(t *testing.T) {
 	x := newIndex()
 	o := podFrom(t, "{}")
@@ -374,11 +374,11 @@ func TestLabelsThatSayOtherwise(t *testing.T) {
 	x.watched(edited, false)
 	seen := x.observe().Incarnations
 	if len(seen) != 1 || seen[0].Slot.Index != 3 || seen[0].Number != 2 || len(seen[0].Drift) != 2 {
-		t.Fatalf("told of as %+v", seen)
+		t.Fatalf("reported as %+v", seen)
 	}
 	x.watched(edited, true)
 	if seen := x.observe().Incarnations; len(seen) != 1 || seen[0].State != job.Gone || len(x.entries) != 0 {
-		t.Errorf("after its end told of as %+v", seen)
+		t.Errorf("after its end reported as %+v", seen)
 	}
 	for name, labels := range map[string]map[string]string{
 		"someone's":  podLabels("0b0e9c52", job.Address{Job: "gpt", Role: "worker", Index: 9}, 1),
@@ -397,7 +397,7 @@ func TestLabelsThatSayOtherwise(t *testing.T) {
 	}
 }
 
-// TestRemovedPodsAreToldOf: until a newer incarnation is there or the job is forgotten, and not without end.
+// TestRemovedPodsAreToldOf: until there is a newer incarnation or the job is forgotten, and a bounded number.
 func TestRemovedPodsAreToldOf(t *testing.T) {
 	x := newIndex()
 	pod := func(index, number int) *corev1.Pod {
@@ -416,33 +416,33 @@ func TestRemovedPodsAreToldOf(t *testing.T) {
 	x.put(pod(0, 1))
 	x.watched(pod(0, 1), true)
 	if got := numbers(); !slices.Equal(got, []int{1}) {
-		t.Fatalf("told of %v", got)
+		t.Fatalf("reported %v", got)
 	}
 	x.put(pod(0, 2))
 	if got := numbers(); !slices.Equal(got, []int{2}) {
-		t.Fatalf("told of %v although incarnation 2 is there", got)
+		t.Fatalf("reported %v although there is incarnation 2", got)
 	}
 	x.put(pod(0, 3))
 	x.watched(pod(0, 2), true)
 	if got := numbers(); !slices.Equal(got, []int{3}) {
-		t.Fatalf("told of %v although incarnation 3 is there", got)
+		t.Fatalf("reported %v although there is incarnation 3", got)
 	}
 	x.watched(pod(0, 3), true)
 	x.forget("0b0e9c52")
 	if got := numbers(); got != nil || len(x.jobs) != 0 || x.dead != 0 {
-		t.Fatalf("told of %v after it was forgotten; %d jobs, %d dead are kept", got, len(x.jobs), x.dead)
+		t.Fatalf("reported %v after it was forgotten; %d jobs, %d dead are kept", got, len(x.jobs), x.dead)
 	}
-	for index := range mostDead + 1 {
+	for index := range maxDead + 1 {
 		x.put(pod(index, 1))
 		x.watched(pod(index, 1), true)
 	}
-	if got := numbers(); len(got) > mostDead || len(got) != x.dead || len(got) < mostDead/2 {
-		t.Errorf("%d removed pods are told of, %d counted", len(got), x.dead)
+	if got := numbers(); len(got) > maxDead || len(got) != x.dead || len(got) < maxDead/2 {
+		t.Errorf("%d removed pods are reported, %d counted", len(got), x.dead)
 	}
 }
 
-// A create is answered with metadata alone. What admission made of the pod comes by the watch, under the version that the
-// answer had, before or after it.
+// A create returns metadata alone. The watch delivers admission's changes with the same version, before or after that
+// answer.
 func TestAdmissionIsSeenByTheWatch(t *testing.T) {
 	asked := podFrom(t, "spec: {containers: [{name: main, resources: {requests: {cpu: 2}}}]}")
 	stripOurs(asked)
@@ -461,7 +461,7 @@ func TestAdmissionIsSeenByTheWatch(t *testing.T) {
 	}
 }
 
-// What is counted of a job's pods is what a walk over them finds, whichever news come in which order.
+// The counts of a job's pods match an iteration over them, after any events in any order.
 func TestGangsAreCounted(t *testing.T) {
 	group := job.Group{Roles: []job.GroupRole{{Role: "worker", Min: 2}}}
 	rapid.Check(t, func(r *rapid.T) {
@@ -536,8 +536,8 @@ func TestGangsAreCounted(t *testing.T) {
 	})
 }
 
-// A gate is off by the word of who removed it, and an event from before does not bring it back. What else the pod has by then
-// comes by the watch, under the same version.
+// A removed gate is entered from the answer, and an older event does not bring it back. The watch delivers the rest of that
+// version.
 func TestALiftedGateStaysLifted(t *testing.T) {
 	gated := podFrom(t, "spec: {schedulingGates: [{name: eltrain.dev/gang}]}")
 	gated.ResourceVersion = "5"
@@ -547,15 +547,15 @@ func TestALiftedGateStaysLifted(t *testing.T) {
 	x := newIndex()
 	x.watched(gated, false)
 	if held := x.releasable(group); len(held) != 1 {
-		t.Fatalf("to be let go are %v", held)
+		t.Fatalf("the releasable pods are %v", held)
 	}
 	x.released(gated.UID, "7")
 	x.watched(between, false)
 	if held := x.releasable(group); len(held) != 0 {
-		t.Errorf("it is to be let go again: %v", held)
+		t.Errorf("it is releasable again: %v", held)
 	}
 	x.watched(free, false)
 	if p := x.entries[free.UID].pod; p.node != "node-1" || p.partial {
-		t.Errorf("the watch's word on the version is not taken: %+v", p)
+		t.Errorf("the watch's event of that version is ignored: %+v", p)
 	}
 }

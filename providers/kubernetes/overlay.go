@@ -15,18 +15,17 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// overlay is what a user adds to pods that eltrain makes: a pod template, metadata (labels and annotations) and
-// spec. It is merged as kubectl patch does: lists by their key (containers, volumes and env by name, mounts by
+// overlay is what a user adds to the pods that eltrain creates: a pod template, metadata (labels and annotations) and
+// spec. It is merged as kubectl patch does: lists with a key by that key (containers, volumes and env by name, mounts by
 // path), others are replaced. What identifies a pod, and what runs the agent in it, cannot be changed.
 type overlay struct {
-	owner      string // whose it is, for a person: role "worker"
+	owner      string // whose it is, for messages: role "worker"
 	fields     map[string]any
 	scheduling Scheduling  // of the pod
-	also       []protected // what it cannot change beside what is ours
+	also       []protected // what it cannot change in addition to ours
 }
 
-// podTemplate is the shape of an overlay. It is stricter than Kubernetes': nothing else of metadata can be
-// chosen.
+// podTemplate is the schema of an overlay. It is stricter than Kubernetes': metadata has only labels and annotations.
 type podTemplate struct {
 	Metadata struct {
 		Labels      map[string]string `json:"labels"`
@@ -35,13 +34,13 @@ type podTemplate struct {
 	Spec corev1.PodSpec `json:"spec"`
 }
 
-// check lists what is wrong with the overlay on any pod.
+// check lists the overlay's mistakes, on any pod.
 func (o overlay) check() []error {
 	if len(o.fields) == 0 {
 		return nil
 	}
 	some := job.Launch{UID: "template", Slot: job.Address{Job: "template", Role: "template"}, Incarnation: 1}
-	pod, err := Config{}.pod(some, surroundings{scheduling: Scheduling{Gated: true}})
+	pod, err := Config{}.pod(some, podContext{scheduling: Scheduling{Gated: true}})
 	if err == nil {
 		_, err = o.merge(pod)
 	}
@@ -54,7 +53,7 @@ func (o overlay) check() []error {
 	return nil
 }
 
-// merge returns the pod with the overlay on it; pod itself stays as it is. Every mistake is told.
+// merge returns a copy of the pod with the overlay applied, or all mistakes joined.
 func (o overlay) merge(pod *corev1.Pod) (*corev1.Pod, error) {
 	if len(o.fields) == 0 {
 		return pod, nil
@@ -88,20 +87,20 @@ func (o overlay) merge(pod *corev1.Pod) (*corev1.Pod, error) {
 	if err := json.Unmarshal(after, merged); err != nil {
 		return nil, fmt.Errorf("pod of %s: %w", o.owner, err)
 	}
-	if errs := o.trespasses(pod, merged); len(errs) > 0 {
+	if errs := o.violations(pod, merged); len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
 	return merged, nil
 }
 
-// protected is one thing of a pod that an overlay cannot change, and what to do instead.
+// protected is one part of a pod that an overlay cannot change, and what to do instead.
 type protected struct {
 	path    string
 	of      func(*corev1.Pod) any
 	instead string
 }
 
-// ours is what makes a pod the one of its incarnation, and what brings, runs and ends its agent.
+// ours protects what identifies a pod's incarnation, and what installs, runs and stops its agent.
 var ours = []protected{
 	{"spec.restartPolicy", func(p *corev1.Pod) any { return p.Spec.RestartPolicy }, "the agent restarts processes, and eltrain replaces pods; remove it"},
 	{"spec.hostname", func(p *corev1.Pod) any { return p.Spec.Hostname }, "peers find the slot by it; remove it"},
@@ -118,8 +117,8 @@ var ours = []protected{
 	{"the terminationMessagePolicy of container main", func(p *corev1.Pod) any { return mainOf(p).TerminationMessagePolicy }, "the agent writes there how it ended; remove it"},
 }
 
-// providersAlone is what the provider's overlay may change and a role's may not: who a pod is to the API server. Job
-// files are written by more people than the provider's block, and a ServiceAccount may have rights that they have not.
+// providersAlone is what the provider's overlay may change and a role's may not: the pod's identity to the API server. More
+// people write job files than the provider's block, and a ServiceAccount may have permissions that they do not.
 var providersAlone = []protected{
 	{"spec.serviceAccountName", func(p *corev1.Pod) any { return p.Spec.ServiceAccountName }, "set it in the provider's pod"},
 	{"spec.serviceAccount", func(p *corev1.Pod) any { return p.Spec.DeprecatedServiceAccount }, "set serviceAccountName in the provider's pod"},
@@ -127,7 +126,7 @@ var providersAlone = []protected{
 	{"the volumes with a serviceAccountToken", serviceAccountTokens, "add them in the provider's pod"},
 }
 
-// serviceAccountTokens are the volumes that bring a token of the pod's ServiceAccount.
+// serviceAccountTokens are the volumes that project a token of the pod's ServiceAccount.
 func serviceAccountTokens(p *corev1.Pod) any {
 	var names []string
 	for _, v := range p.Spec.Volumes {
@@ -139,8 +138,8 @@ func serviceAccountTokens(p *corev1.Pod) any {
 	return names
 }
 
-// trespasses lists what an overlay changed that it cannot.
-func (o overlay) trespasses(before, after *corev1.Pod) []error {
+// violations lists the overlay's changes to protected parts.
+func (o overlay) violations(before, after *corev1.Pod) []error {
 	var errs []error
 	bad := func(path, instead string) {
 		errs = append(errs, fmt.Errorf("pod of %s: it cannot change %s: %s", o.owner, path, instead))
@@ -201,7 +200,7 @@ func (o overlay) trespasses(before, after *corev1.Pod) []error {
 	return errs
 }
 
-// changedKeys lists the keys whose values differ, in order.
+// changedKeys lists the keys whose values differ, sorted.
 func changedKeys(before, after map[string]string) []string {
 	var changed []string
 	for k, v := range after {

@@ -18,57 +18,56 @@ import (
 	"github.com/eltrain/eltrain/providers"
 )
 
-// pace says how many writes may be under way, of all together and of each class. It is a plain value: the time is an
-// argument.
+// pace limits the writes in flight, in total and for each class. It is a plain value: the time is an argument.
 type pace struct {
 	all     window
-	classes map[class]*classWindow // of which some are under way or wait, or the last has failed
+	classes map[class]*classWindow // those with writes in flight or waiting, or whose last write failed
 }
 
-// window is how many writes may be under way. What the API server says makes it smaller; it grows with each that is carried
-// out, so that it doubles when all have been answered.
+// window limits the number of writes in flight. Overload and failures shrink it; each success grows it, so that it doubles
+// when all have been answered.
 type window struct {
-	most   int
-	size   int       // how many may be under way now
-	flying int       // how many are
-	until  time.Time // nothing begins before
-	falls  int       // failures in a row that said nothing of how long to wait
+	limit    int
+	size     int       // how many may be in flight now, up to limit
+	inFlight int       // how many are in flight
+	until    time.Time // no write begins before
+	failures int       // failures in a row that gave no time to wait
 }
 
-// classWindow is that of one class: what fails for a reason that holds for all of it holds up no other.
+// classWindow is the window of one class: a failure that concerns the whole class delays no other.
 type classWindow struct {
 	window
-	refused error // what all that are not to ask hear at once; nil if they wait
+	refused error // the error that all but the next probe get at once; nil if they wait
 }
 
 const (
-	// Waits after a failure: doubling, with up to a quarter of jitter. The first is short, for what repairs itself; the last
-	// still asks often enough that a person who raised a quota sees the job continue.
-	fallFirst = 100 * time.Millisecond
-	fallMost  = 5 * time.Second
-	// busyWait is for a 429 that does not say how long: what the API server itself writes where it does.
+	// Backoff after a failure: doubling, with up to a quarter of jitter. The first wait is short, for what repairs itself; with
+	// the longest, a job still continues soon after somebody raised its quota.
+	backoffFirst = 100 * time.Millisecond
+	backoffMax   = 5 * time.Second
+	// busyWait is for a 429 without Retry-After: what the API server itself sets where it does.
 	busyWait = time.Second
 )
 
 // newPace starts slowly, as Kubernetes' own controllers do, so that a mistake costs few requests: one, then two, four, up to
-// the most.
-func newPace(most int) pace {
-	return pace{all: window{most: most, size: 1}, classes: map[class]*classWindow{}}
+// the limit.
+func newPace(limit int) pace {
+	return pace{all: window{limit: limit, size: 1}, classes: map[class]*classWindow{}}
 }
 
-func (w *window) open(now time.Time) bool { return w.flying < w.size && !now.Before(w.until) }
+func (w *window) open(now time.Time) bool { return w.inFlight < w.size && !now.Before(w.until) }
 
-// grow is after a write that was carried out.
+// grow records a successful write.
 func (w *window) grow(now time.Time) {
 	if now.Before(w.until) {
-		return // it was under way when another failed
+		return // it began before another failed
 	}
-	w.falls = 0
-	w.size = min(w.size+1, w.most)
+	w.failures = 0
+	w.size = min(w.size+1, w.limit)
 }
 
-// yield is after one for which there was no time. Writes that were under way together and hear the same count once.
-func (w *window) yield(now time.Time, wait time.Duration) {
+// throttle records an answer of overload. Writes that were in flight together and get the same answer count once.
+func (w *window) throttle(now time.Time, wait time.Duration) {
 	if !now.Before(w.until) {
 		w.size = max(w.size/2, 1)
 	}
@@ -77,19 +76,19 @@ func (w *window) yield(now time.Time, wait time.Duration) {
 	}
 }
 
-// fall is after one that failed: one at a time, after a pause. Those that were under way together count once. jitter is
+// backOff records a failed write: then one at a time, after a pause. Failures that were in flight together count once. jitter is
 // from 0 to 1.
-func (w *window) fall(now time.Time, jitter float64) {
+func (w *window) backOff(now time.Time, jitter float64) {
 	w.size = 1
 	if now.Before(w.until) {
 		return
 	}
-	wait := min(fallFirst<<min(w.falls, 10), fallMost)
-	w.falls++
+	wait := min(backoffFirst<<min(w.failures, 10), backoffMax)
+	w.failures++
 	w.until = now.Add(wait + time.Duration(jitter*float64(wait)/4))
 }
 
-// refused is the error that all of a class get at once; nil if one of them is to ask.
+// refused is the error that writes of a class get at once; nil if the next one may probe.
 func (p *pace) refused(now time.Time, c class) error {
 	if of := p.classes[c]; of != nil && !of.open(now) {
 		return of.refused
@@ -104,47 +103,47 @@ func (p *pace) begin(now time.Time, c class) bool {
 		return false
 	}
 	if of == nil {
-		of = &classWindow{window: window{most: p.all.most, size: p.all.most}}
+		of = &classWindow{window: window{limit: p.all.limit, size: p.all.limit}}
 		p.classes[c] = of
 	}
-	p.all.flying++
-	of.flying++
+	p.all.inFlight++
+	of.inFlight++
 	return true
 }
 
-// end records how a write of a class went that began.
+// end records the result of a write of a class.
 func (p *pace) end(now time.Time, c class, a answer, jitter float64) {
 	of := p.classes[c]
-	p.all.flying--
-	of.flying--
+	p.all.inFlight--
+	of.inFlight--
 	switch a.verdict {
 	case done:
 		of.refused = nil
 		of.grow(now)
 		p.all.grow(now)
 	case busy:
-		p.all.yield(now, a.wait)
+		p.all.throttle(now, a.wait)
 	case down:
-		p.all.fall(now, jitter)
+		p.all.backOff(now, jitter)
 	case failedAll:
-		of.fall(now, jitter)
-		if of.falls >= providers.Persists { // whoever waits hears of it, and waits no longer
+		of.backOff(now, jitter)
+		if of.failures >= providers.Persists { // tell those that wait instead of letting them wait longer
 			of.refused = a.err
 		}
 	case refusedAll:
-		of.fall(now, jitter)
+		of.backOff(now, jitter)
 		of.refused = a.err
 	}
 }
 
-// idle is when nothing of a class is under way or waits. That the last of it failed is kept, for who comes next.
+// idle drops a class with no write in flight or waiting. If its last write failed, it is kept for the next.
 func (p *pace) idle(c class) {
-	if of := p.classes[c]; of != nil && of.falls == 0 {
+	if of := p.classes[c]; of != nil && of.failures == 0 {
 		delete(p.classes, c)
 	}
 }
 
-// next is when a pause ends with which more may begin; zero if none does, or an answer has to come before.
+// next is when the pause ends after which more may begin; zero if there is none, or an answer has to come first.
 func (p *pace) next(now time.Time) (at time.Time) {
 	switch {
 	case now.Before(p.all.until):
@@ -160,39 +159,39 @@ func (p *pace) next(now time.Time) (at time.Time) {
 	return at
 }
 
-// verdict is what an answer means for those that come after.
+// verdict is what an answer means for the writes that follow.
 type verdict int
 
 const (
-	done       verdict = iota // it was carried out, or what is wrong is with this one alone
-	busy                      // the API server is overloaded and said so
-	down                      // it failed, or was not reached: nobody knows whether it was carried out
-	unknown                   // its caller gave it up: that says nothing of the API server
-	failedAll                 // it failed for a reason that holds for all like it, and may pass
-	refusedAll                // refused for a reason that holds for all like it
+	done       verdict = iota // carried out, or an error of this write alone
+	busy                      // the API server reports that it is overloaded
+	down                      // it failed or was unreachable: unknown whether the write was carried out
+	unknown                   // canceled by the caller, which says nothing about the API server
+	failedAll                 // failed for a reason that holds for the whole class and may pass
+	refusedAll                // refused for a reason that holds for the whole class
 )
 
-// passes reports whether what failed so may succeed a moment later.
+// passes reports whether a retry may succeed a moment later.
 func (v verdict) passes() bool { return v == busy || v == down || v == failedAll }
 
 type answer struct {
 	verdict verdict
 	wait    time.Duration // with busy
-	err     error         // what was answered
+	err     error         // from the API server
 }
 
-// told is the error as whoever asked gets it: one that may pass by itself says so.
-func (a answer) told() error {
+// forCaller is the error for the caller: a providers.TransientError if it may pass by itself.
+func (a answer) forCaller() error {
 	if a.verdict.passes() {
 		return &providers.TransientError{Err: a.err, Busy: a.verdict == busy}
 	}
 	return a.err
 }
 
-// ofRead is the error of a read, which needs no turn, as whoever asked gets it.
-func ofRead(err error) error { return judge(err).told() }
+// readError is the error of a read, which needs no turn, for the caller.
+func readError(err error) error { return judge(err).forCaller() }
 
-// judge says what an error of the API server means.
+// judge classifies an error of the API server.
 func judge(err error) answer {
 	if err == nil {
 		return answer{}
@@ -200,7 +199,7 @@ func judge(err error) answer {
 	a := answer{err: err}
 	status := apierrors.APIStatus(nil)
 	if !errors.As(err, &status) {
-		a.verdict = down // it was not the API server that answered
+		a.verdict = down // the answer is not the API server's
 		return a
 	}
 	code := int(status.Status().Code)
@@ -213,14 +212,14 @@ func judge(err error) answer {
 	case code >= http.StatusInternalServerError, quotaConflict(err):
 		a.verdict = down
 	case code == http.StatusUnauthorized, code == http.StatusForbidden, code == http.StatusBadRequest, apierrors.IsInvalid(err):
-		a.verdict = refusedAll // rights, quota, a webhook, a namespace that terminates; pods of one role are alike
+		a.verdict = refusedAll // permissions, quota, a webhook, a terminating namespace; the pods of one role are alike
 	}
 	return a
 }
 
-// cut judges a write of which the caller's time was up, or that it gave up. What the API server has not answered until then
-// it is not to be asked more of at once; an admission webhook may be what took so long, and others' writes need not be for it.
-func cut(ctx context.Context, err error) answer {
+// judgeCanceled judges a write whose context ended. If its deadline passed, the class backs off; the API server as a whole does not, as
+// an admission webhook for this class may be what took so long.
+func judgeCanceled(ctx context.Context, err error) answer {
 	switch {
 	case err == nil:
 		return answer{}
@@ -230,7 +229,7 @@ func cut(ctx context.Context, err error) answer {
 	return answer{verdict: unknown}
 }
 
-// quotaConflict: many pods are charged to one quota at once, and the API server gave up to be the one that does.
+// quotaConflict: many pods are charged to one quota at once, and the API server gave up updating its usage.
 func quotaConflict(err error) bool {
 	status := apierrors.APIStatus(nil)
 	if !apierrors.IsConflict(err) || !errors.As(err, &status) || status.Status().Details == nil {
@@ -239,30 +238,30 @@ func quotaConflict(err error) bool {
 	return status.Status().Details.Kind == "resourcequotas"
 }
 
-// webhookFails: an admission webhook cannot be called, and nothing is let in without. Others' writes may not be for it, so
-// that it fails says nothing of the API server. Nothing but the text of the answer tells it from other failures.
+// webhookFails: an admission webhook that must not be skipped cannot be called. It may not apply to other writes, so this says
+// nothing about the API server. Only the text of the answer distinguishes it from other failures.
 func webhookFails(err error) bool {
 	return apierrors.IsInternalError(err) && strings.Contains(err.Error(), "failed calling webhook \"")
 }
 
-// class is of writes that are alike: what of one job is done, as "create pods of worker". They fail together, and are told
-// of together.
+// class identifies writes that are alike: one kind of write for one job, such as "create pods of worker". They fail together
+// and are reported together.
 type class struct{ job, what string } // job is its UID
 
-// pacer lets writes begin in their order, at a pace; one whose class has to wait lets others pass. Make it with newPacer;
-// close it.
+// pacer lets writes begin in order and at a pace; writes whose class has to wait do not block others. Make it with newPacer
+// and close it.
 type pacer struct {
 	log     *slog.Logger
-	delayed func() // called when delayedJobs says otherwise than before
+	delayed func() // called when the result of delayedJobs changed
 
-	mu     sync.Mutex
-	pace   pace
-	queue  []*ticket // who waits, in order
-	wake   *time.Timer
-	delays delays
-	told   map[string]string // of delays, at the last look
-	look   *time.Timer
-	looks  bool // look will fire
+	mu       sync.Mutex
+	pace     pace
+	queue    []*ticket // the waiting writes, in order
+	wake     *time.Timer
+	delays   delays
+	reported map[string]string // of delays, at the last check
+	check    *time.Timer
+	checking bool // check is armed
 }
 
 // ticket is one write that waits for its turn.
@@ -272,26 +271,26 @@ type ticket struct {
 	err   error
 }
 
-// lookEach is how often it is looked whether something is delayed, while anything is under way. People are told, and to
-// them a second is no time; to reckon with each of thousands of writes would cost.
-const lookEach = time.Second
+// checkInterval is how often delays are checked while writes are in flight or waiting. People read the result, for whom a second is
+// short; checking at each of thousands of writes would be expensive.
+const checkInterval = time.Second
 
-func newPacer(most int, log *slog.Logger, delayed func()) *pacer {
-	g := &pacer{pace: newPace(most), log: log, delays: delays{}, delayed: delayed}
-	g.wake, g.look = time.AfterFunc(time.Hour, g.woken), time.AfterFunc(time.Hour, g.looked)
+func newPacer(limit int, log *slog.Logger, delayed func()) *pacer {
+	g := &pacer{pace: newPace(limit), log: log, delays: delays{}, delayed: delayed}
+	g.wake, g.check = time.AfterFunc(time.Hour, g.resume), time.AfterFunc(time.Hour, g.checkDelays)
 	g.wake.Stop()
-	g.look.Stop()
+	g.check.Stop()
 	return g
 }
 
 func (g *pacer) close() {
 	g.wake.Stop()
-	g.look.Stop()
+	g.check.Stop()
 }
 
-// do carries out one write, once: it waits for its turn, and takes from the answer when the next may have theirs. What holds
-// for all of a class they hear together. An error that may pass by itself is a providers.TransientError, and whoever tries
-// again comes here again. Where the time was up, the error has what the API server said of writes like it before.
+// do carries out one write, once: it waits for its turn, and the answer sets the pace of the next. An error that concerns a
+// whole class is returned to all of it. One that may pass is a providers.TransientError, and the caller retries by calling do
+// again. If ctx ended, the error includes what the API server last said of similar writes.
 func (g *pacer) do(ctx context.Context, c class, write func(context.Context) error) error {
 	w := g.begin(c)
 	defer g.end(c, w)
@@ -301,8 +300,8 @@ func (g *pacer) do(ctx context.Context, c class, write func(context.Context) err
 	g.note(w.ask)
 	err := write(ctx)
 	if ctx.Err() != nil {
-		g.leave(c, cut(ctx, err))
-		return g.lately(c, err)
+		g.leave(c, judgeCanceled(ctx, err))
+		return g.withLastError(c, err)
 	}
 	a := judge(err)
 	g.note(func(now time.Time) { w.answered(now, a) })
@@ -310,11 +309,11 @@ func (g *pacer) do(ctx context.Context, c class, write func(context.Context) err
 	if a.verdict.passes() {
 		g.log.Debug("A write failed temporarily.", "write", c.what, "job", c.job, "error", err)
 	}
-	return a.told()
+	return a.forCaller()
 }
 
-// lately adds to the error with which a write was given up what the API server last failed at others like it with.
-func (g *pacer) lately(c class, err error) error {
+// withLastError adds to the error of an abandoned write the API server's last error for its class.
+func (g *pacer) withLastError(c class, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -329,9 +328,9 @@ func (g *pacer) lately(c class, err error) error {
 func (g *pacer) begin(c class) *writing {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if !g.looks {
-		g.looks = true
-		g.look.Reset(lookEach)
+	if !g.checking {
+		g.checking = true
+		g.check.Reset(checkInterval)
 	}
 	return g.delays.begin(c)
 }
@@ -344,24 +343,24 @@ func (g *pacer) end(c class, w *writing) {
 	}
 }
 
-// note enters something into delays.
+// note updates delays.
 func (g *pacer) note(enter func(now time.Time)) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	enter(time.Now())
 }
 
-// looked says so if something is delayed, or no longer is.
-func (g *pacer) looked() {
+// checkDelays checks the delays and calls delayed if they changed.
+func (g *pacer) checkDelays() {
 	g.mu.Lock()
 	for _, c := range g.delays.prune(time.Now()) {
 		g.pace.idle(c)
 	}
 	now := g.delays.byJob(time.Now())
-	news := !maps.Equal(now, g.told)
-	g.told = now
-	if g.looks = len(g.delays) > 0; g.looks {
-		g.look.Reset(lookEach)
+	news := !maps.Equal(now, g.reported)
+	g.reported = now
+	if g.checking = len(g.delays) > 0; g.checking {
+		g.check.Reset(checkInterval)
 	}
 	g.mu.Unlock()
 	if news {
@@ -369,11 +368,11 @@ func (g *pacer) looked() {
 	}
 }
 
-// delayedJobs is that of delays, as at the last look. Nobody changes it.
+// delayedJobs is that of delays at the last check. Read-only.
 func (g *pacer) delayedJobs() map[string]string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.told
+	return g.reported
 }
 
 // enter waits for a turn.
@@ -398,24 +397,24 @@ func (g *pacer) enter(ctx context.Context, c class) error {
 		g.queue = slices.Delete(g.queue, i, i+1)
 	}
 	g.mu.Unlock()
-	if i < 0 && t.err == nil { // it was its turn just now
+	if i < 0 && t.err == nil { // its turn came just now
 		g.leave(c, answer{verdict: unknown})
 	}
-	err := g.lately(c, fmt.Errorf("wait for the API server's rate limit: %w", ctx.Err()))
+	err := g.withLastError(c, fmt.Errorf("wait for the API server's rate limit: %w", ctx.Err()))
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return &providers.TransientError{Err: err}
 	}
 	return err
 }
 
-// leave ends a turn. Those that wait and would only hear the same refusal again fail at once.
+// leave ends a turn. Waiting writes that would only get the same refusal fail at once.
 func (g *pacer) leave(c class, a answer) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := time.Now()
 	g.pace.end(now, c, a, rand.Float64())
 	if refused := g.pace.refused(now, c); refused != nil {
-		g.delays.told(c)
+		g.delays.clear(c)
 		g.queue = slices.DeleteFunc(g.queue, func(t *ticket) bool {
 			if t.class != c {
 				return false
@@ -428,7 +427,7 @@ func (g *pacer) leave(c class, a answer) {
 	g.admit()
 }
 
-// admit lets begin whoever may, in order. g.mu is held.
+// admit starts the writes that may begin, in order. g.mu is held.
 func (g *pacer) admit() {
 	now := time.Now()
 	for i := 0; i < len(g.queue) && g.pace.all.open(now); {
@@ -444,8 +443,8 @@ func (g *pacer) admit() {
 	}
 }
 
-// woken is when a pause is over.
-func (g *pacer) woken() {
+// resume runs when a pause is over.
+func (g *pacer) resume() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.admit()

@@ -27,20 +27,20 @@ import (
 	"github.com/eltrain/eltrain/providers"
 )
 
-// testdata/pace: what the pace lets begin, step by step.
+// testdata/pace: the writes that the pace allows, step by step.
 //
 //	new most=N
-//	begin n=N [class=c]  as many of N as may begin now; prints how many did and how many may be under way
+//	begin n=N [class=c]  starts up to N writes; prints how many started and how many may be in flight
 //	end [n=N] [class=c] answer=done|busy|down|failed|refused [wait=2s]
 //	after d=100ms
-//	refused class=c      whether one of that class is refused without being asked
+//	refused class=c      whether a write of that class is refused without a request
 func TestPace(t *testing.T) {
 	var p pace
 	now := time.Unix(0, 0)
-	state := func() string { // of all, and of each class that holds back more
+	state := func() string { // of all, and of each class with a smaller window
 		text := fmt.Sprintf("window %d, next in %s\n", p.all.size, max(p.all.until.Sub(now), 0))
 		for _, c := range slices.SortedFunc(maps.Keys(p.classes), func(a, b class) int { return strings.Compare(a.what, b.what) }) {
-			if of := p.classes[c]; of.falls > 0 {
+			if of := p.classes[c]; of.failures > 0 {
 				text += fmt.Sprintf("of %s: window %d, next in %s\n", c.what, of.size, max(of.until.Sub(now), 0))
 			}
 		}
@@ -101,7 +101,7 @@ func tooMany(seconds int) error {
 	}}
 }
 
-// webhookAway is what the API server says of a webhook that it cannot call.
+// webhookAway is the API server's error for a webhook that it cannot call.
 var webhookAway = apierrors.NewInternalError(errors.New(`failed calling webhook "pods.example": failed to call webhook: Post "https://hooks.ml.svc:443/pods?timeout=10s": context deadline exceeded`))
 
 func TestWhatAnAnswerMeans(t *testing.T) {
@@ -113,7 +113,7 @@ func TestWhatAnAnswerMeans(t *testing.T) {
 	}{
 		"there already":      {apierrors.NewAlreadyExists(pods, "p"), done},
 		"not there":          {apierrors.NewNotFound(pods, "p"), done},
-		"two writes at once": {apierrors.NewConflict(pods, "p", errors.New("changed")), done}, // what it means is for insist
+		"two writes at once": {apierrors.NewConflict(pods, "p", errors.New("changed")), done}, // interpreted by retryConflicts
 		"too many requests":  {tooMany(3), busy},
 		"503, wait":          {apierrors.NewServerTimeout(pods, "create", 2), busy},
 		"500":                {apierrors.NewInternalError(errors.New("etcd")), down},
@@ -129,10 +129,10 @@ func TestWhatAnAnswerMeans(t *testing.T) {
 		if got := judge(fmt.Errorf("create: %w", test.err)); got.verdict != test.want {
 			t.Errorf("%s: verdict %d, want %d", name, got.verdict, test.want)
 		}
-		told := judge(test.err).told()
-		passing, may := errors.AsType[*providers.TransientError](told)
-		if may != (test.want == busy || test.want == down || test.want == failedAll) || may && passing.Busy != (test.want == busy) || !errors.Is(told, test.err) {
-			t.Errorf("%s: whoever asked gets %#v", name, told)
+		err := judge(test.err).forCaller()
+		passing, may := errors.AsType[*providers.TransientError](err)
+		if may != (test.want == busy || test.want == down || test.want == failedAll) || may && passing.Busy != (test.want == busy) || !errors.Is(err, test.err) {
+			t.Errorf("%s: the caller gets %#v", name, err)
 		}
 	}
 	if got := judge(nil); got.verdict != done {
@@ -143,7 +143,7 @@ func TestWhatAnAnswerMeans(t *testing.T) {
 	}
 }
 
-// Of ten thousand that a quota refuses, few are asked, and all hear why.
+// Of ten thousand writes that a quota refuses, few are requested, and all get the reason.
 func TestARefusalIsForAllThatQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newPacer(64, slog.New(slog.DiscardHandler), func() {})
@@ -159,26 +159,26 @@ func TestARefusalIsForAllThatQueue(t *testing.T) {
 					return quota
 				})
 				if err == nil || !strings.Contains(err.Error(), "exceeded quota: gpus") {
-					t.Errorf("it heard %v", err)
+					t.Errorf("the error is %v", err)
 				}
 			})
 		}
 		all.Wait()
 		if asked.Load() > 1 {
-			t.Errorf("%d were asked", asked.Load())
+			t.Errorf("%d were requested", asked.Load())
 		}
 		if err := g.do(t.Context(), class{"u", "another job"}, func(context.Context) error { return nil }); err != nil {
 			t.Errorf("another job's pods are refused with it: %v", err)
 		}
-		time.Sleep(2 * fallMost)
+		time.Sleep(2 * backoffMax)
 		if err := g.do(t.Context(), class{"u", "create"}, func(context.Context) error { return nil }); err != nil {
-			t.Errorf("the refusal stands for ever: %v", err)
+			t.Errorf("the refusal never ends: %v", err)
 		}
 	})
 }
 
-// A webhook that cannot be called, at once or only after its time, holds up what is for it, and no other job's writes.
-// Who writes to it hears why, asks seldom, and continues once it is back.
+// A webhook that cannot be called, or times out, delays only writes that it applies to, and no other job's. Their callers
+// get the reason, retry rarely, and continue once it is back.
 func TestAWebhookThatFailsHoldsUpNobodyElse(t *testing.T) {
 	for _, takes := range []time.Duration{10 * time.Millisecond, 10 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
@@ -194,11 +194,11 @@ func TestAWebhookThatFailsHoldsUpNobodyElse(t *testing.T) {
 			const away, creators = 5 * time.Minute, 127
 			back := time.Now().Add(away)
 			var asked atomic.Int32
-			for range creators { // each as apply does
+			for range creators { // each like apply
 				all.Go(func() {
 					for pause := 500 * time.Millisecond; ; pause = min(2*pause, 30*time.Second) {
 						ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-						err := insist(ctx, func() error {
+						err := retryTransient(ctx, func() error {
 							return g.do(ctx, class{"a", "create pods of worker"}, func(ctx context.Context) error {
 								if !time.Now().Before(back) {
 									return write(ctx)
@@ -213,7 +213,7 @@ func TestAWebhookThatFailsHoldsUpNobodyElse(t *testing.T) {
 							return
 						}
 						if !strings.Contains(err.Error(), `failed calling webhook "pods.example"`) {
-							t.Errorf("it hears %v", err)
+							t.Errorf("the error is %v", err)
 						}
 						time.Sleep(pause)
 					}
@@ -227,18 +227,18 @@ func TestAWebhookThatFailsHoldsUpNobodyElse(t *testing.T) {
 				}
 				time.Sleep(time.Second)
 			}
-			if most := creators + int32(away/fallMost) + 10; asked.Load() > most {
+			if most := creators + int32(away/backoffMax) + 10; asked.Load() > most {
 				t.Errorf("it was called %d times, more than %d", asked.Load(), most)
 			}
 			all.Wait()
 			if late := time.Since(back); late > time.Minute {
-				t.Errorf("%s after it is back all are made", late)
+				t.Errorf("all are created only %s after it is back", late)
 			}
 		})
 	}
 }
 
-// What may pass by itself may do so no more once it has failed for all of a class again and again: it is reported at once.
+// An error that may pass no longer does once it has failed for a whole class again and again: it is reported at once.
 func TestWhatPersistsIsNotSaidToPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newPacer(8, slog.New(slog.DiscardHandler), func() {})
@@ -249,35 +249,35 @@ func TestWhatPersistsIsNotSaidToPass(t *testing.T) {
 				t.Fatalf("attempt %d fails with %#v", n+1, err)
 			}
 		}
-		err := g.do(t.Context(), ofWorkers, func(context.Context) error { t.Error("it is asked at once"); return nil })
+		err := g.do(t.Context(), ofWorkers, func(context.Context) error { t.Error("it is requested at once"); return nil })
 		if !errors.Is(err, webhookAway) || providers.MayPass(err) {
-			t.Errorf("the next one hears %#v", err)
+			t.Errorf("the error of the next is %#v", err)
 		}
-		time.Sleep(lookEach)
+		time.Sleep(checkInterval)
 		if all := g.delayedJobs(); len(all) > 0 {
-			t.Errorf("it is told, and a delay as well: %q", all)
+			t.Errorf("it is reported as an error and as a delay: %q", all)
 		}
 	})
 }
 
-// Nobody asks while the API server said to wait, nobody is lost, and the order stays.
+// No request is sent while the API server said to wait, none is lost, and the order stays.
 func TestRetryAfterHoldsEverybody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newPacer(8, slog.New(slog.DiscardHandler), func() {})
 		defer g.close()
 		var mu sync.Mutex
-		var refused, until time.Time // those that were under way together are told at one moment
+		var refused, until time.Time // writes in flight together get the answer at the same time
 		var order []int
 		var all sync.WaitGroup
 		refusals := 3
 		for i := range 100 {
 			all.Go(func() {
-				err := insist(t.Context(), func() error {
+				err := retryTransient(t.Context(), func() error {
 					return g.do(t.Context(), class{"u", "create"}, func(context.Context) error {
 						mu.Lock()
 						defer mu.Unlock()
 						if now := time.Now(); now.After(refused) && now.Before(until) {
-							t.Error("it was asked before its time")
+							t.Error("it was requested too early")
 						}
 						if len(order) >= 20 && refusals > 0 {
 							refusals--
@@ -302,7 +302,7 @@ func TestRetryAfterHoldsEverybody(t *testing.T) {
 	})
 }
 
-// Whatever is written: what the API server has no time for holds up the others too, for as long as it asked.
+// Overload of the API server delays all writes, whatever they are, for as long as it asked.
 func TestTooManyRequestsOfAnyKindAreHeard(t *testing.T) {
 	const wait = 3 * time.Second
 	uid := uidOf(1)
@@ -319,9 +319,9 @@ func TestTooManyRequestsOfAnyKindAreHeard(t *testing.T) {
 		"mend": func(ctx context.Context, p *Provider, o *corev1.Pod, _ prepared) error {
 			there := *p.index.entries[o.UID].pod
 			there.seen.Drift = []job.FieldChange{{Path: "image"}}
-			return p.mend(ctx, &there, job.Launch{UID: uid})
+			return p.repair(ctx, &there, job.Launch{UID: uid})
 		},
-		"names and budgets": func(ctx context.Context, p *Provider, _ *corev1.Pod, j prepared) error { return p.surround(ctx, j) },
+		"names and budgets": func(ctx context.Context, p *Provider, _ *corev1.Pod, j prepared) error { return p.writeObjects(ctx, j) },
 		"publish": func(ctx context.Context, p *Provider, _ *corev1.Pod, _ prepared) error {
 			return p.Publish(ctx, providers.Service{URL: "https://10.0.0.9:7000"})
 		},
@@ -331,9 +331,9 @@ func TestTooManyRequestsOfAnyKindAreHeard(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var told atomic.Bool
+				var refused atomic.Bool
 				p := answered(t, 8, func(r *http.Request) (*http.Response, error) {
-					if r.Method == http.MethodGet || told.Swap(true) {
+					if r.Method == http.MethodGet || refused.Swap(true) {
 						return named(r)
 					}
 					return &http.Response{
@@ -346,13 +346,13 @@ func TestTooManyRequestsOfAnyKindAreHeard(t *testing.T) {
 				j := p.prepared(gangOf(uid, 1))
 				start := time.Now()
 				ended := make(chan error, 1)
-				go func() { ended <- insist(t.Context(), func() error { return write(t.Context(), p, o, j) }) }()
+				go func() { ended <- retryTransient(t.Context(), func() error { return write(t.Context(), p, o, j) }) }()
 				time.Sleep(wait / 2)
 				if err := p.pacer.do(t.Context(), class{"another", "delete pods"}, func(context.Context) error { return nil }); err != nil {
 					t.Error(err)
 				}
 				if waited := time.Since(start); waited != wait {
-					t.Errorf("another job's write was let go after %s, not %s", waited, wait)
+					t.Errorf("another job's write began after %s, not %s", waited, wait)
 				}
 				if err := <-ended; err != nil {
 					t.Error(err)
@@ -362,7 +362,7 @@ func TestTooManyRequestsOfAnyKindAreHeard(t *testing.T) {
 	}
 }
 
-// While the API server is away few ask, each once, and hear that this may pass. One that gives up leaves no place taken.
+// While the API server is down there are few requests, each once, and their errors are transient. Giving up frees the turn.
 func TestAnAPIServerThatIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newPacer(8, slog.New(slog.DiscardHandler), func() {})
@@ -376,24 +376,24 @@ func TestAnAPIServerThatIsAway(t *testing.T) {
 		defer cancel()
 		block := make(chan struct{})
 		var all sync.WaitGroup
-		time.Sleep(fallMost)
+		time.Sleep(backoffMax)
 		all.Go(func() { g.do(t.Context(), class{"u", "a"}, func(context.Context) error { <-block; return nil }) })
 		synctest.Wait()
 		if err := g.do(ctx, class{"u", "a"}, func(context.Context) error { return nil }); !errors.Is(err, context.DeadlineExceeded) || !providers.MayPass(err) {
-			t.Errorf("who waits no longer than 1 ms hears %v", err)
+			t.Errorf("after a timeout of 1 ms the error is %v", err)
 		}
 		close(block)
 		all.Wait()
 		if err := g.do(t.Context(), class{"u", "a"}, func(context.Context) error { return nil }); err != nil {
 			t.Error(err)
 		}
-		if g.pace.all.flying != 0 || len(g.queue) != 0 {
-			t.Errorf("%d under way, %d wait", g.pace.all.flying, len(g.queue))
+		if g.pace.all.inFlight != 0 || len(g.queue) != 0 {
+			t.Errorf("%d in flight, %d waiting", g.pace.all.inFlight, len(g.queue))
 		}
 	})
 }
 
-// What an API server takes and never answers it is asked less for, not more. Writes that their callers give up say nothing.
+// An API server that accepts requests but never answers gets fewer, not more. Canceled writes do not matter.
 func TestAnAPIServerThatDoesNotAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newPacer(64, slog.New(slog.DiscardHandler), func() {})
@@ -417,22 +417,22 @@ func TestAnAPIServerThatDoesNotAnswer(t *testing.T) {
 		cancel()
 		all.Wait()
 		if g.pace.all.size != before {
-			t.Errorf("the window is %d after writes that were given up", g.pace.all.size)
+			t.Errorf("the window is %d after canceled writes", g.pace.all.size)
 		}
 		bounded, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		ask(bounded, 200, silence)
 		all.Wait()
-		if of := g.pace.classes[class{"u", "a"}]; of == nil || of.size != 1 || of.flying != 0 {
+		if of := g.pace.classes[class{"u", "a"}]; of == nil || of.size != 1 || of.inFlight != 0 {
 			t.Errorf("after a minute of silence the window is %+v", of)
 		}
-		if g.pace.all.size != before || g.pace.all.flying != 0 {
-			t.Errorf("of others' writes %d may be under way, and %d are", g.pace.all.size, g.pace.all.flying)
+		if g.pace.all.size != before || g.pace.all.inFlight != 0 {
+			t.Errorf("%d of other writes may be in flight, and %d are", g.pace.all.size, g.pace.all.inFlight)
 		}
 	})
 }
 
-// The most that are under way at once is the parallelism.
+// The parallelism is the maximum in flight.
 func TestParallelismIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newPacer(16, slog.New(slog.DiscardHandler), func() {})
@@ -454,7 +454,7 @@ func TestParallelismIsBounded(t *testing.T) {
 		}
 		all.Wait()
 		if most.Load() != 16 {
-			t.Errorf("at most %d were under way, want 16", most.Load())
+			t.Errorf("at most %d were in flight, want 16", most.Load())
 		}
 	})
 }

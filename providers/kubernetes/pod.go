@@ -16,21 +16,21 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// What a pod has of ours, by name. The overlay keeps its hands off them.
+// Names of what eltrain puts into a pod. An overlay cannot change them.
 const (
-	agentContainer = "eltrain-agent"   // init container that brings the agent
-	agentVolume    = "eltrain-agent"   // where it puts it
-	serviceVolume  = "eltrain-service" // the anchor: where the service is now
+	agentContainer = "eltrain-agent"   // init container that copies the agent
+	agentVolume    = "eltrain-agent"   // where it copies it to
+	serviceVolume  = "eltrain-service" // the anchor: the service's current address
 	tokenVolume    = "eltrain-token"   // the job's Secret
 	shmVolume      = "eltrain-shm"
 
-	agentProgram = "eltrain-agent" // what runs in every pod: a quarter of the whole program's memory
+	agentProgram = "eltrain-agent" // what runs in every pod: with a quarter of the memory of the full eltrain
 	agentDir     = "/eltrain/bin"
 	serviceDir   = "/eltrain/service"
 	tokenDir     = "/eltrain/token"
 
 	serviceKey      = "service" // in the anchor: the service's URL
-	certificatesKey = "ca.crt"  // beside it, in PEM; empty where the system vouches for the service
+	certificatesKey = "ca.crt"  // the CA, in PEM; empty if the system's CAs apply
 	tokenKey        = "token"   // in the Secret
 
 	envPodIP    = "POD_IP"
@@ -40,30 +40,30 @@ const (
 )
 
 const (
-	// unreachableSeconds is how long a pod stays on a node that is not ready. By default it would be 300; the
-	// master acts at its own lease, and what it has replaced is not to stay for long.
+	// unreachableSeconds is how long a pod stays on a node that is not ready. The default would be 300, but the master acts
+	// at its own lease, and a pod that it has replaced is not to stay for long.
 	unreachableSeconds = 30
-	// shmShare of a slot's memory is /dev/shm where the job does not say: half, as tmpfs has it of a machine's.
+	// shmShare: the default size of /dev/shm is the slot's memory divided by it: half, as tmpfs has on a machine.
 	shmShare = 2
-	// stopMargin is what an agent may need beyond its processes' grace: to say its last word.
+	// stopMargin is what an agent may need beyond its processes' grace, to write its last word.
 	stopMargin = 5 * time.Second
-	// avoidWeight is that of a preference, from 1 to 100: to avoid where it was lost goes before everything else
-	// that a node may be preferred for.
+	// avoidWeight is the weight of the preference against the nodes to avoid, from 1 to 100: it outweighs every other
+	// preference.
 	avoidWeight = 100
 )
 
-// surroundings is what a pod needs to know besides its Launch and the Config.
-type surroundings struct {
+// podContext is what a pod needs to know besides its Launch and the Config.
+type podContext struct {
 	namespace  string
 	version    string // of eltrain, for the default agent image
-	owner      string // the state under which it is made
+	owner      string // the state under which it is created
 	anchor     anchor
 	scheduling Scheduling
 	classes    runtimeClasses
 }
 
-// pod makes the pod of one incarnation. Errors are of what the role asks for and cannot have.
-func (c Config) pod(l job.Launch, in surroundings) (*corev1.Pod, error) {
+// pod makes the pod of one incarnation. Errors are about what the role asks for and cannot have.
+func (c Config) pod(l job.Launch, in podContext) (*corev1.Pod, error) {
 	for _, name := range []string{envPodIP, envNodeName} {
 		if _, taken := l.Program.Env[name]; taken {
 			return nil, fmt.Errorf("env of role %q: %s is reserved, eltrain uses it to configure the agent; use another name", l.Slot.Role, name)
@@ -110,14 +110,14 @@ func (c Config) pod(l job.Launch, in surroundings) (*corev1.Pod, error) {
 	}
 	if in.anchor.uid != "" {
 		owner := in.anchor.reference()
-		owner.Controller = new(true) // kubectl drain ends with an error at what has none, unless it is forced
+		owner.Controller = new(true) // without a controller, kubectl drain fails unless forced
 		pod.OwnerReferences = []metav1.OwnerReference{owner}
 	}
 	if c.AgentPath == "" {
 		pod.Spec.InitContainers = []corev1.Container{c.agentContainer(l, in.version)}
 		pod.Spec.Volumes = append(pod.Spec.Volumes, volume(agentVolume, corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}))
 	}
-	in.scheduling.dress(pod)
+	in.scheduling.applyTo(pod)
 	for _, o := range []overlay{
 		{owner: "the provider", fields: c.Pod, scheduling: in.scheduling},
 		{owner: fmt.Sprintf("role %q", l.Slot.Role), fields: l.Pod, scheduling: in.scheduling, also: providersAlone},
@@ -132,29 +132,29 @@ func (c Config) pod(l job.Launch, in surroundings) (*corev1.Pod, error) {
 		Fingerprint: l.Fingerprint, Reserved: l.Reserved, Extra: extraOf(in.classes.admitted(pod), l.Reserved), Image: c.image(l.Program), InitImage: c.agentImage(in.version),
 		SafeToEvict: pod.Annotations[annotationSafeToEvict], DoNotDisrupt: pod.Annotations[annotationDoNotDisrupt],
 	}.text()
-	// Their lists have no keys to merge by, so ours are added to what the overlays made of them.
+	// Lists without merge keys: ours are added to the result of the overlays.
 	tolerate(&pod.Spec)
 	avoid(&pod.Spec, l.Avoid)
 	return pod, nil
 }
 
-// extraOf is what a pod requests beside what its slot reserves: for sidecars, and its overhead.
+// extraOf is what a pod requests beyond its slot's reservation: for sidecars, and its overhead.
 func extraOf(o *corev1.Pod, reserved job.Resources) job.Resources {
 	extra := requestsOf(o).Beyond(reserved)
-	extra.Shm = 0 // it is memory, and counted there
+	extra.Shm = 0 // part of memory, and counted there
 	return extra
 }
 
-// template is the pod of a role as far as where it can be: what Bars matches nodes with, and what Check checks.
+// template is the pod of a role as far as placement goes: what Bars matches against nodes, and Check checks.
 func (c Config) template(r *job.Role, s Scheduling) (*corev1.Pod, error) {
 	return c.pod(job.Launch{
 		UID: "template", Slot: job.Address{Job: "template", Role: r.Name}, Incarnation: 1, Program: r.For(0),
 		Processes: r.Processes, Ranked: r.Ranked, Reserved: r.Resources, StopGrace: r.StopGrace, Pod: r.Pod,
-	}, surroundings{scheduling: s})
+	}, podContext{scheduling: s})
 }
 
-// mainContainer runs the agent. Whatever a user wrote is passed literally, as every provider does: Kubernetes
-// would replace $(NAME) in it.
+// mainContainer runs the agent. Users' strings are passed literally, as with every provider: Kubernetes would expand
+// $(NAME) in them.
 func (c Config) mainContainer(l job.Launch) corev1.Container {
 	program := cmp.Or(c.AgentPath, agentDir+"/"+agentProgram)
 	main := corev1.Container{
@@ -173,8 +173,8 @@ func (c Config) mainContainer(l job.Launch) corev1.Container {
 		},
 		TerminationMessagePath:   lastWordPath,
 		TerminationMessagePolicy: corev1.TerminationMessageReadFile,
-		// No capability is dropped: most training images run as root, and a root without DAC_OVERRIDE, CHOWN or SETUID
-		// can neither read data of another user's nor become one, as entry points do. An overlay drops them.
+		// No capability is dropped: most training images run as root, and root without DAC_OVERRIDE, CHOWN or SETUID can neither
+		// read another user's data nor change to that user, as entry points do. An overlay can drop them.
 		SecurityContext: &corev1.SecurityContext{AllowPrivilegeEscalation: new(false)},
 	}
 	if c.AgentPath == "" {
@@ -189,9 +189,9 @@ func (c Config) mainContainer(l job.Launch) corev1.Container {
 	return main
 }
 
-// agentContainer copies the static agent out of its own image. It may use what the slot reserves: it runs before
-// everything else, so that costs nothing, and the pod's requests stay equal to its limits. It is what the Pod Security
-// Standard "restricted" asks of a container; which user it runs as is the image's and the pod's to say.
+// agentContainer copies the static agent out of its own image. It requests what the slot reserves: it runs before everything
+// else, so that costs nothing, and the pod's requests stay equal to its limits. It meets the Pod Security Standard
+// "restricted", except for its user, which the image or the pod sets.
 func (c Config) agentContainer(l job.Launch, version string) corev1.Container {
 	all := resources(l.Reserved)
 	for name := range l.Reserved.Devices {
@@ -204,7 +204,7 @@ func (c Config) agentContainer(l job.Launch, version string) corev1.Container {
 		Command:      []string{agentProgram, "-copy-to=" + agentDir + "/" + agentProgram},
 		Resources:    all,
 		VolumeMounts: []corev1.VolumeMount{{Name: agentVolume, MountPath: agentDir}},
-		// Why it fails, as for a full disk, is in its output.
+		// The reason of a failure, such as a full disk, is in its output.
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 		SecurityContext: &corev1.SecurityContext{
 			AllowPrivilegeEscalation: new(false),
@@ -214,8 +214,8 @@ func (c Config) agentContainer(l job.Launch, version string) corev1.Container {
 	}
 }
 
-// agentConfig is the agent's command line as a value. Its output is the container's; its directory is its own to
-// choose. Relative paths are left to the image: its working directory is the job's.
+// agentConfig is the agent's command line as a value. Its output is the container's; it chooses its own directory. A
+// relative working directory is relative to the image's.
 func agentConfig(l job.Launch) job.AgentConfig {
 	a := job.AgentConfig{
 		Job: l.Slot.Job, UID: l.UID, Slot: l.Slot.Short(), Incarnation: l.Incarnation,
@@ -239,13 +239,13 @@ func agentConfig(l job.Launch) job.AgentConfig {
 	return a
 }
 
-// literal escapes what Kubernetes would replace in commands and environment variables: "$$" is "$".
+// literal escapes what Kubernetes would expand in commands and environment variables: "$$" is "$".
 func literal(s string) string { return strings.ReplaceAll(s, "$", "$$") }
 
-// image is the one that a program runs in; "" if nobody named any.
+// image is the image that a program runs in; "" if none is configured.
 func (c Config) image(p job.Program) string { return cmp.Or(p.Image, c.Image) }
 
-// agentImage is the one that the agent is copied from; "" if it is in the jobs' own images.
+// agentImage is the image that the agent is copied from; "" if the jobs' own images have the agent.
 func (c Config) agentImage(version string) string {
 	if c.AgentPath != "" {
 		return ""
@@ -253,7 +253,7 @@ func (c Config) agentImage(version string) string {
 	return cmp.Or(c.AgentImage, "eltrain/eltrain:v"+version)
 }
 
-// resources are requests equal to limits: what a slot reserves is what it may use, and such a pod is evicted last.
+// resources sets requests equal to limits: a slot may use what it reserves, and such a pod is evicted last.
 func resources(r job.Resources) corev1.ResourceRequirements {
 	list := Quantities(r)
 	if len(list) == 0 {
@@ -262,7 +262,7 @@ func resources(r job.Resources) corev1.ResourceRequirements {
 	return corev1.ResourceRequirements{Requests: list, Limits: maps.Clone(list)}
 }
 
-// Quantities are what a slot reserves, as Kubernetes counts it.
+// Quantities converts what a slot reserves to Kubernetes quantities.
 func Quantities(r job.Resources) corev1.ResourceList {
 	list := corev1.ResourceList{}
 	if r.CPU > 0 {
@@ -279,7 +279,7 @@ func Quantities(r job.Resources) corev1.ResourceList {
 	return list
 }
 
-// shmSize is what /dev/shm may hold. It counts as the slot's memory. Without either it is bounded by the node alone.
+// shmSize limits /dev/shm, which counts as the slot's memory; nil, so only the node limits it, if neither is given.
 func shmSize(r job.Resources) *resource.Quantity {
 	size := cmp.Or(r.Shm, r.Memory/shmShare)
 	if size <= 0 {
@@ -288,8 +288,8 @@ func shmSize(r job.Resources) *resource.Quantity {
 	return resource.NewQuantity(int64(size), resource.BinarySI)
 }
 
-// stopSeconds is how long a pod that somebody else deletes has: its grace, the same again for a checkpoint that
-// it is asked for before, and the agent's margin.
+// stopSeconds is the grace period of a pod that somebody else deletes: its own grace, the same again for the checkpoint
+// requested before, and the agent's margin.
 func stopSeconds(l job.Launch) int64 {
 	grace := l.StopGrace.Std()
 	if l.Checkpoint != nil && l.Checkpoint.Signal != "" {
@@ -298,7 +298,7 @@ func stopSeconds(l job.Launch) int64 {
 	return int64(math.Ceil((grace + stopMargin).Seconds()))
 }
 
-// tolerate shortens how long a pod stays on a node that is away, unless an overlay says how long.
+// tolerate shortens how long a pod stays on an unreachable node, unless an overlay sets it.
 func tolerate(spec *corev1.PodSpec) {
 	for _, key := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
 		said := slices.ContainsFunc(spec.Tolerations, func(t corev1.Toleration) bool {

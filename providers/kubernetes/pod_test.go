@@ -15,7 +15,7 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// testdata/pods/*: a launch and a configuration in YAML, and the pod that must come of them, or the error.
+// testdata/pods/*: a launch and a configuration in YAML, and the expected pod or error.
 func TestPodsOfLaunches(t *testing.T) {
 	datadriven.Walk(t, filepath.Join("testdata", "pods"), func(t *testing.T, path string) {
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
@@ -28,7 +28,7 @@ func TestPodsOfLaunches(t *testing.T) {
 			if err := yaml.UnmarshalStrict([]byte(d.Input), &in); err != nil {
 				d.Fatalf(t, "%v", err)
 			}
-			pod, err := in.Config.pod(in.Launch, surroundings{
+			pod, err := in.Config.pod(in.Launch, podContext{
 				namespace: "train", version: "1.2.3", anchor: anchor{"gpt-0b0e9", "anchor-uid"}, scheduling: Scheduling{Gated: in.Gated},
 			})
 			if err != nil {
@@ -58,7 +58,7 @@ func show(t *testing.T, v any) string {
 	return string(b)
 }
 
-// What goes through Kubernetes' own expansion of $(NAME) must come out as the user wrote it.
+// After Kubernetes' expansion of $(NAME), strings must be as the user wrote them.
 func TestAUsersDollarsStay(t *testing.T) {
 	for _, word := range []string{"$(hostname)", "echo $$", "$$(x)", "$", "a$", "$(POD_IP)", "^loss=(?P<loss>\\S+)$", "${HOME}"} {
 		if got := expand(literal(word)); got != word {
@@ -67,8 +67,8 @@ func TestAUsersDollarsStay(t *testing.T) {
 	}
 }
 
-// expand is the rule of a container's command in the API's reference: $(NAME) of a known variable is replaced, $$
-// is a dollar, everything else stays.
+// expand implements the rule for commands in the API reference: $(NAME) of a known variable is replaced, $$ is a dollar,
+// everything else stays.
 func expand(s string) string {
 	var out strings.Builder
 	for i := 0; i < len(s); i++ {
@@ -86,14 +86,14 @@ func expand(s string) string {
 	return out.String()
 }
 
-// The agent must read its own command line as it was meant.
+// The agent must parse its command line back to the configuration.
 func TestTheAgentReadsItsCommandLine(t *testing.T) {
 	l := job.Launch{
 		UID: testUID, Slot: job.Address{Job: "gpt", Role: "worker", Index: 3}, Incarnation: 2, Processes: 8, Ranked: true,
 		Program: job.Program{Command: []string{"sh", "-c", "echo $$ $(date)"}, WorkingDir: "src"}, StopGrace: job.Duration(time.Minute), MaxRestarts: 7,
 		Checkpoint: &job.Checkpoint{Dir: "ckpt", Signal: "SIGUSR1", Pattern: `saved (?P<step>\d+)$`}, Progress: &job.Progress{Pattern: `(?P<step>\d+)$`},
 	}
-	pod, err := Config{Image: "i"}.pod(l, surroundings{})
+	pod, err := Config{Image: "i"}.pod(l, podContext{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func TestTheAgentReadsItsCommandLine(t *testing.T) {
 func TestAPodsRequestsAreItsLimits(t *testing.T) {
 	l := job.Launch{UID: testUID, Slot: job.Address{Job: "gpt", Role: "worker"}, Incarnation: 1,
 		Reserved: job.Resources{CPU: 2500, Memory: 4 << 30, Devices: map[string]int{"nvidia.com/gpu": 8}}}
-	pod, err := Config{Image: "i"}.pod(l, surroundings{})
+	pod, err := Config{Image: "i"}.pod(l, podContext{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +126,7 @@ func TestAPodsRequestsAreItsLimits(t *testing.T) {
 		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
 			request, limit := c.Resources.Requests[name], c.Resources.Limits[name]
 			if request.IsZero() || request.Cmp(limit) != 0 {
-				t.Errorf("container %s requests %s of %s, limit %s: the pod is not of the class Guaranteed", c.Name, &request, name, &limit)
+				t.Errorf("container %s requests %s of %s, limit %s: the pod's QoS class is not Guaranteed", c.Name, &request, name, &limit)
 			}
 		}
 	}

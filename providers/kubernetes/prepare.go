@@ -25,31 +25,31 @@ import (
 	"github.com/eltrain/eltrain/providers"
 )
 
-// preparations are the jobs that this process has prepared, and how the service is reached. What others keep in the same
-// namespace is theirs: their jobs are told nothing and their gates are not removed.
+// preparations are the jobs that this process has prepared, and how the service is reached. Jobs of other masters in the same
+// namespace are not in it: their anchors are not updated, and their gates stay.
 type preparations struct {
-	moved atomic.Bool // a job's pods may know another service yet, or trust another certificate
+	moved atomic.Bool // a job's pods may still use a former service or trust a former certificate
 
 	mu   sync.Mutex
-	data map[string]string // of every anchor: how the service is reached; nil until it is published
+	data map[string]string // of every anchor: how the service is reached; nil until published
 	jobs map[string]prepared
 }
 
-// prepared is a job whose objects were all there when it was entered.
+// prepared is a job whose objects all existed when it was entered.
 type prepared struct {
 	group     job.Group
-	site      string // the namespace's UID when it was prepared first, as far as it was known
+	site      string // the namespace's UID at its first Prepare, as far as known
 	anchor    anchor
 	token     string
 	awake     *atomic.Bool              // its Service and budgets select its pods
-	around    chan struct{}             // one place, taken while these are written
-	newest    *atomic.Pointer[prepared] // what Prepare was asked for last, though not all of it may be there yet
-	readiness *readiness                // of its pods; awaken's alone
-	look      chan looked               // at its anchor; empty while who would launch has to wait for one
+	writeLock chan struct{}             // holds a value while the Service or a budget is written
+	newest    *atomic.Pointer[prepared] // the latest that Prepare was called with; its objects may be incomplete
+	readiness *readiness                // of its pods; used by activateLoop alone
+	check     chan anchorCheck          // the last check of its anchor; empty while launches must wait for one
 }
 
-// holds reports whether the job was prepared for this group and for none since. One that failed may have written some of
-// its objects.
+// holds reports whether the last Prepare of the job was for this group and completed. One that failed may have written some
+// of its objects.
 func (j prepared) holds(g job.Group) bool {
 	return reflect.DeepEqual(j.group, g) && reflect.DeepEqual(j.newest.Load().group, g)
 }
@@ -83,7 +83,7 @@ func (r *preparations) remove(uid string) {
 	r.mu.Unlock()
 }
 
-// publish sets how the service is reached and returns the jobs that are to hear of it.
+// publish sets how the service is reached and returns the jobs to notify.
 func (r *preparations) publish(s providers.Service) []prepared {
 	r.mu.Lock()
 	r.data = map[string]string{serviceKey: s.URL, certificatesKey: string(s.Certificates)}
@@ -97,16 +97,16 @@ func (r *preparations) serviceData() map[string]string {
 	return r.data
 }
 
-// noteMove takes note if an anchor says that the service is reached otherwise than it is now, by another URL or one for
-// which another certificate vouches; or that it was so a short while ago, as another master has found. It returns what the
-// anchor is to say of that; "" is nothing.
+// noteMove records a move of the service if the anchor has another URL or certificate than now, or says that the service moved
+// less than configMapDelay ago, as another master may have recorded. It returns the value of the anchor's annotationMoved; "" for
+// none.
 func (r *preparations) noteMove(anchor *corev1.ConfigMap, now map[string]string) (since string) {
 	if said := anchor.Data; now != nil && said[serviceKey] != "" && !sameService(said, now) {
 		r.moved.Store(true)
 		return time.Now().UTC().Format(time.RFC3339)
 	}
 	since = anchor.Annotations[annotationMoved]
-	if at, err := time.Parse(time.RFC3339, since); err != nil || time.Since(at) >= newsTakes {
+	if at, err := time.Parse(time.RFC3339, since); err != nil || time.Since(at) >= configMapDelay {
 		return ""
 	}
 	r.moved.Store(true)
@@ -117,9 +117,8 @@ func sameService(one, other map[string]string) bool {
 	return one[serviceKey] == other[serviceKey] && one[certificatesKey] == other[certificatesKey]
 }
 
-// Prepare makes the job's anchor and then what it owns, or brings them up to date with the group. Each write finds what an
-// earlier Prepare made, so one that was cut short is completed by the next, and what somebody has deleted is made again.
-// Where nothing changed it costs a read of each object, and no write.
+// Prepare creates or updates the job's anchor and then what it owns. It is idempotent: one that was cut short is completed by
+// the next, and what somebody deleted is recreated. If nothing changed it costs a read of each object, and no write.
 func (p *Provider) Prepare(ctx context.Context, g job.Group) (string, error) {
 	token, err := p.prepare(ctx, g)
 	if err != nil {
@@ -142,7 +141,7 @@ func (p *Provider) prepare(ctx context.Context, g job.Group) (string, error) {
 		site = p.where.known()
 	}
 	if there == nil {
-		if err := p.remains(ctx, site); err != nil {
+		if err := p.checkSite(ctx, site); err != nil {
 			return "", err
 		}
 	}
@@ -156,14 +155,14 @@ func (p *Provider) prepare(ctx context.Context, g job.Group) (string, error) {
 		if err := p.gang.Prepare(ctx, jobOf(g, before.anchor.reference())); err != nil {
 			return "", err
 		}
-		return before.token, p.tell(ctx, before, there)
+		return before.token, p.publishTo(ctx, before, there)
 	}
 	former, service, moved := there, p.jobs.serviceData(), ""
 	if former != nil {
-		moved = p.jobs.noteMove(former, service) // before it is written: the answer may be lost
+		moved = p.jobs.noteMove(former, service) // before the anchor is overwritten: the answer may be lost
 	}
 	err = p.write(ctx, g, "the anchor", func(ctx context.Context) (err error) {
-		there, err = p.client.CoreV1().ConfigMaps(p.namespace).Apply(ctx, anchorOf(g, p.owner, service, moved), applyAs)
+		there, err = p.client.CoreV1().ConfigMaps(p.namespace).Apply(ctx, anchorOf(g, p.owner, service, moved), applyOptions)
 		return err
 	})
 	if err != nil {
@@ -171,17 +170,17 @@ func (p *Provider) prepare(ctx context.Context, g job.Group) (string, error) {
 	}
 	made := prepared{
 		group: g, site: site, anchor: anchor{there.Name, there.UID},
-		awake: new(atomic.Bool), around: make(chan struct{}, 1), newest: new(atomic.Pointer[prepared]), readiness: new(readiness), look: make(chan looked, 1),
+		awake: new(atomic.Bool), writeLock: make(chan struct{}, 1), newest: new(atomic.Pointer[prepared]), readiness: new(readiness), check: make(chan anchorCheck, 1),
 	}
 	if known {
-		made.awake, made.around, made.newest, made.readiness = before.awake, before.around, before.newest, before.readiness
+		made.awake, made.writeLock, made.newest, made.readiness = before.awake, before.writeLock, before.newest, before.readiness
 	} else {
 		made.awake.Store(anyUp(p.index.ofJob(g.UID)))
 	}
-	made.look <- lookedNow(time.Now())
+	made.check <- checkedNow(time.Now())
 	asked := made
-	made.newest.Store(&asked) // which others read from now on
-	// Each needs the anchor and none another: a hundred gangs that come at once are known to their scheduler the sooner.
+	made.newest.Store(&asked) // which the others read from now on
+	// All need the anchor and none another, so they run in parallel: a hundred new gangs reach their scheduler sooner.
 	making, ctxAll := errgroup.WithContext(ctx)
 	var token string
 	making.Go(func() (err error) {
@@ -189,7 +188,7 @@ func (p *Provider) prepare(ctx context.Context, g job.Group) (string, error) {
 		return err
 	})
 	making.Go(func() error {
-		if err := p.surround(ctxAll, made); err != nil || former == nil { // what is new has no roles of before
+		if err := p.writeObjects(ctxAll, made); err != nil || former == nil { // a new job has no former roles
 			return err
 		}
 		return p.prune(ctxAll, g)
@@ -200,12 +199,12 @@ func (p *Provider) prepare(ctx context.Context, g job.Group) (string, error) {
 	}
 	made.token = token
 	p.jobs.put(made)
-	p.index.announce() // its pods may be there already: gates are removed of none but a prepared job, and names given
-	return token, p.tell(ctx, made, there)
+	p.index.announce() // its pods may exist already: only prepared jobs get their gates removed and their names published
+	return token, p.publishTo(ctx, made, there)
 }
 
-// prune takes away the PodDisruptionBudgets of roles that the job has no more: their pods are gone as well, or about to
-// go, and must not hold up a drain.
+// prune removes the PodDisruptionBudgets of roles that the job no longer has: their pods are gone or about to go, and
+// must not block a drain.
 func (p *Provider) prune(ctx context.Context, g job.Group) error {
 	var roles []string
 	for _, r := range g.Roles {
@@ -214,7 +213,7 @@ func (p *Provider) prune(ctx context.Context, g job.Group) error {
 	return p.removeBudgets(ctx, g.UID, roles)
 }
 
-// complete reports whether a job that was prepared still has all that its anchor owns.
+// complete reports whether a prepared job still has all that its anchor owns.
 func (p *Provider) complete(ctx context.Context, j prepared) (bool, error) {
 	for _, o := range append(p.children(j.anchor.name), p.budgets(j.group)...) {
 		there, err := o.get(ctx)
@@ -222,69 +221,71 @@ func (p *Provider) complete(ctx context.Context, j prepared) (bool, error) {
 			return false, nil
 		}
 		if err != nil {
-			return false, fmt.Errorf("look up its %s: %w", o.kind, explain(ofRead(err)))
+			return false, fmt.Errorf("look up its %s: %w", o.kind, explain(readError(err)))
 		}
 	}
 	return true, nil
 }
 
 const (
-	// anchorStands is for how long an anchor that was seen counts as there: while thousands of pods are launched, one look
-	// in this time has to do. What is launched in between under one that goes is taken away with it, and launched again.
+	// anchorStands is how long a check of an anchor is valid: while thousands of pods are launched, one check in this time has
+	// to do. Pods launched meanwhile under a deleted anchor are collected with it, and launched again.
 	anchorStands = time.Second
-	// anchorTrusted is for how long the others launch on while one of them looks again: an API server that makes pods as
-	// fast as it can takes half a second to answer, and all would stand still meanwhile.
+	// anchorTrusted is how long other launches continue while one checks again: an API server that creates pods at full
+	// speed takes half a second to answer, and all would wait meanwhile.
 	anchorTrusted = 5 * time.Second
 )
 
-// looked is what is known of an anchor: when it was seen last, and when it is to be looked at again.
-type looked struct{ seen, next time.Time }
+// anchorCheck is a check of an anchor: when it was last seen, and when to check next.
+type anchorCheck struct{ seen, next time.Time }
 
-func lookedNow(now time.Time) looked { return looked{seen: now, next: now.Add(anchorStands)} }
+func checkedNow(now time.Time) anchorCheck {
+	return anchorCheck{seen: now, next: now.Add(anchorStands)}
+}
 
-// anchored makes sure that a job's anchor is still there: a pod whose owner is not would be collected at once.
-func (p *Provider) anchored(ctx context.Context, j prepared) error {
-	var last looked
+// ensureAnchor checks that a job's anchor still exists: a pod whose owner does not would be collected at once.
+func (p *Provider) ensureAnchor(ctx context.Context, j prepared) error {
+	var last anchorCheck
 	select {
-	case last = <-j.look:
+	case last = <-j.check:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 	now := time.Now()
 	if now.Before(last.next) {
-		j.look <- last
+		j.check <- last
 		return nil
 	}
 	trusted := now.Sub(last.seen) < anchorTrusted
 	if trusted {
-		j.look <- looked{last.seen, now.Add(anchorStands)}
+		j.check <- anchorCheck{last.seen, now.Add(anchorStands)}
 	}
-	seen, err := p.lookAtAnchor(ctx, j)
+	seen, err := p.checkAnchor(ctx, j)
 	if err != nil {
-		seen = looked{} // whoever comes next looks, and the others wait for that
+		seen = anchorCheck{} // the next launch checks, and the others wait for it
 	}
 	if trusted {
 		select {
-		case other := <-j.look:
+		case other := <-j.check:
 			seen = later(now, seen, other)
 		case <-ctx.Done():
-			return err // who has it taken out puts it back
+			return err // whoever took it puts it back
 		}
 	}
-	j.look <- seen
+	j.check <- seen
 	return err
 }
 
-// later is the newer of two looks: the one that began at a time, and another.
-func later(began time.Time, one, other looked) looked {
+// later returns the newer of two checks: one that began at the given time, and another.
+func later(began time.Time, one, other anchorCheck) anchorCheck {
 	if other.seen.After(began) {
 		return other
 	}
 	return one
 }
 
-// lookAtAnchor asks the API server whether a job's anchor is still there.
-func (p *Provider) lookAtAnchor(ctx context.Context, j prepared) (looked, error) {
+// checkAnchor asks the API server whether a job's anchor still exists.
+func (p *Provider) checkAnchor(ctx context.Context, j prepared) (anchorCheck, error) {
 	now := time.Now()
 	var there *corev1.ConfigMap
 	err := p.pacer.do(ctx, class{j.group.UID, "look up the anchor"}, func(ctx context.Context) (err error) {
@@ -293,23 +294,23 @@ func (p *Provider) lookAtAnchor(ctx context.Context, j prepared) (looked, error)
 	})
 	switch {
 	case apierrors.IsNotFound(err):
-		return looked{}, fmt.Errorf("%w: its anchor was deleted: %w", providers.ErrNotPrepared, err)
+		return anchorCheck{}, fmt.Errorf("%w: its anchor was deleted: %w", providers.ErrNotPrepared, err)
 	case err != nil:
-		return looked{}, fmt.Errorf("look up its anchor: %w", explain(err))
+		return anchorCheck{}, fmt.Errorf("look up its anchor: %w", explain(err))
 	case there.UID != j.anchor.uid, there.DeletionTimestamp != nil:
-		return looked{}, fmt.Errorf("%w: its anchor, ConfigMap %s/%s, was deleted", providers.ErrNotPrepared, p.namespace, j.anchor.name)
+		return anchorCheck{}, fmt.Errorf("%w: its anchor, ConfigMap %s/%s, was deleted", providers.ErrNotPrepared, p.namespace, j.anchor.name)
 	}
-	return lookedNow(now), nil
+	return checkedNow(now), nil
 }
 
-// findAnchor is the job's anchor as it is; nil if there is none.
+// findAnchor reads the job's anchor; nil if there is none.
 func (p *Provider) findAnchor(ctx context.Context, g job.Group) (*corev1.ConfigMap, error) {
 	there, err := p.client.CoreV1().ConfigMaps(p.namespace).Get(ctx, groupName(g.UID, g.Name), metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, nil
 	case err != nil:
-		return nil, fmt.Errorf("look up its anchor: %w", explain(ofRead(err)))
+		return nil, fmt.Errorf("look up its anchor: %w", explain(readError(err)))
 	case there.Labels[labelUID] != g.UID:
 		return nil, fmt.Errorf("ConfigMap %s/%s is %s, not this job's anchor: rename the job", p.namespace, there.Name, whose(there))
 	case there.DeletionTimestamp != nil:
@@ -318,7 +319,7 @@ func (p *Provider) findAnchor(ctx context.Context, g job.Group) (*corev1.ConfigM
 	return there, nil
 }
 
-// whose says what an object is that has the name of a job's and is not.
+// whose says whose an object is that has the name of this job's but is not.
 func whose(o metav1.Object) string {
 	uid, state := o.GetLabels()[labelUID], o.GetAnnotations()[annotationState]
 	switch {
@@ -330,9 +331,8 @@ func whose(o metav1.Object) string {
 	return fmt.Sprintf("of another job of this name, of UID %s in the state %q", uid, state)
 }
 
-// token is the one in the job's Secret, which is made if it is not there, with the token that this process knows, if it
-// does: agents that run have that one. A Secret that a former anchor has left is the job's too, and gets its owner
-// before it is collected.
+// token reads the token in the job's Secret. If there is no Secret, it creates one, with the known token if there is one:
+// running agents have it. A Secret that a former anchor has left gets the new owner before it is collected.
 func (p *Provider) token(ctx context.Context, g job.Group, owner anchor, known string) (string, error) {
 	secrets := p.client.CoreV1().Secrets(p.namespace)
 	var there *corev1.Secret
@@ -340,7 +340,7 @@ func (p *Provider) token(ctx context.Context, g job.Group, owner anchor, known s
 		there, err = secrets.Get(ctx, owner.name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			there, err = secrets.Create(ctx, secretOf(g, owner, cmp.Or(known, rand.Text())), metav1.CreateOptions{FieldManager: FieldManager})
-			if apierrors.IsAlreadyExists(err) { // another master was quicker
+			if apierrors.IsAlreadyExists(err) { // another master was faster
 				there, err = secrets.Get(ctx, owner.name, metav1.GetOptions{})
 			}
 		}
@@ -366,7 +366,7 @@ func owns(a anchor, o metav1.Object) bool {
 	return slices.ContainsFunc(o.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return r.UID == a.uid })
 }
 
-// write makes one of a job's objects, at the pace.
+// write writes one of a job's objects, paced.
 func (p *Provider) write(ctx context.Context, g job.Group, what string, write func(context.Context) error) error {
 	if err := p.pacer.do(ctx, class{g.UID, "write " + what}, write); err != nil {
 		return fmt.Errorf("write %s: %w", what, explain(err))
@@ -374,8 +374,8 @@ func (p *Provider) write(ctx context.Context, g job.Group, what string, write fu
 	return nil
 }
 
-// nameless is an error of the API server without the name of the object that it is about. What all of a class hear was
-// said of one of them, and of each its caller knows the name.
+// nameless is an error of the API server without the name of its object: it is returned to a whole class, each of whose
+// callers adds its own name.
 type nameless struct {
 	error
 	text string
@@ -392,7 +392,7 @@ func withoutName(err error) error {
 	return &nameless{err, strings.ReplaceAll(err.Error(), " "+strconv.Quote(status.Status().Details.Name), "")}
 }
 
-// explain adds to what the API server says what a person can do about it. Its own words name verb, resource and
+// explain adds to an error of the API server what a person can do about it. The error itself names verb, resource and
 // namespace.
 func explain(err error) error {
 	err = withoutName(err)
@@ -403,17 +403,17 @@ func explain(err error) error {
 		return fmt.Errorf("%w: nothing can be created in a namespace that is being deleted", err)
 	case apierrors.IsUnauthorized(err):
 		return fmt.Errorf("%w: the API server rejects the credentials; they may have expired", err)
-	case lacksRight(err):
+	case isPermissionError(err):
 		return fmt.Errorf("%w: deploy/ has the Role that eltrain needs", err)
 	}
 	return err
 }
 
-// rightLacking is how the API server's authorizer says no: User "x" cannot create resource "pods" ...
-var rightLacking = regexp.MustCompile(`cannot \w+ resource "`)
+// permissionDenied matches a denial by the API server's authorizer: User "x" cannot create resource "pods" ...
+var permissionDenied = regexp.MustCompile(`cannot \w+ resource "`)
 
-// lacksRight tells a right that is lacking from what else is forbidden (a quota, a webhook's no), as nothing but
-// the text of the answer does.
-func lacksRight(err error) bool {
-	return apierrors.IsForbidden(err) && rightLacking.MatchString(err.Error())
+// isPermissionError distinguishes a missing permission from other reasons for 403 (a quota, a webhook), which only the text of the
+// answer does.
+func isPermissionError(err error) bool {
+	return apierrors.IsForbidden(err) && permissionDenied.MatchString(err.Error())
 }

@@ -14,17 +14,16 @@ import (
 	"github.com/eltrain/eltrain/providers"
 )
 
-// newsTakes is how long a kubelet may take to bring a changed ConfigMap into its pods: its sync period of a minute,
-// and as long again for what it has cached.
-const newsTakes = 2 * time.Minute
+// configMapDelay is how long a kubelet may take to update a changed ConfigMap in its pods: its sync period of a minute,
+// and as long again for its cache.
+const configMapDelay = 2 * time.Minute
 
-// Publish writes the URL, and the certificates that vouch for it, into the anchor of every job that this process has
-// prepared, and of those that it will prepare. Pods have the anchor mounted: their kubelets bring them the news, and
-// agents read the file again while the service does not answer.
+// Publish writes the URL and its CA certificates into the anchor of every job that this process has prepared or will
+// prepare. Pods mount the anchor: their kubelets update the file, and agents reread it while the service does not answer.
 func (p *Provider) Publish(ctx context.Context, s providers.Service) error {
 	var errs []error
 	for _, j := range p.jobs.publish(s) {
-		if err := p.tell(ctx, j, &corev1.ConfigMap{}); err != nil {
+		if err := p.publishTo(ctx, j, &corev1.ConfigMap{}); err != nil {
 			errs = append(errs, fmt.Errorf("job.%s: %w", j.group.Name, err))
 		}
 	}
@@ -34,8 +33,8 @@ func (p *Provider) Publish(ctx context.Context, s providers.Service) error {
 	return nil
 }
 
-// tell writes how the service is reached into one anchor, unless it is known to say so already.
-func (p *Provider) tell(ctx context.Context, j prepared, there *corev1.ConfigMap) error {
+// publishTo writes how the service is reached into one anchor, unless it is known to be up to date.
+func (p *Provider) publishTo(ctx context.Context, j prepared, there *corev1.ConfigMap) error {
 	data := p.jobs.serviceData()
 	if data == nil || sameService(there.Data, data) {
 		return nil

@@ -10,29 +10,29 @@ import (
 	"github.com/eltrain/eltrain/providers"
 )
 
-// A headless Service and a PodDisruptionBudget cost their controllers work with every pod that they select and that
-// changes: while 10,000 pods come up, more than the scheduler needs for them. So both are there from the beginning, and
-// select nothing until the job's pods are up. A world may form before, at once when the last wanted slot joins: agents meet
-// by addresses and need no names, and a drain can interrupt only what has just begun.
+// A headless Service and a PodDisruptionBudget make their controllers work for every change of every pod that they select:
+// while 10,000 pods start, more than the scheduler does. So both exist from the beginning, but select nothing until the
+// job's pods are up. A world may form earlier, at once when the last wanted slot joins: agents use addresses and need no
+// names, and a drain can interrupt only what has just begun.
 
 const (
-	// calm is for how long no pod has come up when a job that has enough of them counts as up. It is less than a world
-	// waits for more slots to join by default (job.Rendezvous.Settle).
-	calm = time.Second
-	// readinessMost is the most that names and budgets wait for, from when enough pods are up.
-	readinessMost = time.Minute
+	// quietPeriod: a job with enough pods up counts as up when none has come up for this long. It is less than a world waits for more
+	// slots to join by default (job.Rendezvous.Settle).
+	quietPeriod = time.Second
+	// readinessLimit is the longest that names and budgets wait once enough pods are up.
+	readinessLimit = time.Minute
 )
 
-// readiness is how the pods of a job come up, until they are.
+// readiness follows the pods of a job until they are up.
 type readiness struct {
-	up     int       // pods that are
-	last   time.Time // when one came up last
-	enough time.Time // since when, of every role, the least that can train are up; zero if they are not
+	up     int       // how many pods are
+	last   time.Time // when one last came up
+	enough time.Time // since when the minimum of every role is up; zero if it is not
 }
 
-// risen reports whether a job's pods are up: those that it needs are, and no other is on its way, or none came up for a
-// while. If not, it is worth to ask again at due; zero is when a pod has changed.
-func (a *readiness) risen(now time.Time, g job.Group, pods []*pod) (done bool, due time.Time) {
+// allUp reports whether a job's pods are up: the minimum is, and no other is starting, or none came up for a while. If
+// not, check again at due; zero is when a pod has changed.
+func (a *readiness) allUp(now time.Time, g job.Group, pods []*pod) (done bool, due time.Time) {
 	up, coming := liveByRole{}, false
 	for _, p := range pods {
 		switch {
@@ -58,14 +58,14 @@ func (a *readiness) risen(now time.Time, g job.Group, pods []*pod) (done bool, d
 	if a.enough.IsZero() {
 		a.enough = now
 	}
-	due = a.last.Add(calm)
-	if most := a.enough.Add(readinessMost); most.Before(due) {
+	due = a.last.Add(quietPeriod)
+	if most := a.enough.Add(readinessLimit); most.Before(due) {
 		due = most
 	}
 	return !coming || !now.Before(due), due
 }
 
-// anyUp reports whether a pod of the job runs.
+// anyUp reports whether any pod runs.
 func anyUp(pods []*pod) bool {
 	for _, p := range pods {
 		if p.seen.State == job.Up {
@@ -76,17 +76,17 @@ func anyUp(pods []*pod) bool {
 }
 
 const (
-	// readinessPause is the least time between two looks at the pods that come up: each goes over all of them.
+	// readinessPause is the least time between two checks: each iterates over all pods.
 	readinessPause = 250 * time.Millisecond
-	// readinessRetry is when what could not be written is retried.
+	// readinessRetry is when a failed write is retried.
 	readinessRetry = 5 * time.Second
-	// readinessWrite bounds one such write: a Prepare of the job waits for it.
+	// readinessWrite bounds one write: a Prepare of the job waits for it.
 	readinessWrite = time.Minute
 )
 
-// awaken lets Services and budgets select the pods of their jobs once these are up, until the provider is closed. It
-// goes by what there is: for a job whose pods were up before this process began, Prepare has done it.
-func (p *Provider) awaken() {
+// activateLoop lets Services and budgets select the pods of their jobs once these are up, until the provider is closed. It acts
+// on state: for a job whose pods were up before this process started, Prepare has done it.
+func (p *Provider) activateLoop() {
 	changes, unsubscribe := p.index.subscribe()
 	defer unsubscribe()
 	pause := time.NewTimer(0)
@@ -97,7 +97,7 @@ func (p *Provider) awaken() {
 		case <-p.ctx.Done():
 			return
 		}
-		later := p.awakenRisen()
+		later := p.activateJobs()
 		pause.Reset(readinessPause)
 		select {
 		case <-later:
@@ -108,17 +108,17 @@ func (p *Provider) awaken() {
 	}
 }
 
-// awakenRisen looks at every job that is asleep. later fires when it is time to look again though nothing changes.
-func (p *Provider) awakenRisen() (later <-chan time.Time) {
+// activateJobs checks every job that is asleep. later fires when it is time to check again even without a change.
+func (p *Provider) activateJobs() (later <-chan time.Time) {
 	now := time.Now()
 	var next time.Time
 	for _, j := range p.jobs.all() {
 		if j.awake.Load() {
 			continue
 		}
-		risen, due := j.readiness.risen(now, j.group, p.index.ofJob(j.group.UID))
-		if risen {
-			j.awake.Store(true) // before it is written: a Prepare that comes later is not to put them to sleep again
+		allUp, due := j.readiness.allUp(now, j.group, p.index.ofJob(j.group.UID))
+		if allUp {
+			j.awake.Store(true) // before the write: a later Prepare must not put them to sleep again
 			p.owned.Go(func() { p.activate(j) })
 			continue
 		}
@@ -132,17 +132,17 @@ func (p *Provider) awakenRisen() (later <-chan time.Time) {
 	return time.After(time.Until(next))
 }
 
-// activate has a job's Service and budgets select its pods. It is tried until they do, the job was forgotten, or the provider
-// is closed.
+// activate lets a job's Service and budgets select its pods. It retries until that succeeds, the job is forgotten, or the
+// provider is closed.
 func (p *Provider) activate(j prepared) {
 	for attempt := 1; ; attempt++ {
 		ctx, cancel := context.WithTimeout(p.ctx, readinessWrite)
-		err := p.surround(ctx, j)
+		err := p.writeObjects(ctx, j)
 		cancel()
 		if err == nil || p.ctx.Err() != nil {
 			return
 		}
-		pause := fallFirst
+		pause := backoffFirst
 		if !providers.MayPass(err) || attempt >= providers.Persists {
 			p.log.Warn("Cannot write a job's Services or PodDisruptionBudgets; retrying.", "job", j.group.Name, "error", err)
 			pause = readinessRetry
@@ -158,19 +158,19 @@ func (p *Provider) activate(j prepared) {
 	}
 }
 
-// surround makes the Service and the budgets of a job, as it was asked for last, or brings them up to date.
-func (p *Provider) surround(ctx context.Context, j prepared) error {
+// writeObjects creates or updates the Service and the budgets of a job, for its latest group.
+func (p *Provider) writeObjects(ctx context.Context, j prepared) error {
 	select {
-	case j.around <- struct{}{}:
-		defer func() { <-j.around }()
+	case j.writeLock <- struct{}{}:
+		defer func() { <-j.writeLock }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	j = *j.newest.Load()      // whoever writes last writes what is so
-	var making errgroup.Group // what is refused of one is not to keep the others from being made
+	j = *j.newest.Load()      // the last write has the latest group
+	var making errgroup.Group // not WithContext: one refusal must not keep the others from being written
 	making.Go(func() error {
 		return p.write(ctx, j.group, "the Service", func(ctx context.Context) error {
-			_, err := p.client.CoreV1().Services(p.namespace).Apply(ctx, serviceOf(j), applyAs)
+			_, err := p.client.CoreV1().Services(p.namespace).Apply(ctx, serviceOf(j), applyOptions)
 			return err
 		})
 	})
@@ -178,7 +178,7 @@ func (p *Provider) surround(ctx context.Context, j prepared) error {
 	for _, r := range j.group.Roles {
 		making.Go(func() error {
 			return p.write(ctx, j.group, "the PodDisruptionBudget", func(ctx context.Context) error {
-				_, err := budgets.Apply(ctx, budgetOf(j, r), applyAs)
+				_, err := budgets.Apply(ctx, budgetOf(j, r), applyOptions)
 				return err
 			})
 		})

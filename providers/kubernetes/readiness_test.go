@@ -34,45 +34,45 @@ func TestReadiness(t *testing.T) {
 		what  string
 		at    time.Duration
 		pods  []*pod
-		risen bool
-		due   time.Duration // 0 is when a pod has changed
+		allUp bool
+		due   time.Duration // 0: when a pod has changed
 	}{
 		{"none is there", 0, nil, false, 0},
 		{"what has ended is not on its way", 0, ended, false, 0},
 		{"all workers, and no ps", 0, pods("worker", 4, 0), false, 0},
 		{"not enough workers", 10 * time.Second, append(pods("worker", 1, 3), pods("ps", 1, 0)...), false, 0},
-		{"enough, and more come", 11 * time.Second, append(pods("worker", 2, 2), pods("ps", 1, 0)...), false, 11*time.Second + calm},
-		{"another has come", 11500 * time.Millisecond, append(pods("worker", 3, 1), pods("ps", 1, 0)...), false, 11500*time.Millisecond + calm},
-		{"one that cannot be placed is not awaited", 13 * time.Second, append(pods("worker", 3, 1), pods("ps", 1, 0)...), true, 11500*time.Millisecond + calm},
+		{"enough, and more come", 11 * time.Second, append(pods("worker", 2, 2), pods("ps", 1, 0)...), false, 11*time.Second + quietPeriod},
+		{"another has come", 11500 * time.Millisecond, append(pods("worker", 3, 1), pods("ps", 1, 0)...), false, 11500*time.Millisecond + quietPeriod},
+		{"one that cannot be placed is not awaited", 13 * time.Second, append(pods("worker", 3, 1), pods("ps", 1, 0)...), true, 11500*time.Millisecond + quietPeriod},
 	} {
-		risen, due := a.risen(start.Add(step.at), g, step.pods)
+		allUp, due := a.allUp(start.Add(step.at), g, step.pods)
 		if step.due == 0 != due.IsZero() || step.due > 0 && !due.Equal(start.Add(step.due)) {
 			t.Errorf("%s: due %v, want %v", step.what, due.Sub(start), step.due)
 		}
-		if risen != step.risen {
-			t.Errorf("%s: risen is %v", step.what, risen)
+		if allUp != step.allUp {
+			t.Errorf("%s: allUp is %v", step.what, allUp)
 		}
 	}
 	a = readiness{}
-	if risen, _ := a.risen(start, g, append(pods("worker", 2, 0), pods("ps", 1, 0)...)); !risen {
-		t.Error("all are up, and it waits")
+	if allUp, _ := a.allUp(start, g, append(pods("worker", 2, 0), pods("ps", 1, 0)...)); !allUp {
+		t.Error("it waits although all are up")
 	}
 
-	// Pods that never cease to come hold it up for a while only.
+	// Pods that keep coming delay it only for a while.
 	a = readiness{}
 	at, up := start, 2
-	for risen := false; !risen; at, up = at.Add(calm/2), up+1 {
-		if at.Sub(start) > 2*readinessMost {
-			t.Fatal("it waits for ever")
+	for allUp := false; !allUp; at, up = at.Add(quietPeriod/2), up+1 {
+		if at.Sub(start) > 2*readinessLimit {
+			t.Fatal("it waits forever")
 		}
-		risen, _ = a.risen(at, g, append(pods("worker", up, 1), pods("ps", 1, 0)...))
+		allUp, _ = a.allUp(at, g, append(pods("worker", up, 1), pods("ps", 1, 0)...))
 	}
-	if took := at.Sub(start); took < readinessMost {
-		t.Errorf("risen after %v", took)
+	if took := at.Sub(start); took < readinessLimit {
+		t.Errorf("up after %v", took)
 	}
 }
 
-// Names and a budget that cannot be written keep no other job without, and are written in the end.
+// If names and a budget cannot be written, other jobs are not affected, and they are written in the end.
 func TestNamesThatHangHoldUpNobodyElses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hangs, quick := uidOf(1), uidOf(2)
@@ -87,7 +87,7 @@ func TestNamesThatHangHoldUpNobodyElses(t *testing.T) {
 			}
 			return named(r)
 		})
-		p.owned.Go(p.awaken)
+		p.owned.Go(p.activateLoop)
 		selected := func(uid string) bool {
 			_, is := written.Load(uid[:5])
 			return is
@@ -101,18 +101,18 @@ func TestNamesThatHangHoldUpNobodyElses(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		if !selected(quick) {
-			t.Error("another's hang, and it has no names")
+			t.Error("another job's writes hang, and it has no names")
 		}
 		time.Sleep(2 * readinessWrite)
 		back.Store(true)
 		time.Sleep(2 * (readinessWrite + readinessRetry))
 		if !selected(hangs) {
-			t.Error("they can be written again, and are not")
+			t.Error("they could be written again, but are not")
 		}
 	})
 }
 
-// While pods come up, the controllers of Services and budgets have nothing to do with them.
+// While pods start, the controllers of Services and budgets have no work with them.
 func TestNamesAndBudgetsSelectPodsThatAreUp(t *testing.T) {
 	bed.start(t)
 	w := newWork(t, bed.cluster, nil)
@@ -142,14 +142,14 @@ func TestNamesAndBudgetsSelectPodsThatAreUp(t *testing.T) {
 	w.ok(w.p.Launch(t.Context(), w.launch("worker", 0, 1))) // its gate is not removed
 	w.prepare(roles...)
 	if !all(0)() {
-		t.Error("they select pods before the job's are up")
+		t.Error("the selectors match pods before the job's are up")
 	}
 	w.ok(w.p.Launch(t.Context(), w.launch("worker", 1, 1)))
 	w.await("worker", 0, 1, job.Up)
 	w.await("worker", 1, 1, job.Up)
 	w.until("the pods have names and a budget", all(2))
 
-	// They stay so, whatever becomes of single pods, also with a next master.
+	// That does not change, whatever happens to single pods, and with another master.
 	w.ok(w.p.Stop(t.Context(), testUID, w.launch("worker", 1, 1).Slot, 1, time.Second))
 	w.prepare(roles...)
 	next := w.open()

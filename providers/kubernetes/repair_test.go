@@ -20,8 +20,8 @@ import (
 	"github.com/eltrain/eltrain/testbed"
 )
 
-// Whatever a running master's job has beside its pods can be deleted by hand: the next Prepare makes it again, and
-// agents that run have the right token still.
+// Any object of a running master's job can be deleted by hand: the next Prepare recreates it, and running agents still have
+// the right token.
 func TestWhatWasDeletedByHandIsMadeAgain(t *testing.T) {
 	w := newPaperwork(t)
 	token := w.prepare(job.GroupRole{Role: "worker", Min: 1}, job.GroupRole{Role: "ps", Min: 1})
@@ -39,12 +39,12 @@ func TestWhatWasDeletedByHandIsMadeAgain(t *testing.T) {
 			t.Errorf("without %s, the token is another", what)
 		}
 		if now := w.objects(); !slices.Equal(now, all) {
-			t.Errorf("without %s, Prepare leaves %q", what, now)
+			t.Errorf("without %s, Prepare results in %q", what, now)
 		}
 	}
 }
 
-// A group of which some was written before it failed, and which is taken back, leaves nothing: the budget is the job's as it is.
+// An update that was partly written before it failed, and is then reverted, leaves nothing: the budget is the job's.
 func TestAGroupThatIsTakenBackLeavesNothing(t *testing.T) {
 	w, proxy := newFaultyWork(t)
 	w.prepare(job.GroupRole{Role: "worker", Min: 1})
@@ -53,23 +53,23 @@ func TestAGroupThatIsTakenBackLeavesNothing(t *testing.T) {
 		t.Fatal("nothing was refused")
 	}
 	refused.Remove()
-	w.until("prepared as before", func() bool { // what was refused just now is not asked for again at once
+	w.until("prepared as before", func() bool { // writes like the refused one are delayed
 		_, err := w.p.Prepare(t.Context(), w.group(job.GroupRole{Role: "worker", Min: 1}))
 		return err == nil
 	})
 	budgets, err := w.cluster.Admin().PolicyV1().PodDisruptionBudgets(w.namespace).List(t.Context(), metav1.ListOptions{})
 	w.ok(err)
 	if len(budgets.Items) != 1 || budgets.Items[0].Spec.MinAvailable.IntValue() != 1 {
-		t.Errorf("of a job with a min of 1 the budgets are %+v", budgets.Items)
+		t.Errorf("the budgets of a job with a min of 1 are %+v", budgets.Items)
 	}
 	writes := proxy.Requests("patch", "")
 	w.prepare(job.GroupRole{Role: "worker", Min: 1})
 	if more := proxy.Requests("patch", "") - writes; more > 0 {
-		t.Errorf("a job that is prepared as it is to be costs %d writes", more)
+		t.Errorf("preparing an unchanged job costs %d writes", more)
 	}
 }
 
-// A pod whose owner is not there would be collected: Launch makes none, and says what is to be done first.
+// A pod whose owner does not exist would be collected: Launch creates none, and its error says what to do first.
 func TestAnAnchorThatIsGone(t *testing.T) {
 	w := newPaperwork(t)
 	if err := w.p.Launch(t.Context(), w.launch("worker", 0, 1)); !errors.Is(err, providers.ErrNotPrepared) {
@@ -104,12 +104,12 @@ func TestWhatWasRemovedIsNotLaunchedAgain(t *testing.T) {
 	w.pod("worker", 0, 2)
 }
 
-// An anchor that was deleted without what it owns leaves the token of agents that run.
+// If an anchor is deleted without what it owns, the token of running agents stays.
 func TestASecretThatAFormerAnchorHasLeft(t *testing.T) {
 	w := newPaperwork(t)
 	token := w.prepare(job.GroupRole{Role: "worker", Min: 1})
 	core := w.cluster.Admin().CoreV1()
-	// As a deletion with --cascade=orphan does, which goes by what the garbage collector has heard of so far.
+	// Like a deletion with --cascade=orphan, which depends on what the garbage collector has observed so far.
 	_, err := core.Secrets(w.namespace).Patch(t.Context(), "gpt-0b0e9", types.MergePatchType, []byte(`{"metadata":{"ownerReferences":null}}`), metav1.PatchOptions{})
 	w.ok(err)
 	w.ok(core.ConfigMaps(w.namespace).Delete(t.Context(), "gpt-0b0e9", metav1.DeleteOptions{}))
@@ -138,7 +138,7 @@ func TestASecretThatAFormerAnchorHasLeft(t *testing.T) {
 	}
 }
 
-// 409 is the answer to two writes that come together as well as to one that is for another pod.
+// 409 is the answer to two simultaneous writes as well as to a write that is for another pod.
 func TestAConflictIsNoEnd(t *testing.T) {
 	w, proxy := newFaultyWork(t)
 	w.prepare(job.GroupRole{Role: "worker", Min: 2})
@@ -146,7 +146,7 @@ func TestAConflictIsNoEnd(t *testing.T) {
 	for index := range 2 {
 		w.ok(w.p.Launch(t.Context(), w.launch("worker", index, 1)))
 	}
-	w.until("let go", func() bool {
+	w.until("released", func() bool {
 		return !gatedBy(w.pod("worker", 0, 1), gangGate) && !gatedBy(w.pod("worker", 1, 1), gangGate)
 	})
 	proxy.Inject(testbed.Fault{Verb: "delete", Resource: "pods", Status: 409, Times: 2})
@@ -162,7 +162,7 @@ func TestAConflictIsNoEnd(t *testing.T) {
 	}
 }
 
-// What the API server refused to delete was not deleted by this master, whoever does it then.
+// A pod whose deletion the API server refused was not deleted by this master, whoever deletes it later.
 func TestADeletionThatWasRefused(t *testing.T) {
 	w, proxy := newFaultyWork(t)
 	w.prepare(job.GroupRole{Role: "worker", Min: 1})
@@ -177,7 +177,7 @@ func TestADeletionThatWasRefused(t *testing.T) {
 	}
 }
 
-// end is what a kubelet says of a pod that has failed.
+// end sets the status that a kubelet reports for a failed pod.
 func (w *work) end(role string, index, incarnation int) {
 	w.Helper()
 	_, err := w.cluster.Admin().CoreV1().Pods(w.namespace).Patch(w.Context(), w.pod(role, index, incarnation).Name,
@@ -186,7 +186,7 @@ func (w *work) end(role string, index, incarnation int) {
 	w.await(role, index, incarnation, job.Gone)
 }
 
-// Ended pods beyond the newest three go, also those that could not when it was their turn; no launch fails for it.
+// Ended pods beyond the newest three are removed, even if their removal failed at first; that fails no launch.
 func TestEndedPodsAreSwept(t *testing.T) {
 	w, proxy := newFaultyWork(t)
 	w.prepare(job.GroupRole{Role: "worker", Min: 1})
@@ -202,14 +202,14 @@ func TestEndedPodsAreSwept(t *testing.T) {
 		t.Fatalf("%d pods of 5", n)
 	}
 	refusals.Remove()
-	time.Sleep(fallMost) // the refusal stands for a while
+	time.Sleep(backoffMax) // the refusal is in force for a while
 	launch(6)
 	if n := w.podCount(); n != keptIncarnations {
-		t.Errorf("%d pods are kept of 6 incarnations", n)
+		t.Errorf("%d pods of 6 incarnations are kept", n)
 	}
 }
 
-// Forgetting thousands of pods is one request, not one for each or for each look.
+// Forgetting thousands of pods is one request, not one for each pod or check.
 func TestForgetIsOneRequest(t *testing.T) {
 	w, proxy := newFaultyWork(t)
 	w.prepare(job.GroupRole{Role: "worker", Min: 8})
@@ -230,7 +230,7 @@ func TestForgetIsOneRequest(t *testing.T) {
 	}
 }
 
-// A job whose world has formed once starts a replacement at once, however few of its gang there are.
+// A job whose world has formed once starts a replacement at once, however incomplete its gang is.
 func TestOnlyWhatIsHeldWaitsForItsGang(t *testing.T) {
 	w := newPaperwork(t)
 	w.prepare(job.GroupRole{Role: "worker", Min: 3})
@@ -239,7 +239,7 @@ func TestOnlyWhatIsHeldWaitsForItsGang(t *testing.T) {
 	w.ok(w.p.Launch(t.Context(), held))
 	w.ok(w.p.Launch(t.Context(), free))
 	if !gatedBy(w.pod("worker", 0, 1), gangGate) || gatedBy(w.pod("worker", 1, 4), gangGate) {
-		t.Error("the one that is held has no gate, or the other has one")
+		t.Error("the held pod has no gate, or the other has one")
 	}
 }
 
@@ -260,7 +260,7 @@ func TestWholeGangs(t *testing.T) {
 	}
 }
 
-// Two states may share a namespace: each knows its own, and none takes a job of the other's.
+// Two states may share a namespace: each knows its own jobs, and takes none of the other's.
 func TestWhoseAJobIs(t *testing.T) {
 	w := newPaperwork(t)
 	w.prepare(job.GroupRole{Role: "worker", Min: 1})
@@ -291,7 +291,7 @@ func TestWhoseAJobIs(t *testing.T) {
 	anchor, err := w.cluster.Admin().CoreV1().ConfigMaps(w.namespace).Get(t.Context(), "gpt-0b0e9", metav1.GetOptions{})
 	w.ok(err)
 	if anchor.Annotations[annotationState] != "file laptop:/jobs/eltrain.state" {
-		t.Errorf("the anchor is of %v", anchor.Annotations)
+		t.Errorf("the anchor has %v", anchor.Annotations)
 	}
 }
 
@@ -300,7 +300,7 @@ func TestANamespaceThatIsNotKnown(t *testing.T) {
 	w.config.Kubeconfig = w.short(w.cluster.Kubeconfig, testbed.Permission{Verb: "get", Resource: "namespaces"})
 	p := w.openAs("")
 	if _, err := p.Observe(t.Context()); err != nil {
-		t.Errorf("it does not go on without: %v", err)
+		t.Errorf("it does not work without it: %v", err)
 	}
 	c := p.Capabilities()
 	caveat := slices.ContainsFunc(c.Caveats, func(s string) bool { return strings.Contains(s, "the verb get on namespaces") })
@@ -309,8 +309,8 @@ func TestANamespaceThatIsNotKnown(t *testing.T) {
 	}
 }
 
-// TestPodSecurityStandards: jobs' pods are let into a namespace that enforces baseline as they come, and into one that
-// enforces restricted with the overlay that docs/kubernetes.md gives.
+// TestPodSecurityStandards: jobs' pods are admitted to a namespace that enforces baseline, and with the overlay of
+// docs/kubernetes.md to one that enforces restricted.
 func TestPodSecurityStandards(t *testing.T) {
 	w := newPaperwork(t)
 	w.prepare(job.GroupRole{Role: "worker", Min: 1})
@@ -322,17 +322,17 @@ func TestPodSecurityStandards(t *testing.T) {
 	enforce("baseline")
 	w.ok(w.p.Launch(t.Context(), w.launch("worker", 0, 1)))
 	enforce("restricted")
-	// Of the init container there is nothing to say.
+	// The init container complies without an overlay.
 	incarnation := 0
 	w.until("enforced", func() bool {
-		incarnation++ // one that was launched is not launched again
+		incarnation++ // a launched incarnation is not launched again
 		err := w.p.Launch(t.Context(), w.launch("worker", 1, incarnation))
 		if err == nil {
 			w.ok(w.p.Stop(t.Context(), testUID, job.Address{Job: "gpt", Role: "worker", Index: 1}, incarnation, 0))
 			return false
 		}
 		if !strings.Contains(err.Error(), "restricted") || strings.Contains(err.Error(), agentContainer) && !strings.Contains(err.Error(), "runAsNonRoot") {
-			t.Errorf("it says %v", err)
+			t.Errorf("the error is %v", err)
 		}
 		return true
 	})

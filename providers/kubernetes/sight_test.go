@@ -23,12 +23,12 @@ var (
 	errUnreachable = errors.New("connection refused")
 )
 
-// An API server that has just started refuses everybody: what it hides then is not hidden. What was refused permanently is
-// hidden until it is seen, whatever becomes of the server meanwhile: who has gone on without it continues.
+// An API server that has just started refuses everybody: such refusals hide nothing. After a permanent refusal an object stays
+// hidden until it is seen, whatever happens to the server meanwhile: a master that continued without it still does.
 func TestARefusalIsBelievedOnceItStands(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var told []bool
-		w := &watching{what: "nodes", blind: "blind", hidden: func(h bool) { told = append(told, h) }, all: func([]any, string) {}}
+		var reported []bool
+		w := &watching{what: "nodes", blind: "blind", hidden: func(h bool) { reported = append(reported, h) }, all: func([]any, string) {}}
 		w.prepare(slog.New(slog.DiscardHandler))
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -71,7 +71,7 @@ func TestARefusalIsBelievedOnceItStands(t *testing.T) {
 					t.Fatal(err)
 				}
 			} else {
-				w.fared(t.Context(), step.verb, step.err)
+				w.recordResult(t.Context(), step.verb, step.err)
 			}
 			settled := false
 			select {
@@ -80,14 +80,14 @@ func TestARefusalIsBelievedOnceItStands(t *testing.T) {
 			default:
 			}
 			err := w.ready(gone)
-			if !slices.Equal(told, step.hidden) || settled != step.ready || (err == nil) != step.ready || (len(w.caveats()) > 0) != step.caveat {
-				t.Fatalf("%s: told %v, settled %v, ready with %v, caveats %q", step.name, told, settled, err, w.caveats())
+			if !slices.Equal(reported, step.hidden) || settled != step.ready || (err == nil) != step.ready || (len(w.caveats()) > 0) != step.caveat {
+				t.Fatalf("%s: told %v, settled %v, ready with %v, caveats %q", step.name, reported, settled, err, w.caveats())
 			}
 		}
 	})
 }
 
-// Without a watch that is vital nothing is known, and who waits is told what is in the way now.
+// Without a vital watch nothing is known, and the error of waiting is the current one.
 func TestAVitalWatchSaysWhatIsWrongNow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &watching{what: "pods", vital: true, all: func([]any, string) {}}
@@ -105,17 +105,17 @@ func TestAVitalWatchSaysWhatIsWrongNow(t *testing.T) {
 			{"watch", forbidden, "may not watch pods"},
 		} {
 			time.Sleep(refusalStands)
-			w.fared(t.Context(), step.verb, step.err)
+			w.recordResult(t.Context(), step.verb, step.err)
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
 			if err := w.ready(ctx); err == nil || !strings.Contains(err.Error(), step.want) {
-				t.Errorf("to %s gave %v: it says %v", step.verb, step.err, err)
+				t.Errorf("to %s gave %v: the error is %v", step.verb, step.err, err)
 			}
 		}
 	})
 }
 
-// What others do in a busy cluster changes many times a second; a node that closes is told of at once.
+// Foreign load in a busy cluster changes many times a second; a node that closes is reported at once.
 func TestOthersLoadWakesOnceASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newIndex()
@@ -148,7 +148,7 @@ func TestOthersLoadWakesOnceASecond(t *testing.T) {
 		}
 		time.Sleep(loadPause)
 		if !woken() {
-			t.Error("the last change is never told of")
+			t.Error("the last change is never reported")
 		}
 		time.Sleep(10 * loadPause)
 		if woken() {
@@ -159,13 +159,13 @@ func TestOthersLoadWakesOnceASecond(t *testing.T) {
 			n.Spec.Unschedulable = !n.Spec.Unschedulable
 			x.watchedNode(n, false)
 			if !woken() {
-				t.Error("a node that is cordoned, or no more, wakes nobody at once")
+				t.Error("cordoning a node, or the reverse, does not wake the loop at once")
 			}
 		}
 	})
 }
 
-// A control plane that was set back to a backup: its list is the truth, although it is older than what was seen.
+// A control plane restored from a backup: its list is the truth, although it is older than what was seen.
 func TestARestoredControlPlane(t *testing.T) {
 	pod := func(uid types.UID, index int, version string) *corev1.Pod {
 		o := podFrom(t, "{}")
@@ -185,8 +185,8 @@ func TestARestoredControlPlane(t *testing.T) {
 	x.listed([]*corev1.Pod{pod("a", 0, "100"), pod("b", 1, "101"), pod("c", 2, "102")}, "110")
 	x.watched(pod("b", 1, "120"), true)
 	x.watched(pod("d", 3, "121"), false)
-	x.put(pod("e", 4, "90")) // made since by this process
-	// The backup is of a time when b was there, and d not yet.
+	x.put(pod("e", 4, "90")) // created since by this process
+	// In the backup b exists, and d does not yet.
 	x.listed([]*corev1.Pod{pod("a", 0, "50"), pod("b", 1, "51")}, "60")
 	for index, want := range []string{"a@50", "b@51", "", "", ""} {
 		if got := there(index); got != want {
@@ -194,7 +194,7 @@ func TestARestoredControlPlane(t *testing.T) {
 		}
 	}
 	x.watched(pod("a", 0, "70"), false)
-	x.watched(pod("e", 4, "90"), false) // the watch tells of it after all
+	x.watched(pod("e", 4, "90"), false) // the watch reports it later
 	x.watched(pod("d", 3, "121"), true)
 	for index, want := range map[int]string{0: "a@70", 4: "e@90"} {
 		if got := there(index); got != want {

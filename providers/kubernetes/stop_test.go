@@ -13,8 +13,8 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// A deletion that this master cannot have caused is somebody else's deed: it was never asked for, or refused. One that may
-// have been carried out is its own, whatever is heard later.
+// A deletion that this master cannot have caused is somebody else's: it was never requested, or refused. One that may have
+// been carried out is its own, whatever is answered later.
 func TestWhoseADeletionIs(t *testing.T) {
 	lost := func(*http.Request) (*http.Response, error) { return nil, errors.New("connection reset") }
 	busy := func(*http.Request) (*http.Response, error) {
@@ -28,7 +28,7 @@ func TestWhoseADeletionIs(t *testing.T) {
 	}
 	silent := func(r *http.Request) (*http.Response, error) { return slowly(r, time.Hour, named) }
 	for name, c := range map[string]struct {
-		answers []answers // the last again and again; none: its turn never comes
+		answers []answers // the last is repeated; none: its turn never comes
 		own     bool
 	}{
 		"never asked for":      {nil, false},
@@ -62,7 +62,7 @@ func TestWhoseADeletionIs(t *testing.T) {
 					}
 					ctx, cancel := context.WithTimeout(t.Context(), time.Minute+busyWait/2) // while it waits for its turn
 					defer cancel()
-					if err := insist(ctx, func() error { return order(ctx, p, p.index.entries[o.UID].pod) }); err == nil {
+					if err := retryTransient(ctx, func() error { return order(ctx, p, p.index.entries[o.UID].pod) }); err == nil {
 						t.Errorf("%s: it was carried out", what)
 					}
 					close(done)

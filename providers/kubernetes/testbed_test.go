@@ -43,7 +43,7 @@ const (
 	realImage   = "eltrain" // has the real eltrain-agent
 )
 
-// start brings it up with the first test that asks for it.
+// start brings it up for the first test that needs it.
 func (b *processBed) start(t *testing.T) *processBed {
 	t.Helper()
 	podtest.Needed(t)
@@ -84,7 +84,7 @@ func (b *processBed) close() {
 	}
 }
 
-// config acts with the rights that deploy/ grants, in the namespace.
+// config has the permissions of deploy/, in the namespace.
 func (b *processBed) config(t *testing.T, namespace string) Config {
 	return Config{
 		Kubeconfig: b.cluster.Kubeconfig(t, testbed.User{Namespace: namespace, Roles: []string{podtest.Rights}}),
@@ -103,7 +103,7 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// The real agent comes into any image, starts there, and says how it ended when it is told to stop.
+// The real agent is copied into any image, starts there, and reports how it ended when it is stopped.
 func TestTheRealAgentRunsInAPod(t *testing.T) {
 	bed.start(t)
 	w := newWork(t, bed.cluster, func(c *Config) { c.AgentImage = realImage })
@@ -129,7 +129,7 @@ func TestTheRealAgentRunsInAPod(t *testing.T) {
 	}
 }
 
-// The watch selects by a label, and calls deleted what has it no more. It is there still, and is repaired.
+// The watch selects by a label, and reports a pod without it as deleted. Such a pod still exists, and is repaired.
 func TestAPodThatLostItsLabelIsMended(t *testing.T) {
 	bed.start(t)
 	w := newWork(t, bed.cluster, nil)
@@ -145,7 +145,7 @@ func TestAPodThatLostItsLabelIsMended(t *testing.T) {
 			o, err := w.p.Observe(t.Context())
 			w.ok(err)
 			if i := o.Incarnations[0]; i.State != job.Up {
-				t.Fatalf("it is told of as %+v", i)
+				t.Fatalf("it is reported as %+v", i)
 			}
 			return len(o.Incarnations[0].Drift) == 1
 		})
@@ -153,18 +153,18 @@ func TestAPodThatLostItsLabelIsMended(t *testing.T) {
 	take()
 	w.ok(w.p.Launch(t.Context(), l))
 	if now := w.await("worker", 0, 1, job.Up); len(now.Drift) > 0 {
-		t.Errorf("after it was mended: %+v", now.Drift)
+		t.Errorf("after it was repaired: %+v", now.Drift)
 	}
 	take()
 	now := int64(0)
 	w.ok(pods.Delete(t.Context(), up.Name, metav1.DeleteOptions{GracePeriodSeconds: &now}))
 	w.ok(w.p.Launch(t.Context(), l))
 	if i := w.await("worker", 0, 1, job.Gone); i.Cause != job.Deletion {
-		t.Errorf("it was deleted before it could be mended, and is told of as %+v", i)
+		t.Errorf("it was deleted before it could be repaired, and is reported as %+v", i)
 	}
 }
 
-// mostResident is far more than an agent needs and far less than a program with Kubernetes' client library in it.
+// mostResident is far more than an agent needs and far less than a program that links the Kubernetes client library.
 const mostResident = 25 << 20
 
 // residentOf is the resident memory of a pod's agent, in bytes.
@@ -196,7 +196,7 @@ type work struct {
 	bound     time.Duration
 }
 
-// newWork opens a provider with the rights that deploy/ grants.
+// newWork opens a provider with the permissions of deploy/.
 func newWork(t *testing.T, cluster *testbed.Cluster, edit func(*Config)) *work {
 	t.Helper()
 	namespace := cluster.Namespace(t)

@@ -39,7 +39,7 @@ func (p *Provider) seenBy(t *testing.T) *providers.Observation {
 	return o
 }
 
-// While nothing changes the same observation is given out, at no cost, however many pods there are.
+// While nothing changes, the same observation is returned, without allocations, however many pods there are.
 func TestAnUnchangedObservationCostsNothing(t *testing.T) {
 	const pods = 100_000
 	p := observing(t)
@@ -60,13 +60,13 @@ func TestAnUnchangedObservationCostsNothing(t *testing.T) {
 	}); n > 0 {
 		t.Errorf("it allocates %v times", n)
 	}
-	p.index.watched(o, false) // as after a watch that started over
+	p.index.watched(o, false) // as after a restarted watch
 	if p.seenBy(t) != first {
-		t.Error("a pod that is as it was makes another observation")
+		t.Error("an unchanged pod makes another observation")
 	}
 }
 
-// Whatever changes makes another observation, and leaves the one before as it was.
+// Every change makes another observation, and leaves the previous one unchanged.
 func TestEachChangeIsAnotherObservation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := observing(t)
@@ -105,11 +105,11 @@ func TestEachChangeIsAnotherObservation(t *testing.T) {
 			}},
 			{"a gate that cannot be lifted", func() { p.gang.(*gates).note("u", "no") }},
 			{"a gate that can", func() { p.gang.(*gates).note("u", "") }},
-			{"a write that is slow", func() { p.pacer.note(write.ask); time.Sleep(slowAfter + lookEach) }},
+			{"a write that is slow", func() { p.pacer.note(write.ask); time.Sleep(slowAfter + checkInterval) }},
 			{"a write that is done", func() {
 				p.pacer.note(func(now time.Time) { write.answered(now, answer{}) })
 				p.pacer.end(class{"u", "make pods"}, write)
-				time.Sleep(slowAfter + lookEach)
+				time.Sleep(slowAfter + checkInterval)
 			}},
 			{"nodes that are hidden", func() { p.index.hideNodes(true) }},
 			{"a node that was deleted", func() { p.index.watchedNode(node, true) }},
@@ -124,10 +124,10 @@ func TestEachChangeIsAnotherObservation(t *testing.T) {
 				t.Errorf("%s: it is the same observation", c.what)
 			}
 			if now := asText(t, last); now != before {
-				t.Errorf("%s: the observation before is now\n%s\nand was\n%s", c.what, now, before)
+				t.Errorf("%s: the previous observation changed to\n%s\nfrom\n%s", c.what, now, before)
 			}
 			if again := p.seenBy(t); again != next {
-				t.Errorf("%s: with nothing since there is another observation, which differs: %t", c.what, !reflect.DeepEqual(again, next))
+				t.Errorf("%s: without a change there is another observation; it differs: %t", c.what, !reflect.DeepEqual(again, next))
 			}
 			last = next
 		}
@@ -145,7 +145,7 @@ func asText(t *testing.T, o *providers.Observation) string {
 	return string(text)
 }
 
-// Whatever news come in which order: as long as the version stays, an observation would say the same.
+// After any events in any order: while the version stays, an observation would be equal.
 func TestTheVersionGrowsWithWhateverIsObserved(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		x := newIndex()
@@ -188,7 +188,7 @@ func TestTheVersionGrowsWithWhateverIsObserved(t *testing.T) {
 			"released":     func() { o := pod(); x.released(o.UID, o.ResourceVersion) },
 			"watched":      func() { x.watched(pod(), false) },
 			"gone":         func() { x.watched(pod(), true) },
-			"ordered":      func() { x.ordered(pod().UID) },
+			"ordered":      func() { x.markDeletion(pod().UID) },
 			"deleted":      func() { o := pod(); k, _, _ := identify(o); x.deleted(k, o.UID) },
 			"listed":       func() { x.listed([]*corev1.Pod{pod(), pod()}, next()) },
 			"forget":       func() { x.forget("0b0e9c52") },

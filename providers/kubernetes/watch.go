@@ -26,52 +26,52 @@ import (
 	"github.com/eltrain/eltrain/providers"
 )
 
-// watching holds one watch open forever: a client-go reflector, which lists, watches, and lists again where a watch
-// cannot continue (410, a server that restarted). It delivers into the index without a store in between. A list that
+// watching holds one watch open forever: a client-go reflector, which lists, watches, and lists again when a watch
+// cannot continue (410, a restarted server). It delivers into the index without a store in between. A list that
 // failed or broke off delivers nothing.
 type watching struct {
-	what  string // as an error names it: `pods in namespace "ml"`
-	vital bool   // nothing works without
-	blind string // what it means not to see them, as a sentence; "" if they are vital, or byRole
+	what  string // as errors name it: `pods in namespace "ml"`
+	vital bool   // nothing works without it
+	blind string // the consequence of not seeing them, as a sentence; "" if vital or byRole
 	list  func(context.Context, metav1.ListOptions) (runtime.Object, error)
 	open  func(context.Context, metav1.ListOptions) (watch.Interface, error)
 	kind  runtime.Object
-	strip func(runtime.Object) // drops what is not read
+	strip func(runtime.Object) // drops the fields that are not read
 	one   func(o runtime.Object, gone bool)
 	all   func(all []any, version string)
 	log   *slog.Logger
-	// hidden is told when the API server does not let this master see them, and when it does again; nil is nobody.
+	// hidden, if not nil, is called when the API server forbids this master to see them, and when it allows it again.
 	hidden func(bool)
-	// byRole: not to see them concerns some roles only, and it is Fit that says so.
+	// byRole: not seeing them concerns some roles only, and Fit reports it.
 	byRole bool
 
 	mu      sync.Mutex
-	listed  bool // since hiding began last
-	opened  bool // since hiding began last
-	seen    bool // listed and opened, once
+	listed  bool // since hiding last began
+	opened  bool // since hiding last began
+	seen    bool // both listed and opened at least once
 	settled chan struct{}
-	failed  map[string]error    // by verb, the last time
+	failed  map[string]error    // the last error by verb
 	newest  string              // the verb that failed last
 	refusal map[string]*refused // by verb
-	hiding  bool                // a refusal stood, and they were not listed and watched since; hidden was told so
-	unseen  bool                // they are not seen, for whatever reason, and the log was told so
+	hiding  bool                // refused, and not listed and watched since; hidden was called with true
+	unseen  bool                // not seen, for whatever reason, and logged as such
 }
 
-// refusalStands is for how long a refusal is not believed: an API server that has just started knows no roles yet and
-// refuses everybody, here for less than a second, and a new RoleBinding takes as long to be heard of. The store of
-// state "kubernetes" has the same patience.
+// refusalStands is how long a refusal is not believed: an API server that has just started knows no roles yet and refuses
+// everybody, measured at less than a second, and a new RoleBinding takes as long to take effect. The store of state
+// "kubernetes" waits as long.
 const refusalStands = 3 * time.Second
 
-// refused is a row of refusals.
+// refused is a run of consecutive refusals of one verb.
 type refused struct {
 	since  time.Time
-	err    error // the last of them
-	stands bool  // it is permanent, as far as that can be told
+	err    error // the latest
+	stands bool  // it lasted for refusalStands: considered permanent
 }
 
-// hear takes in an answer. Until the row stands whatever is no refusal ends it: a server that could not be reached may be
-// one that starts. Then only what nobody hears without the right does: that the server is away gives no right.
-func (r *refused) hear(err error) {
+// record enters an answer. Until the refusal stands, any other answer ends it, as an unreachable server may be one that is
+// starting. Once it stands, only an answer that requires the permission ends it: a server outage grants nothing.
+func (r *refused) record(err error) {
 	switch {
 	case isRefusal(err):
 		if r.since.IsZero() {
@@ -85,14 +85,14 @@ func (r *refused) hear(err error) {
 
 func isRefusal(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) }
 
-// prepare makes it ready to run.
+// prepare initializes it to run.
 func (w *watching) prepare(log *slog.Logger) {
 	w.settled, w.failed, w.log = make(chan struct{}), map[string]error{}, log
 	w.refusal = map[string]*refused{"list": {}, "watch": {}}
 }
 
-// Reconnecting is quick, so that a restarted API server is heard of at once, and never more often than every few
-// seconds by each master: client-go's own pace goes up to 30 s.
+// Retries start quickly, so that a restarted API server is noticed at once, and slow down to one every few seconds for each
+// master: client-go's own backoff goes up to 30 s.
 const (
 	firstRetry = 200 * time.Millisecond
 	lastRetry  = 5 * time.Second
@@ -104,15 +104,15 @@ func retryPace() *wait.Backoff {
 
 // run watches until ctx ends.
 func (w *watching) run(ctx context.Context) {
-	// What goes wrong is kept in failed and said once, in words; klog would say it at every attempt.
+	// Failures are kept in failed and logged once, in plain words; klog would log every attempt.
 	ctx = klog.NewContext(ctx, klog.Logger{})
 	source := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			if o.ResourceVersion == "0" {
-				o.ResourceVersion = "" // a new master must not begin from what a server's cache held long ago
+				o.ResourceVersion = "" // a new master must not start from a server's stale cache
 			}
 			list, err := w.list(ctx, o)
-			w.fared(ctx, "list", err)
+			w.recordResult(ctx, "list", err)
 			if err == nil {
 				err = eachItem(list, w.strip)
 			}
@@ -120,7 +120,7 @@ func (w *watching) run(ctx context.Context) {
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			opened, err := w.open(ctx, o)
-			w.fared(ctx, "watch", err)
+			w.recordResult(ctx, "watch", err)
 			return opened, err
 		},
 	}
@@ -130,7 +130,7 @@ func (w *watching) run(ctx context.Context) {
 	}).RunWithContext(ctx)
 }
 
-// Add, Update, Delete, Replace, Resync and Transformer are what a reflector asks of its store.
+// Add, Update, Delete, Replace, Resync and Transformer are what a reflector requires of its store.
 
 // Add implements cache.ReflectorStore.
 func (w *watching) Add(o any) error { return w.deliver(o, false) }
@@ -160,10 +160,10 @@ func (w *watching) Replace(all []any, version string) error {
 	return nil
 }
 
-// Resync implements cache.ReflectorStore. There is nothing to it.
+// Resync implements cache.ReflectorStore. It has nothing to do.
 func (w *watching) Resync() error { return nil }
 
-// Transformer implements cache.TransformingStore: with it a first list that is streamed is never whole in memory.
+// Transformer implements cache.TransformingStore: with it, a streamed first list is never in memory as a whole.
 func (w *watching) Transformer() cache.TransformFunc {
 	return func(o any) (any, error) {
 		if object, ok := o.(runtime.Object); ok {
@@ -173,8 +173,8 @@ func (w *watching) Transformer() cache.TransformFunc {
 	}
 }
 
-// fared notes how a request went.
-func (w *watching) fared(ctx context.Context, verb string, err error) {
+// recordResult records the result of a request.
+func (w *watching) recordResult(ctx context.Context, verb string, err error) {
 	if ctx.Err() != nil {
 		return
 	}
@@ -192,27 +192,27 @@ func (w *watching) fared(ctx context.Context, verb string, err error) {
 	}
 	if verb == "watch" && err == nil {
 		w.opened = true
-		w.note("list", nil) // a list that failed was made up for: the watch began with one, or continues
+		w.note("list", nil) // the watch began with a list or continues, so a failed list no longer matters
 	}
 	w.settle()
 }
 
-// note is called under w.mu.
+// note requires w.mu.
 func (w *watching) note(verb string, err error) {
 	w.failed[verb] = err
 	if err != nil {
 		w.newest = verb
 	}
-	w.refusal[verb].hear(err)
+	w.refusal[verb].record(err)
 }
 
-// settle is called under w.mu.
+// settle requires w.mu.
 func (w *watching) settle() {
 	switch refused := w.refused() != nil; {
 	case refused && !w.hiding:
 		w.listed, w.opened = false, false
 		w.hide(true)
-	case !refused && w.listed && w.opened: // a right that was given shows nothing until then
+	case !refused && w.listed && w.opened: // only then is a granted permission known to work
 		w.seen = true
 		w.hide(false)
 	}
@@ -226,7 +226,7 @@ func (w *watching) settle() {
 	}
 }
 
-// hide is called under w.mu.
+// hide requires w.mu.
 func (w *watching) hide(hiding bool) {
 	if hiding == w.hiding {
 		return
@@ -237,7 +237,7 @@ func (w *watching) hide(hiding bool) {
 	}
 }
 
-// refused is what the API server does not allow at present, permanently as far as that can be told; nil if nothing.
+// refused is what the API server currently forbids, considered permanent; nil if nothing.
 func (w *watching) refused() error {
 	for _, verb := range []string{"watch", "list"} {
 		if r := w.refusal[verb]; r.stands {
@@ -247,12 +247,12 @@ func (w *watching) refused() error {
 	return nil
 }
 
-// absent reports whether the API server knows no such kind at present. Who reads the kind says what that means.
+// absent reports whether the API server does not serve the kind. Its reader decides what that means.
 func (w *watching) absent() bool {
 	return apierrors.IsNotFound(w.failed["list"]) || apierrors.IsNotFound(w.failed["watch"])
 }
 
-// explain says what a failed request means and what to do.
+// explain says what a failed request means and what to do about it.
 func (w *watching) explain(verb string, err error) error {
 	switch {
 	case apierrors.IsForbidden(err):
@@ -265,8 +265,8 @@ func (w *watching) explain(verb string, err error) error {
 	return fmt.Errorf("%s %s: the API server is unreachable: %w", verb, w.what, err)
 }
 
-// ready waits for the first complete list and an open watch, until ctx ends. Where the API server refuses, it is an
-// error only if nothing works without.
+// ready waits for the first complete list and an open watch, until ctx ends. A refusal by the API server is an
+// error only if the watch is vital.
 func (w *watching) ready(ctx context.Context) error {
 	select {
 	case <-w.settled:
@@ -284,7 +284,7 @@ func (w *watching) ready(ctx context.Context) error {
 	return fmt.Errorf("wait for the first list of %s: %w", w.what, errors.Join(context.Cause(ctx), err))
 }
 
-// caveats says what is not seen at present, because the API server refuses.
+// caveats says what cannot be seen at present because the API server refuses it.
 func (w *watching) caveats() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -300,9 +300,9 @@ func (w *watching) caveats() []string {
 	return []string{fmt.Sprintf("%s: %s.", w.blind, err)}
 }
 
-// Observe reports every pod of ours, and every node that takes pods at all. It waits for the first complete list and
-// no longer than ctx. From then on it answers at once from what the watches have told: while the API server is away
-// that is what was last known, which is not nothing.
+// Observe reports our pods, and every node that accepts pods at all. It waits for the first complete list, at most until
+// ctx ends. From then on it answers at once from the watches: while the API server is unreachable, with the last known
+// state, which is not nothing.
 func (p *Provider) Observe(ctx context.Context) (*providers.Observation, error) {
 	if err := p.ready(ctx); err != nil {
 		return nil, fmt.Errorf("observe namespace %q: %w", p.namespace, err)
@@ -310,7 +310,7 @@ func (p *Provider) Observe(ctx context.Context) (*providers.Observation, error) 
 	return p.observed.get(p.observe), nil
 }
 
-// ready waits until all is known that Observe tells, and no longer than ctx.
+// ready waits until Observe can report everything, at most until ctx ends.
 func (p *Provider) ready(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -326,7 +326,7 @@ func (p *Provider) ready(ctx context.Context) error {
 	return p.gang.Ready(ctx)
 }
 
-// observe makes an observation of what is known now.
+// observe makes an observation of the current state.
 func (p *Provider) observe() *providers.Observation {
 	o := p.index.observe()
 	p.gang.Complete(o)
@@ -334,7 +334,7 @@ func (p *Provider) observe() *providers.Observation {
 	return o
 }
 
-// observationCache keeps an observation until something changes: to make one goes over every pod.
+// observationCache keeps an observation until something changes: making one iterates over every pod.
 type observationCache struct {
 	version *atomic.Uint64 // grows after each change of what is observed
 
@@ -346,7 +346,7 @@ type observationCache struct {
 func (c *observationCache) get(observe func() *providers.Observation) *providers.Observation {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if now := c.version.Load(); c.last == nil || now != c.of { // read before: a change while it observes counts as one since
+	if now := c.version.Load(); c.last == nil || now != c.of { // read first, so that a change during observe invalidates it
 		c.of, c.last = now, observe()
 	}
 	return c.last
@@ -359,7 +359,7 @@ var takesRoom = fields.AndSelectors(
 	fields.OneTermNotEqualSelector("status.phase", string(corev1.PodFailed)),
 )
 
-// nominatedOnly selects the pods for which the scheduler keeps room on a node, as for one that preempts others.
+// nominatedOnly selects the unbound pods for which the scheduler keeps room on a node, such as preemptors.
 var nominatedOnly = fields.AndSelectors(
 	fields.OneTermEqualSelector("spec.nodeName", ""),
 	fields.OneTermNotEqualSelector("status.nominatedNodeName", ""),
@@ -370,7 +370,7 @@ const (
 	unseenLoad  = "What others use on the nodes is unknown, so the plan counts it as free"
 )
 
-// ownWatches are those of every provider; its gang may add others.
+// ownWatches adds the watches of every provider; its gang may add others.
 func (p *Provider) ownWatches() {
 	x := p.index
 	ours := p.podWatch(p.namespace, metav1.ListOptions{LabelSelector: labelUID})
@@ -390,17 +390,17 @@ func (p *Provider) ownWatches() {
 
 	p.watches = []*watching{
 		ours, nodes, p.classWatch(),
-		p.strangers(unlabelled, takesRoom), p.cousins(elsewhere, takesRoom),
-		p.strangers(nominated, nominatedOnly), p.cousins(nominatedElsewhere, nominatedOnly),
+		p.unlabelledWatch(unlabelled, takesRoom), p.elsewhereWatch(elsewhere, takesRoom),
+		p.unlabelledWatch(nominated, nominatedOnly), p.elsewhereWatch(nominatedElsewhere, nominatedOnly),
 	}
 }
 
-// strayTimeout bounds the question whether a pod is there still; the watch waits for it.
+// strayTimeout bounds the check whether a pod still exists; the watch waits for it.
 const strayTimeout = 5 * time.Second
 
-// watched enters what the watch says of a pod of ours. It calls deleted also one from which somebody has taken the label
-// that it selects by, so the API server is asked about those that nobody was seen to delete. A pod without that label is
-// not heard of until it is repaired: what happens to it meanwhile shows then, or with the next list.
+// watched enters a watch event of our pods. The watch also reports a pod as deleted when its selecting label was removed, so a
+// pod that disappears without a deletion timestamp is looked up. Without that label a pod is not watched until it is repaired:
+// what happens to it meanwhile shows then, or with the next list.
 func (p *Provider) watched(o *corev1.Pod, gone bool) {
 	if gone && o.DeletionTimestamp == nil && p.index.runs(o.UID) {
 		ctx, cancel := context.WithTimeout(p.ctx, strayTimeout)
@@ -414,7 +414,7 @@ func (p *Provider) watched(o *corev1.Pod, gone bool) {
 	p.index.watched(o, gone)
 }
 
-// runs reports whether a pod of ours is on a node, and its end neither came nor was asked for.
+// runs reports whether a pod of ours is on a node, has not ended, and was not deleted by this process.
 func (x *index) runs(uid types.UID) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -422,18 +422,18 @@ func (x *index) runs(uid types.UID) bool {
 	return e != nil && e.pod.node != "" && !e.pod.over() && !x.asked.has(uid)
 }
 
-// strangers are pods of all namespaces that no eltrain made.
-func (p *Provider) strangers(from source, which fields.Selector) *watching {
+// unlabelledWatch watches pods of all namespaces that no eltrain made.
+func (p *Provider) unlabelledWatch(from source, which fields.Selector) *watching {
 	return p.othersWatch(from, metav1.ListOptions{LabelSelector: "!" + labelUID, FieldSelector: which.String()})
 }
 
-// cousins are pods that an eltrain made in another namespace.
-func (p *Provider) cousins(from source, which fields.Selector) *watching {
+// elsewhereWatch watches pods that an eltrain made in other namespaces.
+func (p *Provider) elsewhereWatch(from source, which fields.Selector) *watching {
 	which = fields.AndSelectors(which, fields.OneTermNotEqualSelector("metadata.namespace", p.namespace))
 	return p.othersWatch(from, metav1.ListOptions{LabelSelector: labelUID, FieldSelector: which.String()})
 }
 
-// podWatch selects pods of a namespace, or of all.
+// podWatch watches selected pods of one namespace, or of all.
 func (p *Provider) podWatch(namespace string, selected metav1.ListOptions) *watching {
 	pods := p.client.CoreV1().Pods(namespace)
 	narrow := func(o metav1.ListOptions) metav1.ListOptions {
@@ -451,7 +451,7 @@ func (p *Provider) podWatch(namespace string, selected metav1.ListOptions) *watc
 	}
 }
 
-// othersWatch follows the load of pods that are none of ours.
+// othersWatch follows the load of pods that are not ours.
 func (p *Provider) othersWatch(from source, selected metav1.ListOptions) *watching {
 	w := p.podWatch(metav1.NamespaceAll, selected)
 	w.what, w.blind, w.strip = "pods of all namespaces", unseenLoad, stripOther
@@ -470,7 +470,7 @@ func typed[T any](all []any) []T {
 	return out
 }
 
-// eachItem goes through a list without copying it.
+// eachItem iterates over a list without copying it.
 func eachItem(list runtime.Object, do func(runtime.Object)) error {
 	switch l := list.(type) {
 	case *corev1.PodList:
@@ -489,7 +489,7 @@ func eachItem(list runtime.Object, do func(runtime.Object)) error {
 
 var readAnnotations = []string{annotationLaunch, annotationSlot, annotationState, annotationSafeToEvict, annotationDoNotDisrupt}
 
-// stripOurs drops the greater part of a pod: what read and drift do not look at.
+// stripOurs drops most of a pod: all that read and drift do not use.
 func stripOurs(o runtime.Object) {
 	p := o.(*corev1.Pod)
 	p.OwnerReferences = nil
@@ -497,7 +497,7 @@ func stripOurs(o runtime.Object) {
 	stripSpec(&p.Spec)
 }
 
-// stripOther keeps what a pod requests, and where.
+// stripOther keeps a pod's requests and its node.
 func stripOther(o runtime.Object) {
 	p := o.(*corev1.Pod)
 	p.ObjectMeta = metav1.ObjectMeta{Name: p.Name, Namespace: p.Namespace, UID: p.UID, ResourceVersion: p.ResourceVersion}
@@ -515,13 +515,13 @@ func stripSpec(s *corev1.PodSpec) {
 	}
 }
 
-// stripNode drops what is long: images and who wrote what.
+// stripNode drops the long fields: images and managed fields.
 func stripNode(o runtime.Object) {
 	n := o.(*corev1.Node)
 	n.ManagedFields, n.Annotations, n.Status.Images = nil, nil, nil
 }
 
-// hideNodes: they may not be listed, or may be again.
+// hideNodes enters whether listing nodes is forbidden.
 func (x *index) hideNodes(hidden bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -530,7 +530,7 @@ func (x *index) hideNodes(hidden bool) {
 	}
 }
 
-// blind reports whether nodes may not be listed.
+// blind reports whether listing nodes is forbidden.
 func (x *index) blind() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -564,10 +564,10 @@ func (x *index) listedNodes(all []*corev1.Node) {
 	}
 }
 
-// nodesDiffer: the fate of pods may hang on it too.
+// nodesDiffer signals a changed node, which may change the state of pods too.
 func (x *index) nodesDiffer() {
 	x.signal()
-	x.tell()
+	x.notify()
 }
 
 func (x *index) watchedOther(o *corev1.Pod, from source, gone bool) {

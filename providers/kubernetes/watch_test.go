@@ -33,7 +33,7 @@ const awaited = hang.Bound
 
 const shipped = "../../deploy/base/rbac.yaml"
 
-// field is a namespace of a cluster, watched by a provider with the rights that deploy/ ships.
+// field is a namespace of a cluster, watched by a provider with the permissions of deploy/.
 type field struct {
 	*testing.T
 	cluster   *testbed.Cluster
@@ -69,14 +69,14 @@ func (f *field) open(kubeconfig string) *Provider {
 
 const jobUID = "0b0e9c52-6a8e-4f0e-9a53-6a4f0f6f2d11"
 
-// create makes the pod of a slot as another master would: this one learns of it by its watch alone.
+// create creates the pod of a slot as another master would: this one sees it only through its watch.
 func (f *field) create(index int, edit func(*corev1.Pod)) *corev1.Pod {
 	f.Helper()
 	pod, err := Config{Image: "train:1"}.pod(job.Launch{
 		UID: jobUID, Slot: job.Address{Job: "gpt", Role: "worker", Index: index}, Incarnation: 1,
 		Program: job.Program{Command: []string{"train"}}, Processes: 1, Fingerprint: "f1",
 		Reserved: job.Resources{CPU: 100, Memory: 1 << 20},
-	}, surroundings{namespace: f.namespace, version: "0.0.0"})
+	}, podContext{namespace: f.namespace, version: "0.0.0"})
 	f.ok(err)
 	if edit != nil {
 		edit(pod)
@@ -86,7 +86,7 @@ func (f *field) create(index int, edit func(*corev1.Pod)) *corev1.Pod {
 	return made
 }
 
-// await waits by Changes alone until an observation holds.
+// await waits for an observation, rechecking only on Changes.
 func (f *field) await(p *Provider, what string, holds func(*providers.Observation) bool) *providers.Observation {
 	f.Helper()
 	deadline := time.After(awaited)
@@ -127,7 +127,7 @@ func count(o *providers.Observation, state job.IncarnationState) int {
 	return n
 }
 
-// TestWatch is what the watches make of a real API server, with the scheduler and the controllers behind it.
+// TestWatch runs the watches against a real API server, with scheduler and controllers.
 func TestWatch(t *testing.T) {
 	soak.Only(t)
 	c := testbed.Start(t, testbed.Options{Nodes: 4, NodeLease: 12 * time.Second})
@@ -185,7 +185,7 @@ func seesAll(f *field) {
 		})
 	}
 	if o := f.await(p, "", func(*providers.Observation) bool { return true }); len(o.Incarnations) != 3 {
-		f.Errorf("pods of another namespace are told of: %+v", o.Incarnations)
+		f.Errorf("pods of another namespace are reported: %+v", o.Incarnations)
 	}
 	f.cluster.Cordon(f, node)
 	f.await(p, "the cordon is seen", func(o *providers.Observation) bool {
@@ -207,7 +207,7 @@ func nodeOf(o *providers.Observation, name string) job.Node {
 	return job.Node{}
 }
 
-// neverFewer watches that no observation shows fewer pods than there are. It returns what ends that.
+// neverFewer checks that no observation shows fewer pods than there are, until stop is called.
 func (f *field) neverFewer(p *Provider, pods int) (stop func()) {
 	ctx, cancel := context.WithCancel(f.ctx)
 	done := make(chan struct{})
@@ -216,7 +216,7 @@ func (f *field) neverFewer(p *Provider, pods int) (stop func()) {
 		for ctx.Err() == nil {
 			o, err := p.Observe(ctx)
 			if ctx.Err() == nil && (err != nil || len(o.Incarnations) < pods || count(o, job.Gone) > 0 || len(o.Nodes) != 4) {
-				f.Errorf("of %d pods on 4 nodes, %d are told of (%d gone), and %d nodes: error %v", pods, len(o.Incarnations), count(o, job.Gone), len(o.Nodes), err)
+				f.Errorf("of %d pods on 4 nodes, %d are reported (%d gone), and %d nodes: error %v", pods, len(o.Incarnations), count(o, job.Gone), len(o.Nodes), err)
 				return
 			}
 			time.Sleep(time.Millisecond)
@@ -250,10 +250,10 @@ func (f *field) now(p *Provider) *providers.Observation {
 }
 
 func survivesLists(f *field) {
-	// The answer of an API server that streams no first list: then it is listed, and watched from there.
+	// The answer of an API server that does not stream the first list: then it is listed, and watched from there.
 	unstreamed := testbed.Fault{Verb: "watch", Status: http.StatusUnprocessableEntity}
-	// A 410 comes late: client-go asks again at once, and one watch would have them all. A 429 is without Retry-After: with it,
-	// client-go asks ten times before the reflector hears of it.
+	// The 410 is delayed: client-go retries at once, and one watch would get them all. The 429 has no Retry-After: with it,
+	// client-go retries ten times before it returns the error to the reflector.
 	for name, faults := range map[string][]testbed.Fault{
 		"expired":      {{Verb: "watch", Status: http.StatusGone, Delay: 200 * time.Millisecond}},
 		"busy":         {{Verb: "watch", Status: http.StatusTooManyRequests}},
@@ -267,8 +267,8 @@ func survivesLists(f *field) {
 	}
 }
 
-// attemptsMet is how many requests each fault has had before it is taken away: two for each of a provider's seven watches,
-// which are broken together and try again at one pace.
+// attemptsMet is how many requests each fault affects before it is removed: two for each of a provider's seven watches,
+// which are broken together and retry with the same backoff.
 const attemptsMet = 14
 
 func survivesFaults(f *field, faults []testbed.Fault) {
@@ -301,18 +301,18 @@ func noticesEnds(f *field) {
 	p := f.open(proxy.Kubeconfig(f, f.user()))
 	f.create(1, nil)
 	f.await(p, "it is up", slotIs(1, job.Up))
-	// What ended while nobody could watch is noticed by what is no longer listed.
+	// Ends that happen while the API server is down are noticed because the next list lacks the pods.
 	proxy.Refuse(f)
 	zero := int64(0)
 	f.ok(f.admin.CoreV1().Pods(f.namespace).Delete(f.ctx, slotOf(f.now(p), 1).Name, metav1.DeleteOptions{GracePeriodSeconds: &zero}))
 	if o := f.now(p); slotOf(o, 1).State != job.Up {
-		f.Errorf("without an API server it is told of as %+v", slotOf(o, 1))
+		f.Errorf("without an API server it is reported as %+v", slotOf(o, 1))
 	}
 	proxy.Inject(testbed.Fault{Verb: "watch", Status: http.StatusGone, Times: 4})
 	proxy.Accept(f)
 	o := f.await(p, "its end is seen", slotIs(1, job.Gone))
 	if i := slotOf(o, 1); i.Cause != job.Deletion || len(i.Evidence) == 0 {
-		f.Errorf("told of as %+v", i)
+		f.Errorf("reported as %+v", i)
 	}
 }
 
@@ -332,7 +332,7 @@ func tellsCauses(f *field) {
 		o := f.await(p, fmt.Sprintf("worker[%d] is gone", index), slotIs(index, job.Gone))
 		i := slotOf(o, index)
 		if i.Cause != cause || !strings.Contains(strings.Join(i.Evidence, "\n"), words) {
-			f.Errorf("worker[%d] is told of as %s: %q, want %s: %q", index, i.Cause, i.Evidence, cause, words)
+			f.Errorf("worker[%d] is reported as %s: %q, want %s: %q", index, i.Cause, i.Evidence, cause, words)
 		}
 	}
 	pods := f.admin.CoreV1().Pods(f.namespace)
@@ -383,7 +383,7 @@ func tellsCauses(f *field) {
 		return strings.HasPrefix(nodeOf(o, names[1]).Closed, "not ready: ")
 	})
 	if i := slotOf(f.now(p), 5); i.State != job.Up {
-		f.Errorf("on a silent node it is told of as %+v", i)
+		f.Errorf("on a silent node it is reported as %+v", i)
 	}
 	f.ok(pods.Delete(f.ctx, slotOf(f.now(p), 5).Name, metav1.DeleteOptions{}))
 	expect(5, job.Deletion, "not ready")
@@ -393,7 +393,7 @@ func tellsCauses(f *field) {
 	f.cluster.RemoveNode(f, names[1])
 	expect(3, job.NodeGone, "was deleted")
 	f.await(p, "it went with its node", func(o *providers.Observation) bool {
-		i := slotOf(o, 5) // in which way depends on what is seen first
+		i := slotOf(o, 5) // how depends on what is seen first
 		return i.Cause == job.NodeGone && strings.Contains(strings.Join(i.Evidence, "\n"), names[1])
 	})
 }
@@ -416,20 +416,20 @@ func seesDrift(f *field) {
 	if got := slotOf(o, 0).Drift; fmt.Sprint(got) != fmt.Sprint(want) {
 		f.Errorf("drift\n%+v, want\n%+v", got, want)
 	}
-	f.ok(p.mend(f.ctx, p.index.get(key{jobUID, "worker", 0, 1}), job.Launch{
+	f.ok(p.repair(f.ctx, p.index.get(key{jobUID, "worker", 0, 1}), job.Launch{
 		UID: jobUID, Slot: job.Address{Job: "gpt", Role: "worker"}, Incarnation: 1, Fingerprint: "f1", Reserved: job.Resources{CPU: 100, Memory: 1 << 20},
 	}))
 	if i := slotOf(f.now(p), 0); len(i.Drift) > 0 || i.Fingerprint != "f1" {
-		f.Errorf("after it was mended: %+v", i)
+		f.Errorf("after it was repaired: %+v", i)
 	}
 	now, err := f.admin.CoreV1().Pods(f.namespace).Get(f.ctx, made.Name, metav1.GetOptions{})
 	f.ok(err)
 	if now.UID != made.UID || now.Labels["theirs"] != "x" || now.Spec.Containers[0].Image != "train:1" {
-		f.Errorf("mended into %v", now)
+		f.Errorf("repaired to %v", now)
 	}
 }
 
-// rolesWithout is what deploy/ ships, without its ClusterRole.
+// rolesWithout is the RBAC of deploy/, without its ClusterRole.
 func rolesWithout(t *testing.T) string {
 	t.Helper()
 	all, err := os.ReadFile(shipped)
@@ -459,7 +459,7 @@ func namesRights(f *field) {
 		_, err := p.Observe(ctx)
 		cancel()
 		if verb == "list" && err == nil {
-			continue // where the first list is streamed by a watch, the verb list is not missed
+			continue // if a watch streams the first list, the verb list is not needed
 		}
 		for _, words := range []string{verb, "pods", f.namespace} {
 			if err == nil || !strings.Contains(err.Error(), words) {
@@ -477,7 +477,7 @@ func namesRights(f *field) {
 	}
 	capabilities := p.Capabilities()
 	if !capabilities.NodesUnknown || f.open(f.cluster.Kubeconfig(f, f.user())).Capabilities().NodesUnknown {
-		f.Error("nodes count as known where they may not be listed, or as unknown where they may")
+		f.Error("nodes count as known though listing them is forbidden, or the reverse")
 	}
 	caveats := strings.Join(capabilities.Caveats, "\n")
 	for _, words := range []string{"watch nodes", "pods of all namespaces", "every job fits"} {
@@ -489,7 +489,7 @@ func namesRights(f *field) {
 	user = f.user()
 	user.Name, user.TokenLife = "late", time.Second
 	kubeconfig := f.cluster.Kubeconfig(f, user)
-	time.Sleep(2 * time.Second) // it is the token's own life, counted in seconds
+	time.Sleep(2 * time.Second) // the token's own lifetime, counted in seconds
 	late := f.open(kubeconfig)
 	if _, err := late.Observe(f.ctx); err == nil || !strings.Contains(err.Error(), "expired") {
 		f.Errorf("with an expired token: %v", err)
@@ -506,7 +506,7 @@ func namesUnreachable(f *field) {
 		defer cancel()
 		_, err := q.Observe(ctx)
 		if err == nil {
-			f.Fatal("an API server that refuses connections is observed")
+			f.Fatal("observed an API server that refuses connections")
 		}
 		return strings.Contains(err.Error(), "is unreachable")
 	})
@@ -514,13 +514,13 @@ func namesUnreachable(f *field) {
 	f.await(q, "it answers again", func(o *providers.Observation) bool { return len(o.Nodes) > 0 })
 	f.await(p, "it answers again", func(o *providers.Observation) bool { return len(o.Nodes) > 0 })
 
-	// Credentials that are no longer valid: what was seen stands, and is said to be old.
+	// With credentials that are no longer valid, the last observation stays, marked as stale.
 	old := func() bool { return strings.Contains(strings.Join(p.Capabilities().Caveats, "\n"), "is old") }
 	refusals := []*testbed.Injected{
 		proxy.Inject(testbed.Fault{Verb: "watch", Status: http.StatusUnauthorized}), proxy.Inject(testbed.Fault{Verb: "list", Status: http.StatusUnauthorized}),
 	}
 	if old() {
-		f.Error("what is watched is told of as old")
+		f.Error("a current watch is reported as stale")
 	}
 	proxy.BreakWatches()
 	f.within("the caveat is there", old)
@@ -539,19 +539,19 @@ func staysQuiet(f *field) {
 	f.create(0, nil)
 	f.await(p, "it is up", slotIs(0, job.Up))
 	node := slotOf(f.now(p), 0).Node
-	// Namespaces of the tests before may still be going: it must be quiet for this long at some time.
+	// Namespaces of earlier tests may still be terminating: wait for a quiet period of this length.
 	const quiet = 5 * time.Second
-	requests := func() int { return proxy.Requests("", "") - proxy.Requests("get", "namespaces") } // which comes each locateEach
+	requests := func() int { return proxy.Requests("", "") - proxy.Requests("get", "namespaces") } // which is periodic, see locateEach
 	asked := 0
 	for deadline := time.Now().Add(awaited); ; {
 		if time.Now().After(deadline) {
-			f.Fatalf("never left alone for %s", quiet)
+			f.Fatalf("never without changes for %s", quiet)
 		}
 		asked = requests()
 		beat := fmt.Sprintf(`{"status":{"conditions":[{"type":"Ready","status":"True","lastHeartbeatTime":%q}]}}`, time.Now().UTC().Format(time.RFC3339))
 		_, err := f.admin.CoreV1().Nodes().PatchStatus(f.ctx, node, []byte(beat))
 		f.ok(err)
-		select { // the nodes renew their leases in that time, too
+		select { // the nodes renew their leases meanwhile
 		case <-p.Changes():
 			continue
 		case <-time.After(quiet):

@@ -18,7 +18,7 @@ import (
 	"github.com/eltrain/eltrain/providers"
 )
 
-// realAgent is what `eltrain agent` runs.
+// realAgent runs `eltrain agent`.
 func realAgent(args []string) int {
 	c, err := job.ParseAgentArgs(args, os.Stderr)
 	if err != nil {
@@ -28,7 +28,7 @@ func realAgent(args []string) int {
 	return agent.Run(context.Background(), c, slog.New(slog.NewTextHandler(os.Stderr, nil)))
 }
 
-// oneWorld is a service that knows one order: run in a world of one.
+// oneWorld is a service with a single order: run in a world of one.
 func oneWorld(w http.ResponseWriter, r *http.Request) {
 	if strings.HasSuffix(r.URL.Path, "/register") {
 		fmt.Fprint(w, `{"beat_seconds": 5, "lease_seconds": 15}`)
@@ -41,7 +41,7 @@ func oneWorld(w http.ResponseWriter, r *http.Request) {
 		"role_world_size": 1, "master_addr": "127.0.0.1", "master_port": 29500}}}`)
 }
 
-// The agent itself, not the stand-in, keeps the files that this package reads.
+// The real agent, not the stand-in, writes the files that this package reads.
 func TestRealAgent(t *testing.T) {
 	service := httptest.NewServer(http.HandlerFunc(oneWorld))
 	defer service.Close()

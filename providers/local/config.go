@@ -12,12 +12,12 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// Config is the block provider "local". Its tags are the language, read by job.Fields.
+// Config is the block provider "local". Its tags define the language, read by job.Fields.
 type Config struct {
 	Nodes []Node `hcl:"node,block" change:"update" doc:"A node to place slots on. Several may share this machine. Without any, this machine as detected is one node."`
 }
 
-// Node is declared capacity. It may be more than the machine has: what is declared is what is planned with.
+// Node is declared capacity. It may exceed the machine's: plans use what is declared.
 type Node struct {
 	Name    string            `hcl:"name,label" doc:"The node's name, unique in the block."`
 	CPU     job.CPU           `hcl:"cpu,optional" change:"update" doc:"Cores that slots may reserve, fractions allowed."`
@@ -26,7 +26,7 @@ type Node struct {
 	Labels  map[string]string `hcl:"labels,optional" change:"update" doc:"What topology refers to, as { rack = \"r1\" }."`
 }
 
-// Validate lists every mistake, each as a sentence that says what to do.
+// Validate returns every mistake, each with what to do.
 func (c Config) Validate() []error {
 	var errs []error
 	seen := map[string]bool{}
@@ -47,7 +47,7 @@ func (c Config) Validate() []error {
 	return errs
 }
 
-// Check says what of a role is for other providers: the same that the planner refuses by Capabilities.
+// Check reports what this provider does not support: the same that the planner refuses by Capabilities.
 func (c Config) Check(r *job.Role) error {
 	var errs []error
 	for _, p := range append([]job.Program{r.Program}, r.PerSlot...) {
@@ -84,7 +84,7 @@ func (c Config) nodes() ([]job.Node, error) {
 	return nodes, nil
 }
 
-// detect is this machine as one node: its hostname, the cores this process may use, and all its memory.
+// detect describes this machine as one node: its hostname, the cores this process may use, and all its memory.
 func detect() (job.Node, error) {
 	cpu, err := job.Cores(float64(runtime.NumCPU()))
 	if err != nil {
@@ -101,7 +101,7 @@ func detect() (job.Node, error) {
 	return job.Node{Name: nodeName(hostname), Provider: Name, Capacity: job.Resources{CPU: cpu, Memory: memory}}, nil
 }
 
-// nodeName makes a hostname, which may have dots, a valid name.
+// nodeName makes a valid name of a hostname, which may have dots.
 func nodeName(hostname string) string {
 	name := strings.Map(func(r rune) rune {
 		if job.ValidName("a" + string(r)) {

@@ -41,7 +41,7 @@ func TestValidateListsEveryMistake(t *testing.T) {
 		t.Errorf("%d errors, want 3:\n%s", n, text)
 	}
 	if _, err := New(Options{Dir: t.TempDir(), Config: c}); err == nil {
-		t.Error("a provider was made of a mistaken config")
+		t.Error("a provider was made with an invalid config")
 	}
 }
 
@@ -54,7 +54,7 @@ func TestDeclaredNodesAreObservedAsDeclared(t *testing.T) {
 	<-b.Changes()
 	b.ok(b.SetConfig(declared))
 	if len(b.Changes()) > 0 {
-		t.Error("nodes that are as they were are news")
+		t.Error("unchanged nodes are signaled")
 	}
 	o, err := b.Observe(b.ctx)
 	b.ok(err)

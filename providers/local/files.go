@@ -23,14 +23,14 @@ import (
 //	jobs/UID/token, name                        one job
 //	jobs/UID/slots/ROLE-INDEX/INCARNATION/      one incarnation:
 //	    launch.json                             what was asked for; written before the agent is started
-//	    lock, agent.json, processes.json, exit.json   the agent's own word; package agent says more
+//	    lock, agent.json, processes.json, exit.json   written by the agent: see package agent
 //	    agent.log                               the agent's own output
-//	    ended.json                              the last observation, when nothing of it is left
+//	    ended.json                              the last observation, once nothing of it is left
 //	logs/JOB/ROLE-INDEX.log                     the output of all incarnations of a slot
 const (
-	runDirName       = ".eltrain" // in the job directory, unless another is named
+	runDirName       = ".eltrain" // in the job directory, unless configured otherwise
 	serviceFile      = "service"
-	certificatesFile = "service-ca.pem" // empty where the system vouches for the service
+	certificatesFile = "service-ca.pem" // empty if the system's CAs apply
 	tokenFile        = "token"
 	nameFile         = "name"
 	launchFile       = "launch.json"
@@ -42,8 +42,8 @@ const (
 	agentLogFile     = "agent.log"
 )
 
-// launchRecord is what is kept of a launch: what Observe reports, and where its limits are. The program is
-// not in it, since its environment may hold secrets.
+// launchRecord is what is kept of a launch: what Observe reports, and the cgroups of its limits. The program is omitted,
+// since its environment may hold secrets.
 type launchRecord struct {
 	Slot        job.Address   `json:"slot"`
 	UID         string        `json:"uid"`
@@ -56,22 +56,22 @@ type launchRecord struct {
 	Home        string        `json:"home,omitempty"`    // the run directory, without symbolic links
 }
 
-// agentRecord is the agent's word on who it is.
+// agentRecord is written by the agent to identify itself.
 type agentRecord struct {
 	identity
 	BootID  string    `json:"boot_id"`
 	Started time.Time `json:"started"`
 }
 
-// processesRecord is the agent's word on what it started. The processes are leaders of groups of their own.
+// processesRecord is written by the agent to identify what it started. The processes lead process groups of their own.
 type processesRecord struct {
 	BootID    string     `json:"boot_id"`
 	Processes []identity `json:"processes"`
-	// OOMKills is how many of its processes the agent has known the kernel to kill for memory.
+	// OOMKills is how many of its processes the agent knows to have been killed by the kernel for memory.
 	OOMKills int `json:"oom_kills,omitempty"`
 }
 
-// key names an incarnation.
+// key identifies an incarnation.
 type key struct {
 	uid    string
 	role   string
@@ -81,7 +81,7 @@ type key struct {
 
 func (k key) String() string { return fmt.Sprintf("%s[%d] incarnation %d", k.role, k.index, k.number) }
 
-// slotDir is the slot's name as a directory or file. Roles' names have no slash.
+// slotDir is the slot's name as a directory or file. Names of roles have no slash.
 func slotDir(role string, index int) string { return role + "-" + strconv.Itoa(index) }
 
 func (p *Provider) jobDir(uid string) string { return filepath.Join(p.runDir, "jobs", uid) }
@@ -90,12 +90,12 @@ func (p *Provider) dir(k key) string {
 	return filepath.Join(p.jobDir(k.uid), "slots", slotDir(k.role, k.index), strconv.Itoa(k.number))
 }
 
-// logPath is by the job's name, not its UID: output stays when the job is forgotten.
+// logPath uses the job's name, not its UID: output stays when the job is forgotten.
 func (p *Provider) logPath(slot job.Address) string {
 	return filepath.Join(p.runDir, "logs", slot.Job, slotDir(slot.Role, slot.Index)+".log")
 }
 
-// checkUID refuses what cannot be one directory's name.
+// checkUID rejects what cannot be the name of one directory.
 func checkUID(uid string) error {
 	if !job.ValidName(uid) {
 		return fmt.Errorf("%q is not a job's UID", uid)
@@ -111,7 +111,7 @@ func (p *Provider) keys() ([]key, error) {
 		return nil, err
 	}
 	for _, uid := range uids {
-		if checkUID(uid) != nil { // one that is being forgotten
+		if checkUID(uid) != nil { // being forgotten
 			continue
 		}
 		slots, err := list(filepath.Join(p.jobDir(uid), "slots"))
@@ -138,7 +138,7 @@ func (p *Provider) keys() ([]key, error) {
 	return keys, nil
 }
 
-// list returns the names in a directory; none if it is not there.
+// list returns the names in a directory; none if it does not exist.
 func list(dir string) ([]string, error) {
 	d, err := os.Open(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -149,14 +149,14 @@ func list(dir string) ([]string, error) {
 	}
 	defer d.Close()
 	names, err := d.Readdirnames(-1)
-	// A directory removed while it is read reads as not there.
+	// A directory that is removed while it is read counts as missing.
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	return names, err
 }
 
-// readJSON reads a file that is replaced whole. found is false if it is not there.
+// readJSON reads a file that is replaced atomically. found is false if it does not exist.
 func readJSON(dir, name string, v any) (found bool, err error) {
 	b, err := os.ReadFile(filepath.Join(dir, name))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -171,7 +171,7 @@ func readJSON(dir, name string, v any) (found bool, err error) {
 	return true, nil
 }
 
-// writeJSON replaces a file whole, readable by its owner alone.
+// writeJSON replaces a file atomically, readable by its owner alone.
 func writeJSON(dir, name string, v any) error {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -186,8 +186,8 @@ const (
 	lockPause = 20 * time.Millisecond
 )
 
-// lock takes an incarnation's directory for an agent: it keeps the lock until it ends, and has it from the first. It is
-// nil if another one has. A probe has the lock for an instant itself, so one refusal proves nothing.
+// lock locks an incarnation's directory for an agent, which inherits the lock and holds it until it exits. It returns nil if
+// another agent holds it. As a probe (locked) holds the lock for an instant, lock retries.
 func lock(dir string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -210,7 +210,7 @@ func lock(dir string) (*os.File, error) {
 	return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
 }
 
-// locked reports whether an agent holds the directory. The probe is a shared lock, let go at once.
+// locked reports whether an agent holds the lock. It probes with a shared lock, released at once.
 func locked(dir string) bool {
 	f, err := os.Open(filepath.Join(dir, lockFile))
 	if err != nil {
@@ -220,7 +220,7 @@ func locked(dir string) bool {
 	return errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB), unix.EWOULDBLOCK)
 }
 
-// lastLines are the last n lines of a small file's end, for a person; none if it cannot be read.
+// lastLines are the last n lines of a file, cut to a few KiB, for people; none if it cannot be read.
 func lastLines(path string, n int) []string {
 	f, err := os.Open(path)
 	if err != nil {
@@ -231,7 +231,7 @@ func lastLines(path string, n int) []string {
 	if err != nil {
 		return nil
 	}
-	const most = 8 << 10 // one line may be of any length
+	const most = 8 << 10 // a line may have any length
 	if end, err := f.Seek(0, 2); err == nil {
 		start = max(start, end-most)
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// The original's agents hear of no service that runs in a copy of their directory, nor in one that they were moved to: its
-// master would take them for lost, and end them.
+// The original's agents cannot find a service that runs in a copy of their directory, or in the place that it was moved to:
+// its master would consider them lost, and kill them.
 func TestACopyLeavesTheOriginalsAgentsAlone(t *testing.T) {
 	b := newBench(t)
 	var agents []string
@@ -24,7 +24,7 @@ func TestACopyLeavesTheOriginalsAgentsAlone(t *testing.T) {
 		l.Incarnation = number + 1
 		b.ok(b.Launch(b.ctx, l))
 		agents = append(agents, strconv.Itoa(b.await(l.Incarnation, job.Up).AgentPID))
-		b.until("the agent has written all that it writes", func() bool { // a directory is copied that changes otherwise
+		b.until("the agent has written all that it writes", func() bool { // a directory that changes is copied inconsistently
 			r, err := b.recorded(b.handle(l.Incarnation))
 			b.ok(err)
 			return len(r.Processes) > 0
@@ -36,7 +36,7 @@ func TestACopyLeavesTheOriginalsAgentsAlone(t *testing.T) {
 		_, err := b.elsewhere(dir).Observe(b.ctx)
 		return fmt.Sprint(err)
 	}
-	// tells checks that all agents are reported at once, in whatever order they were started.
+	// tells checks that one error reports all agents, in any order of their starts.
 	tells := func(text, rest string) {
 		t.Helper()
 		list, after, _ := strings.Cut(strings.TrimPrefix(text, "observe local processes: agents "), " run for ")
@@ -66,7 +66,7 @@ func TestACopyLeavesTheOriginalsAgentsAlone(t *testing.T) {
 	}
 }
 
-// elsewhere is a master in another directory, of the same job: a copy's state has the same UID.
+// elsewhere is a master of the same job in another directory: a copy's state has the same UID.
 func (b *bench) elsewhere(dir string) *Provider {
 	b.Helper()
 	p, err := New(options(b.T, dir))
@@ -79,8 +79,8 @@ func (b *bench) elsewhere(dir string) *Provider {
 	return p
 }
 
-// A copy's state continues with the same UID and the same incarnation numbers: whether it was copied at rest, or without its
-// run directory while the original's agents run, as the error advises, its limits and its stops are its own.
+// A copy's state continues with the same UID and incarnation numbers: whether it was copied at rest, or, as the error advises,
+// without its run directory while the original's agents run, its limits and stops affect only itself.
 func TestACopysStopsEndNothingOfTheOriginals(t *testing.T) {
 	for name, begin := range map[string]func(b *bench, copied string, l job.Launch){
 		"copied at rest": func(b *bench, copied string, l job.Launch) {
@@ -123,15 +123,15 @@ func TestACopysStopsEndNothingOfTheOriginals(t *testing.T) {
 				}
 			}
 			if now := b.find(2); now == nil || now.State != job.Up || now.AgentPID != original.AgentPID {
-				t.Fatalf("the copy's stop ended the original's: %+v", now)
+				t.Fatalf("the copy's stop killed the original's agent: %+v", now)
 			}
 			b.ok(b.Stop(b.ctx, l.UID, l.Slot, 2, time.Second))
 		})
 	}
 }
 
-// orphaned launches a slot whose program leaves a process that only the cgroup tells of, and kills the agent while no
-// master looks. Until reopen there is none.
+// orphaned launches a slot whose program leaves a process that only the cgroup shows, and kills the agent while there is
+// no master. There is none until reopen.
 func (b *bench) orphaned() (orphan *process, cgroups []string) {
 	b.Helper()
 	b.ok(b.Launch(b.ctx, b.limited(sh("env -i setsid sleep 300 & echo $! >orphan; exec sleep 300"))))
@@ -162,7 +162,7 @@ func (b *bench) orphaned() (orphan *process, cgroups []string) {
 	return orphan, cgroups
 }
 
-// What a dead agent left behind is the original's to end, and its cgroup with it. In the copy it is an end.
+// Only the original kills what its dead agent left behind, and removes its cgroup. To the copy the incarnation has ended.
 func TestACopyLeavesWhatTheOriginalsDeadAgentLeft(t *testing.T) {
 	b := newBench(t)
 	orphan, cgroups := b.orphaned()
@@ -173,17 +173,17 @@ func TestACopyLeavesWhatTheOriginalsDeadAgentLeft(t *testing.T) {
 	c.await(1, job.Gone)
 	b.ok(p.Forget(b.ctx, testUID, "gpt"))
 	if pids, err := cgroupPIDs(cgroups); err != nil || !slices.Contains(pids, orphan.PID) || ended(orphan.fd) {
-		t.Fatalf("the original's process %d is not in its cgroups any more, but %v, %v", orphan.PID, pids, err)
+		t.Fatalf("the original's process %d is no longer in its cgroups, which have %v, %v", orphan.PID, pids, err)
 	}
 	b.reopen()
 	b.await(1, job.Gone)
 	b.swept(cgroups)
 	if !ended(orphan.fd) {
-		t.Error("the original's next master did not end it")
+		t.Error("the original's next master did not kill it")
 	}
 }
 
-// A directory that is moved takes its records along: what they name is found from its new place.
+// The records of a moved directory are found in its new place.
 func TestAMovedDirectoryEndsWhatItsDeadAgentLeft(t *testing.T) {
 	b := newBench(t)
 	orphan, cgroups := b.orphaned()
@@ -193,7 +193,7 @@ func TestAMovedDirectoryEndsWhatItsDeadAgentLeft(t *testing.T) {
 	b.await(1, job.Gone)
 	b.swept(cgroups)
 	if !ended(orphan.fd) {
-		t.Error("it runs on, and nobody knows of it")
+		t.Error("it keeps running but is not observed")
 	}
 	l := b.limited(sh("sleep 300"))
 	l.Incarnation = 2
@@ -203,8 +203,8 @@ func TestAMovedDirectoryEndsWhatItsDeadAgentLeft(t *testing.T) {
 	b.ok(b.Forget(b.ctx, testUID, "gpt"))
 }
 
-// Before the run directory was recorded, cgroups were named by the job's UID alone. What runs in them is found after an
-// upgrade, by the record, and stopped with all that it started.
+// Before the run directory was recorded, cgroups were named by the job's UID alone. After an upgrade, what runs in them is
+// found by the record, and stopped with all that it started.
 func TestWhatAnOlderVersionLaunchedIsStopped(t *testing.T) {
 	b := newBench(t)
 	l := b.limited(sh("env -i setsid sleep 300 & echo training; exec sleep 300"))
@@ -239,7 +239,7 @@ func TestWhatAnOlderVersionLaunchedIsStopped(t *testing.T) {
 	b.nothingRemains()
 }
 
-// The name is one path's, so that a restart of the master meets the cgroup that its predecessor made, and no other's.
+// The name depends on the path, so that a restarted master finds its predecessor's cgroup, and no other's.
 func TestCgroupNames(t *testing.T) {
 	k := key{testUID, "worker", 3, 2}
 	name := cgroupName("/exp1/.eltrain", k)
@@ -251,7 +251,7 @@ func TestCgroupNames(t *testing.T) {
 	}
 }
 
-// What held a cgroup when its slot ended is gone later: the next look removes it, in this process or the next.
+// A process that held a cgroup when its slot ended exits later: the next look removes the cgroup, in this process or the next.
 func TestEmptyCgroupOfAnEndedSlotIsRemovedWhenItIsLookedAt(t *testing.T) {
 	for name, look := range map[string]func(b *bench){
 		"by the same master": func(*bench) {},
@@ -276,8 +276,8 @@ func TestEmptyCgroupOfAnEndedSlotIsRemovedWhenItIsLookedAt(t *testing.T) {
 	}
 }
 
-// An agent is killed with -9 as its master was, and its processes too: nothing ran that could remove the cgroup. Whoever
-// looks next does.
+// An agent is killed with -9 like its master, and its processes too: nothing that ran could remove the cgroup. The next look
+// does.
 func TestCgroupsOfWhatWasKilledWithItsMaster(t *testing.T) {
 	b := newBench(t)
 	_, cgroups := b.orphaned()
@@ -294,7 +294,7 @@ func TestCgroupsOfWhatWasKilledWithItsMaster(t *testing.T) {
 	b.swept(cgroups)
 }
 
-// swept checks that nothing is left of an incarnation's cgroups, nor of its job's, of which it was the only one.
+// swept checks that nothing is left of an incarnation's cgroups, nor of its job's, which had only this one.
 func (b *bench) swept(cgroups []string) {
 	b.Helper()
 	for _, dir := range cgroups {

@@ -14,8 +14,8 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// Launch starts the agent of one incarnation, detached from this process. A working directory that is not
-// there is no error: it is observed as an exit that was not started, as a missing command is.
+// Launch starts the agent of one incarnation, detached from this process. A missing working directory is no
+// error: it is observed as an exit that was not started, as a missing command is.
 func (p *Provider) Launch(ctx context.Context, l job.Launch) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -32,7 +32,7 @@ func (p *Provider) Launch(ctx context.Context, l job.Launch) error {
 	if i.started() {
 		return nil
 	}
-	// Looked for here, since what starts under a limit is a shell, which would fail too late.
+	// Checked here: under a limit a shell is started, which would fail too late.
 	if _, err := exec.LookPath(p.agent[0]); err != nil {
 		return fmt.Errorf("find the agent's program: %w", err)
 	}
@@ -56,7 +56,7 @@ func (p *Provider) Launch(ctx context.Context, l job.Launch) error {
 		Reserved: l.Reserved, Asked: time.Now(), Cgroups: p.limits.dirs(name, l.Reserved), Home: home,
 	}
 	defer p.changed()
-	// Before anything is made or started, so that whatever happens to this process then, a next one knows of it.
+	// Before anything is created or started, so that the next master knows of it if this one crashes.
 	if err := writeJSON(i.dir, launchFile, record); err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func (p *Provider) Launch(ctx context.Context, l job.Launch) error {
 	if err := p.limits.make(name, l.Reserved); err != nil {
 		return err
 	}
-	p.notify.Add(i.dir) // without it the agent's record is noticed by its registration
+	p.notify.Add(i.dir) // without it the agent's record is noticed when it registers
 	return p.start(i, l, work, held)
 }
 
@@ -92,7 +92,7 @@ func checkLaunch(l job.Launch) error {
 }
 
 // started reports whether the incarnation was ever started, as far as is known. With only a launch record and no lock it
-// was not: the master died in between, and it is started again. i.mu is held.
+// was not: the master died in between, and it has to be started. i.mu is held.
 func (i *incarnation) started() bool {
 	if i.final != nil || i.agent != nil || i.child != nil {
 		return true
@@ -105,11 +105,11 @@ func (i *incarnation) started() bool {
 	return false
 }
 
-// intoCgroups is a shell that enters the cgroups named before "--" and becomes the command after it: the
-// agent is in them from its first instruction, and with it all that it starts.
+// intoCgroups is a shell script that enters the cgroups named before "--" and executes the command after it: the agent,
+// and all that it starts, is in them from its first instruction.
 const intoCgroups = `while [ "$1" != -- ]; do echo $$ >"$1/cgroup.procs" || exit 125; shift; done; shift; exec "$@"`
 
-// start forks the agent: in a session of its own, with no descriptor of ours but its lock. i.mu is held.
+// start forks the agent: in a session of its own, with no descriptor of ours except its lock. i.mu is held.
 func (p *Provider) start(i *incarnation, l job.Launch, work string, held *os.File) error {
 	argv := append(append([]string{}, p.agent...), p.agentConfig(i, l).Args()...)
 	if len(i.launch.Cgroups) > 0 {
@@ -130,14 +130,14 @@ func (p *Provider) start(i *incarnation, l job.Launch, work string, held *os.Fil
 		return fmt.Errorf("start the agent: %w", err)
 	}
 	defer cmd.Process.Release() // it is held by its pidfd
-	// Until its pidfd was waited for, the pid stays its own, also when it has ended already.
+	// The pid cannot be reused until its pidfd was waited for, even if the process has ended.
 	st, err := readStat(cmd.Process.Pid)
 	if err != nil {
 		return fmt.Errorf("start the agent: %w", err)
 	}
 	child := &process{identity: identity{cmd.Process.Pid, st.start}, fd: fd, done: make(chan struct{})}
 	i.child = child
-	p.own(child, i)
+	p.track(child, i)
 	return p.watcher.add(child)
 }
 
@@ -174,8 +174,8 @@ func (p *Provider) absolute(path string) string {
 	return filepath.Join(p.jobDirectory, path)
 }
 
-// environment is this process's without what is meant for eltrain itself, the program's, and the incarnation's
-// mark. Of a name that occurs twice the last counts.
+// environment is this process's environment without eltrain's own variables, the program's, and the incarnation's mark. Of
+// duplicate names the last counts.
 func environment(work, dir string, program map[string]string) []string {
 	var env []string
 	for _, kv := range os.Environ() {

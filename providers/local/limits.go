@@ -17,12 +17,12 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// Memory and cpu limits are cgroups, one per incarnation, made before its agent starts. Of containerd/cgroups
-// only the root package is used, which parses; its cgroup1 and cgroup2 would link protobuf, eBPF and D-Bus
-// into every agent for what is here a directory and three files.
+// Memory and cpu limits are cgroups, one per incarnation, created before its agent starts. Of containerd/cgroups only the
+// root package is used, for parsing; its cgroup1 and cgroup2 would link protobuf, eBPF and D-Bus into every agent for
+// what is here a directory and three files.
 
 // cfsPeriod is the kernel's default scheduling period in microseconds (Documentation/scheduler/sched-bwc),
-// and minQuota the least that it takes.
+// and minQuota the least quota that it accepts.
 const (
 	cfsPeriod = 100_000
 	minQuota  = 1_000
@@ -31,15 +31,15 @@ const (
 // controller is where one kind of limit is set.
 type controller struct {
 	name    string // "memory" or "cpu"
-	parent  string // directory below which ours are made; "" if limits cannot be set
+	parent  string // directory below which ours are created; "" if limits cannot be set
 	unified bool   // cgroup v2
 	why     string // why they cannot be set, to follow a colon
 }
 
-// limiter sets limits, each as far as it may.
+// limiter sets the limits that this user may set.
 type limiter struct{ memory, cpu controller }
 
-// newLimiter finds out what this user may limit on this machine.
+// newLimiter determines what this user may limit on this machine.
 func newLimiter() limiter {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -73,8 +73,8 @@ func (l limiter) caveats() []string {
 
 // cgroupMount is one mounted hierarchy.
 type cgroupMount struct {
-	root    string // which cgroup is mounted: not "/" inside some containers
-	point   string // where
+	root    string // the cgroup that is mounted: not "/" inside some containers
+	point   string // mount point
 	unified bool
 	options []string // of v1: its controllers
 }
@@ -96,7 +96,7 @@ func parseMounts(mountinfo string) cgroupMounts {
 	return mounts
 }
 
-// find says where limits of one controller can be set. own and unified are this process's own cgroups, by v1
+// find determines where limits of one controller can be set. own and unified are this process's own cgroups, by v1
 // controller and in v2.
 func (m cgroupMounts) find(name string, own map[string]string, unified string) controller {
 	c := controller{name: name, why: "no cgroup hierarchy with the controller " + name + " is mounted"}
@@ -106,7 +106,7 @@ func (m cgroupMounts) find(name string, own map[string]string, unified string) c
 	for _, mount := range m {
 		switch {
 		case !mount.unified && slices.Contains(mount.options, name):
-			// Below our own cgroup, so that whatever bounds this process bounds the agents too.
+			// Below our own cgroup, so that the limits of this process apply to the agents too.
 			dir := mount.dir(own[name])
 			if why := unwritable(dir); why != "" {
 				c.why = why
@@ -114,8 +114,8 @@ func (m cgroupMounts) find(name string, own map[string]string, unified string) c
 			}
 			return controller{name: name, parent: dir}
 		case mount.unified:
-			// A v2 cgroup with processes in it cannot have limited children: the nearest ancestor that this
-			// user may write, as systemd delegates user@UID.service.
+			// A v2 cgroup with processes in it cannot have limited children: use the nearest ancestor that this user may
+			// write, such as user@UID.service, which systemd delegates.
 			for dir := mount.dir(unified); strings.HasPrefix(dir, mount.point); dir = filepath.Dir(dir) {
 				if !hasWord(filepath.Join(dir, "cgroup.controllers"), name) {
 					continue
@@ -135,7 +135,7 @@ func (m cgroupMounts) find(name string, own map[string]string, unified string) c
 	return c
 }
 
-// dir is where the cgroup of the given path is seen through the mount.
+// dir is the directory of a cgroup's path in this mount.
 func (m cgroupMount) dir(path string) string {
 	rel, err := filepath.Rel(m.root, path)
 	if err != nil || strings.HasPrefix(rel, "..") {
@@ -144,7 +144,7 @@ func (m cgroupMount) dir(path string) string {
 	return filepath.Join(m.point, rel)
 }
 
-// unwritable says why the directory, and files in it, cannot be written; "" if they can.
+// unwritable is why the directory, or files in it, cannot be written; "" if they can.
 func unwritable(dir string, files ...string) string {
 	for _, path := range append([]string{""}, files...) {
 		path = filepath.Join(dir, path)
@@ -179,8 +179,8 @@ func occupied(dir string) bool {
 	return err != nil || len(pids) > 0
 }
 
-// dirs are the directories of one incarnation's cgroups: one in v2, one per controller in v1, none when nothing is
-// reserved or may be limited.
+// dirs are the directories of one incarnation's cgroups: one in v2, one per controller in v1, none if nothing is
+// reserved or can be limited.
 func (l limiter) dirs(name string, reserved job.Resources) []string {
 	var dirs []string
 	if reserved.Memory > 0 && l.memory.parent != "" {
@@ -192,7 +192,7 @@ func (l limiter) dirs(name string, reserved job.Resources) []string {
 	return slices.Compact(dirs)
 }
 
-// make creates the cgroups that dirs names.
+// make creates the cgroups that dirs returns.
 func (l limiter) make(name string, reserved job.Resources) error {
 	if reserved.Memory > 0 && l.memory.parent != "" {
 		dir, err := l.memory.make(name)
@@ -215,11 +215,11 @@ func (l limiter) make(name string, reserved job.Resources) error {
 	return nil
 }
 
-// dir is where the controller's cgroup of that name is.
+// dir is the directory of the controller's cgroup of that name.
 func (c controller) dir(name string) string { return filepath.Join(c.parent, "eltrain", name) }
 
-// make makes the controller's cgroup of that name. What is above it may be removed at the same time, when another
-// incarnation ends: then it is made again.
+// make creates the controller's cgroup of that name. Its parents may be removed concurrently, when another incarnation ends:
+// then it retries.
 func (c controller) make(name string) (dir string, err error) {
 	for range 10 {
 		dir, err = c.tryMake(name)
@@ -230,7 +230,7 @@ func (c controller) make(name string) (dir string, err error) {
 	return dir, err
 }
 
-// tryMake makes the cgroup and those above it. In v2 the controller is enabled on the way down.
+// tryMake creates the cgroup and its parents. In v2 it enables the controller on the way down.
 func (c controller) tryMake(name string) (string, error) {
 	dir := c.parent
 	for _, part := range strings.Split(filepath.Join("eltrain", name), "/") {
@@ -247,13 +247,13 @@ func (c controller) tryMake(name string) (string, error) {
 	return dir, nil
 }
 
-// limitMemory bounds memory with swap together: a slot that swaps is no faster than one that is killed.
+// limitMemory limits memory and swap together: a slot that swaps is no better than one that is killed.
 func limitMemory(dir string, unified bool, bytes int64) error {
 	limit := strconv.FormatInt(bytes, 10)
 	if unified {
 		return errors.Join(set(dir, "memory.max", limit), setIfThere(dir, "memory.swap.max", "0"))
 	}
-	// The kernel refuses memory above memory and swap together, so when a limit grows the latter goes first.
+	// The kernel rejects a memory limit above that of memory and swap, so when a limit grows the latter is set first.
 	setIfThere(dir, "memory.memsw.limit_in_bytes", limit)
 	return errors.Join(set(dir, "memory.limit_in_bytes", limit), setIfThere(dir, "memory.memsw.limit_in_bytes", limit))
 }
@@ -268,7 +268,7 @@ func limitCPU(dir string, unified bool, millis int64) error {
 	}
 	err := set(dir, "cpu.cfs_quota_us", quota)
 	if errors.Is(err, unix.EINVAL) {
-		// More than what bounds this process is refused, where v2 takes it; as there, that bounds the agent too.
+		// v1 rejects more than this process's own limit, v2 accepts it; in both, that limit applies to the agent too.
 		err = set(dir, "cpu.cfs_quota_us", "-1")
 	}
 	return err
@@ -283,7 +283,7 @@ func set(dir, file, value string) error {
 	return errors.Join(err, f.Close())
 }
 
-// setIfThere is set for files of optional parts of the kernel, as swap accounting.
+// setIfThere is set for files of optional kernel features, such as swap accounting.
 func setIfThere(dir, file, value string) error {
 	if err := set(dir, file, value); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -291,7 +291,7 @@ func setIfThere(dir, file, value string) error {
 	return nil
 }
 
-// cgroupPIDs lists the processes in any of the cgroups. A cgroup that is gone has none.
+// cgroupPIDs lists the processes in any of the cgroups. A removed cgroup has none.
 func cgroupPIDs(dirs []string) ([]int, error) {
 	var pids []int
 	for _, dir := range dirs {
@@ -331,9 +331,9 @@ func oomKills(dirs []string) int {
 	return 0
 }
 
-// sweep removes an incarnation's cgroups once nothing of it runs, the job's above them with its last one, and eltrain's
-// with its last job: the kernel refuses while others are in them. A copy's record names the original's, which stay. What
-// cannot be removed is retried whenever the incarnation is looked at. i.mu is held and the launch record was read.
+// sweep removes an incarnation's cgroups once nothing of it runs, and their parents once they are empty: the job's with its
+// last incarnation, eltrain's with its last job. A copy's record names the original's cgroups, which stay. If it fails, it is
+// retried whenever the incarnation is looked at. i.mu is held and the launch record was read.
 func (p *Provider) sweep(i *incarnation) error {
 	if i.swept {
 		return nil
@@ -355,7 +355,7 @@ func (p *Provider) sweep(i *incarnation) error {
 	return nil
 }
 
-// removeParents removes the cgroups above an incarnation's as far as nothing else is in them.
+// removeParents removes the parents of an incarnation's cgroup if they are empty.
 func removeParents(dir string) {
 	if job := filepath.Dir(dir); os.Remove(job) == nil {
 		os.Remove(filepath.Dir(job))

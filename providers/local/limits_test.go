@@ -17,7 +17,7 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// limited skips where this user may not limit, and returns a launch with both limits.
+// limited skips if this user cannot set limits, and returns a launch with both limits.
 func (b *bench) limited(program job.Program) job.Launch {
 	b.Helper()
 	if caveats := b.Capabilities().Caveats; len(caveats) > 0 {
@@ -28,7 +28,7 @@ func (b *bench) limited(program job.Program) job.Launch {
 	return l
 }
 
-// eatMemory is an agent that says who it is and then takes all the memory there is.
+// eatMemory is an agent that writes its record and then allocates all memory.
 func eatMemory(args []string) {
 	c, err := job.ParseAgentArgs(args, io.Discard)
 	if err != nil {
@@ -50,7 +50,7 @@ func TestMemoryLimitIsInForce(t *testing.T) {
 	b := newBench(t)
 	self := b.agent[0]
 	for number, agent := range [][]string{
-		{"/bin/sh", "-c", "exec tail /dev/zero"}, // ends before it says who it is
+		{"/bin/sh", "-c", "exec tail /dev/zero"}, // ends before it writes its record
 		{self, "eat"},
 	} {
 		b.agent = agent
@@ -73,8 +73,8 @@ func TestKilledByHandUnderALimitIsNotOOM(t *testing.T) {
 	}
 }
 
-// Whatever a training process starts, and however it detaches it, is inside. Nothing is left of the cgroup
-// after the end.
+// Whatever a training process starts, however detached, is in the cgroup. Nothing is left of the cgroup after the
+// end.
 func TestWholeTreeIsInTheCgroup(t *testing.T) {
 	b := newBench(t)
 	b.ok(b.Launch(b.ctx, b.limited(sh("(env -i setsid sleep 300 &); echo training; exec sleep 300"))))
@@ -107,7 +107,7 @@ func TestWholeTreeIsInTheCgroup(t *testing.T) {
 	b.await(1, job.Gone)
 	for _, proc := range held {
 		if !ended(proc.fd) {
-			t.Errorf("process %d is left: the one with no session, parent or environment of ours is found by its cgroup", proc.PID)
+			t.Errorf("process %d is left: without our session, parent or environment, it has to be found by its cgroup", proc.PID)
 		}
 	}
 	b.swept(dirs)
@@ -126,10 +126,10 @@ func TestCPULimitIsInForce(t *testing.T) {
 	b.ok(b.Stop(b.ctx, testUID, worker(0), 1, time.Second))
 }
 
-// An eltrain that is itself held to less than a slot asks for, as in a container, launches the slot: what holds it holds that.
+// An eltrain that is itself limited to less than a slot reserves, as in a container, launches the slot: its own limit applies.
 func TestCPULimitAboveOurOwn(t *testing.T) {
 	b := newBench(t)
-	b.limited(sh("true")) // skips where nothing can be limited
+	b.limited(sh("true")) // skips if nothing can be limited
 	cpu := b.limits.cpu
 	own, err := os.MkdirTemp(cpu.parent, "eltrain-test-")
 	b.ok(err)
@@ -145,8 +145,8 @@ func TestCPULimitAboveOurOwn(t *testing.T) {
 	b.ok(limitCPU(within, cpu.unified, 250))
 }
 
-// The master dies after the cgroup was made and before the agent was started, or the agent's program is not there; the
-// job is then forgotten.
+// The master dies after the cgroup was created and before the agent was started, or the agent's program is missing; then
+// the job is forgotten.
 func TestForgetRemovesCgroupsOfWhatNeverStarted(t *testing.T) {
 	b := newBench(t)
 	l := b.limited(sh("true"))
@@ -163,7 +163,7 @@ func TestForgetRemovesCgroupsOfWhatNeverStarted(t *testing.T) {
 	b.swept(dirs)
 }
 
-// The last of one job ends while another is launched: what is above both cgroups is removed and made.
+// The last slot of a job ends while another is launched: the parents of both cgroups are removed and created concurrently.
 func TestCgroupsAreMadeWhileOthersAreRemoved(t *testing.T) {
 	b := newBench(t)
 	l := b.limited(sh("true"))
@@ -209,7 +209,7 @@ func TestCaveatsSayWhatIsNotEnforcedAndWhy(t *testing.T) {
 	}
 }
 
-// Another user may not write root's cgroups: it is said, and jobs run without.
+// Another user may not write root's cgroups: a caveat says so, and jobs run without limits.
 func TestUserWithoutRights(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can become another user")
@@ -217,7 +217,7 @@ func TestUserWithoutRights(t *testing.T) {
 	if caveats := newLimiter().caveats(); len(caveats) > 0 {
 		t.Skip(strings.Join(caveats, " "))
 	}
-	// A copy that the other user may reach.
+	// A copy that the other user can access.
 	dir, err := os.MkdirTemp("", "eltrain-caveats")
 	if err != nil {
 		t.Fatal(err)
@@ -252,8 +252,8 @@ func TestNoCgroupsMounted(t *testing.T) {
 	}
 }
 
-// The layout of cgroup v2 in a directory of its own, since this machine may have only v1: a user's delegated
-// cgroup, in whose child this process is.
+// The layout of cgroup v2 in a directory of its own, since this machine may have only v1: a user's delegated cgroup, with
+// this process in a child of it.
 func TestUnifiedHierarchy(t *testing.T) {
 	point := t.TempDir()
 	write := func(path, text string) {
@@ -270,7 +270,7 @@ func TestUnifiedHierarchy(t *testing.T) {
 		write(dir+"/cgroup.subtree_control", "")
 		write(dir+"/cgroup.procs", "")
 	}
-	write("user/app/cgroup.procs", "123\n") // where this process is: no children with limits
+	write("user/app/cgroup.procs", "123\n") // this process is here: no children with limits
 	for _, file := range []string{"memory.max", "memory.swap.max", "cpu.max"} {
 		write("user/eltrain/u/worker-0-1/"+file, "max\n")
 	}
@@ -312,7 +312,7 @@ func TestCgroupOfAContainerIsFoundThroughItsMount(t *testing.T) {
 	}
 }
 
-// Kills that the agent knew of were of its processes: the agent that is killed by hand later is not one.
+// OOM kills that the agent counted were of its processes: an agent killed by hand later is not an OOM kill.
 func TestEarlierOOMOfAProcessIsNotTheAgents(t *testing.T) {
 	b := newBench(t)
 	dir := t.TempDir()

@@ -1,9 +1,9 @@
 // Package local runs agents as detached processes of this machine, on declared nodes.
 //
 // What runs is known from files in the run directory and from the process table, never from this process's
-// memory alone: a next master finds everything again. A process is known by its pid, its start time and the
-// boot it belongs to, so that one which took over a pid is never touched. The package is for Linux (5.4 and
-// later: it needs pidfds) and must not know plans, the service or any policy.
+// memory alone: the next master finds everything again. A process is identified by its pid, its start time and its
+// boot, so that one with a reused pid is never touched. The package is for Linux (5.4 and later: it needs
+// pidfds) and must not know plans, the service or any policy.
 package local
 
 import (
@@ -30,19 +30,19 @@ import (
 	"github.com/eltrain/eltrain/providers"
 )
 
-// Name is what a job's provider argument and Node.Provider say.
+// Name is the value of a job's provider argument and of Node.Provider.
 const Name = "local"
 
-// Options is what a Provider is made from.
+// Options configure a Provider.
 type Options struct {
 	Dir    string   // the job directory
-	RunDir string   // where run-time files are; .eltrain in Dir if ""
+	RunDir string   // the directory of run-time files; .eltrain in Dir if ""
 	Agent  []string // the agent's program and its leading arguments; eltrain-agent beside this program, or this program and "agent", if nil
 	Config Config
 	Logger *slog.Logger // slog.Default() if nil
 }
 
-// Provider is the local provider. Make it with New; Close it.
+// Provider is the local provider. Make it with New and Close it.
 type Provider struct {
 	jobDirectory string
 	runDir       string
@@ -53,24 +53,24 @@ type Provider struct {
 	changes      chan struct{}
 
 	watcher *watcher
-	notify  *fsnotify.Watcher // on directories whose agent has not written its record yet
+	notify  *fsnotify.Watcher // on directories where an agent has yet to write its record
 	reaper  *reaper
 	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc
 	owned   sync.WaitGroup
 
 	mu           sync.Mutex
-	service      *providers.Service // that this process has published; nil before
+	service      *providers.Service // published by this process; nil before
 	nodes        []job.Node
-	seen         *providers.Observation // the newest; nil before the first
+	seen         *providers.Observation // the latest; nil before the first
 	incarnations map[key]*incarnation
 	byProcess    map[*process]*incarnation
 }
 
 var _ providers.Provider = (*Provider)(nil)
 
-// New starts what watches the processes. Nothing is launched, and nothing that runs is touched but the
-// remains of agents that are dead.
+// New starts the goroutines that watch processes. It launches nothing, and touches nothing that runs except the
+// remains of dead agents.
 func New(o Options) (*Provider, error) {
 	dir, err := filepath.Abs(o.Dir)
 	if err != nil {
@@ -83,7 +83,7 @@ func New(o Options) (*Provider, error) {
 		}
 	}
 	agent := slices.Clone(o.Agent)
-	if len(agent) > 0 && strings.Contains(agent[0], "/") { // it runs in other directories
+	if len(agent) > 0 && strings.Contains(agent[0], "/") { // it is run in other directories
 		if agent[0], err = filepath.Abs(agent[0]); err != nil {
 			return nil, fmt.Errorf("local provider: %w", err)
 		}
@@ -129,8 +129,8 @@ func New(o Options) (*Provider, error) {
 	return p, nil
 }
 
-// ownAgent is eltrain-agent where it stands beside this program, which is built with it and needs less memory in every
-// slot; else this very program.
+// ownAgent is the eltrain-agent beside this program, which is built with it and needs less memory in every slot; if there
+// is none, this program.
 func ownAgent() ([]string, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -142,7 +142,7 @@ func ownAgent() ([]string, error) {
 	return []string{self, "agent"}, nil
 }
 
-// SetConfig replaces the declared nodes. What runs on a node that is no longer declared runs on and is
+// SetConfig replaces the declared nodes. What runs on a node that is no longer declared keeps running and is
 // still observed.
 func (p *Provider) SetConfig(c Config) error {
 	nodes, err := c.nodes()
@@ -153,13 +153,13 @@ func (p *Provider) SetConfig(c Config) error {
 	same := reflect.DeepEqual(nodes, p.nodes)
 	p.nodes = nodes
 	p.mu.Unlock()
-	if !same { // a master reads its files every while
+	if !same { // the master rereads its files periodically
 		p.changed()
 	}
 	return nil
 }
 
-// Capabilities: the planner places; nothing here runs images or pods. Caveats say which limits are not enforced.
+// Capabilities: the planner places; images and pods are not supported. Caveats say which limits are not enforced.
 func (p *Provider) Capabilities() job.Capabilities {
 	return job.Capabilities{Places: true, Caveats: p.limits.caveats()}
 }
@@ -167,7 +167,7 @@ func (p *Provider) Capabilities() job.Capabilities {
 // Changes implements providers.Provider.
 func (p *Provider) Changes() <-chan struct{} { return p.changes }
 
-// changed never blocks: values coalesce.
+// changed signals a change. It never blocks: values coalesce.
 func (p *Provider) changed() {
 	select {
 	case p.changes <- struct{}{}:
@@ -175,9 +175,9 @@ func (p *Provider) changed() {
 	}
 }
 
-// Publish replaces the files that agents read, the certificates first: who finds the new URL finds them, too.
+// Publish replaces the files that agents read, the certificates first, so that an agent with the new URL has them too.
 func (p *Provider) Publish(_ context.Context, s providers.Service) error {
-	if err := os.MkdirAll(p.runDir, 0o700); err != nil { // not by New: who only looks needs no right to write
+	if err := os.MkdirAll(p.runDir, 0o700); err != nil { // not by New: a master that only observes needs no write permission
 		return fmt.Errorf("make the run directory: %w", err)
 	}
 	p.mu.Lock()
@@ -185,7 +185,7 @@ func (p *Provider) Publish(_ context.Context, s providers.Service) error {
 	p.mu.Unlock()
 	for _, f := range serviceFiles(s) {
 		path := filepath.Join(p.runDir, f.name)
-		atomicfile.Sweep(path) // of masters that were killed: there is one at a time
+		atomicfile.Sweep(path) // left by killed masters: there is one at a time
 		if err := atomicfile.Write(path, f.text, 0o600); err != nil {
 			return fmt.Errorf("publish the service's address: %w", err)
 		}
@@ -198,13 +198,13 @@ type namedText struct {
 	text []byte
 }
 
-// serviceFiles are what agents read of the service.
+// serviceFiles are the files through which agents find the service.
 func serviceFiles(s providers.Service) []namedText {
 	return []namedText{{certificatesFile, s.Certificates}, {serviceFile, []byte(s.URL + "\n")}}
 }
 
-// republish tells agents again where the service is, if its files say anything else: a master that was stopped amid Publish
-// goes on when another has taken over.
+// republish rewrites the service's files if they differ from what was published: a master that was suspended during Publish
+// may write its address after another has taken over.
 func (p *Provider) republish(ctx context.Context) error {
 	p.mu.Lock()
 	s := p.service
@@ -220,8 +220,7 @@ func (p *Provider) republish(ctx context.Context) error {
 	return nil
 }
 
-// Prepare makes the job's directory and its token, which is 0600. Agents are told again where the service is, if they were
-// told otherwise.
+// Prepare makes the job's directory and its token, with mode 0600. It republishes the service's address if its files differ.
 func (p *Provider) Prepare(ctx context.Context, g job.Group) (string, error) {
 	token, err := p.prepare(g.UID, g.Name)
 	if err == nil {
@@ -252,7 +251,7 @@ func (p *Provider) prepare(uid, name string) (string, error) {
 	return strings.TrimSpace(string(token)), err
 }
 
-// writeOnce makes a file whole unless it is there. When two race, both find the text of the first.
+// writeOnce makes a file atomically unless it exists. When two race, both find the text of the first.
 func writeOnce(path, text string) error {
 	if _, err := os.Stat(path); err == nil {
 		return nil
@@ -263,7 +262,7 @@ func writeOnce(path, text string) error {
 	return nil
 }
 
-// Forget removes the job's directory. It refuses while anything of the job runs. Logs stay.
+// Forget removes the job's directory. It fails while anything of the job runs. Logs stay.
 func (p *Provider) Forget(ctx context.Context, uid, name string) error {
 	if err := p.forget(ctx, uid); err != nil {
 		return fmt.Errorf("forget job.%s: %w", name, err)
@@ -287,7 +286,7 @@ func (p *Provider) forget(ctx context.Context, uid string) error {
 	if err := p.removeJobCgroups(uid); err != nil {
 		return err
 	}
-	// Renamed first: what is half removed must not be observed.
+	// Renamed first: a partly removed directory must not be observed.
 	forgotten := filepath.Join(p.runDir, "jobs", "."+uid)
 	err = os.Rename(p.jobDir(uid), forgotten)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -307,7 +306,7 @@ func (p *Provider) forget(ctx context.Context, uid string) error {
 	return os.RemoveAll(forgotten)
 }
 
-// removeJobCgroups removes those of launches that were cut short; the others went with their incarnation.
+// removeJobCgroups removes the cgroups of launches that were cut short; the others were removed with their incarnation.
 func (p *Provider) removeJobCgroups(uid string) error {
 	keys, err := p.keys()
 	if err != nil {
@@ -333,7 +332,7 @@ func (p *Provider) removeCgroupsOf(i *incarnation) error {
 	return p.sweep(i)
 }
 
-// removeForgotten ends what a Forget that was cut short had started.
+// removeForgotten completes a Forget that was cut short.
 func (p *Provider) removeForgotten() {
 	left, _ := filepath.Glob(filepath.Join(p.runDir, "jobs", ".*"))
 	for _, dir := range left {
@@ -343,7 +342,7 @@ func (p *Provider) removeForgotten() {
 	}
 }
 
-// Close ends all that New started. Agents keep running.
+// Close stops all that New started. Agents keep running.
 func (p *Provider) Close() error {
 	p.cancel()
 	err := p.notify.Close()

@@ -24,7 +24,7 @@ import (
 	"github.com/eltrain/eltrain/providers/providertest"
 )
 
-// TestMain: started as an agent, or as another helper of a test, the test binary is that.
+// TestMain: the test binary is also the agent, and other helpers of tests.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "agent" {
 		os.Exit(providertest.Agent(os.Args[2:]))
@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 		fmt.Println(strings.Join(newLimiter().caveats(), "\n"))
 		os.Exit(0)
 	}
-	os.Setenv("GORACE", "atexit_sleep_ms=0") // or each agent under the race detector takes a second to end
+	os.Setenv("GORACE", "atexit_sleep_ms=0") // or each agent under the race detector takes a second to exit
 	goleak.VerifyTestMain(m)
 }
 
@@ -74,8 +74,8 @@ func options(t *testing.T, dir string) Options {
 	return Options{Dir: dir, Agent: []string{self, "agent"}, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))}
 }
 
-// remains finds what runs of a job directory by other means than the provider: every agent has the
-// directory in its arguments, every process in its environment.
+// remains finds what runs of a job directory without the provider: every agent has the directory in its arguments,
+// every process in its environment.
 func remains(t *testing.T, dir string) []string {
 	table, err := processTable()
 	if err != nil {
@@ -95,7 +95,7 @@ func remains(t *testing.T, dir string) []string {
 	return left
 }
 
-// endAll is for tests that failed half-way.
+// endAll cleans up after failed tests.
 func endAll(t *testing.T, dir string) {
 	for _, line := range remains(t, dir) {
 		word, _, _ := strings.Cut(line, " ")
@@ -105,7 +105,7 @@ func endAll(t *testing.T, dir string) {
 	}
 }
 
-// sweepAll is a last master, which removes the cgroups of what was ended by other means. It may find what a test broke.
+// sweepAll is a last master, which removes the cgroups of what was killed by other means. Tests may have broken its files.
 func sweepAll(t *testing.T, dir string) {
 	p, err := New(options(t, dir))
 	if err != nil {
@@ -128,7 +128,7 @@ type bench struct {
 	ctx context.Context
 }
 
-// testUID is another one in each run: it names cgroups, which runs side by side would share.
+// testUID differs in each run: it names cgroups, which concurrent runs would share.
 var testUID = uuid.NewString()
 
 func newBench(t *testing.T) *bench {
@@ -153,7 +153,7 @@ func (b *bench) ok(err error) {
 	}
 }
 
-// reopen is the next master. The old one is closed, which leaves behind what its death would: its files.
+// reopen is the next master. The old one is closed, which leaves what its death would: its files.
 func (b *bench) reopen() {
 	b.Helper()
 	if b.Provider != nil {
@@ -202,10 +202,10 @@ func (b *bench) await(number int, state job.IncarnationState) job.Incarnation {
 	}
 }
 
-// until polls for what no provider signals.
-func (b *bench) until(what string, true func() bool) {
+// until polls for something that no provider signals.
+func (b *bench) until(what string, holds func() bool) {
 	b.Helper()
-	for !true() {
+	for !holds() {
 		if b.ctx.Err() != nil {
 			b.Fatalf("%s: not so in time", what)
 		}
@@ -242,16 +242,16 @@ func TestReusedPIDIsNeverTouched(t *testing.T) {
 			b.ok(writeJSON(i.dir, processesFile, processesRecord{BootID: record.BootID, Processes: []identity{record.identity}}))
 			b.ok(b.Stop(b.ctx, testUID, worker(0), 1, time.Second))
 			if seen := b.find(1); seen == nil || seen.State != job.Gone || seen.Exit != nil {
-				t.Errorf("observed %+v, want gone and no word of how", seen)
+				t.Errorf("observed %+v, want gone without an exit", seen)
 			}
 			if st, err := readStat(foreign.PID); err != nil || st.start != foreign.Start {
-				t.Errorf("the process that has the pid now was ended: %v", err)
+				t.Errorf("the process with the reused pid was killed: %v", err)
 			}
 		})
 	}
 }
 
-// startForeign starts a process of somebody else: a session leader with a child in its group.
+// startForeign starts a foreign process: a session leader with a child in its group.
 func startForeign(t *testing.T) identity {
 	pid, err := syscall.ForkExec("/bin/sh", []string{"sh", "-c", "sleep 300 & wait"}, &syscall.ProcAttr{Sys: &syscall.SysProcAttr{Setsid: true}})
 	if err != nil {
@@ -268,17 +268,17 @@ func startForeign(t *testing.T) identity {
 	return identity{pid, st.start}
 }
 
-// A session whose number is in use again belongs to another leader.
+// A session with a reused number belongs to another leader.
 func TestSessionOfAnotherLeaderIsNotOurs(t *testing.T) {
 	ours := identity{100, 10}
 	table := map[int]stat{
-		100: {session: 100, ppid: 1, start: 99}, // took over the pid
+		100: {session: 100, ppid: 1, start: 99}, // it reused the pid
 		101: {session: 100, ppid: 100, start: 99},
-		200: {session: 200, ppid: 1, start: 20},   // recorded, and the same still
-		201: {session: 200, ppid: 1, start: 21},   // of its session, its parent is dead
-		202: {session: 202, ppid: 201, start: 22}, // a session of its own, by its parent
+		200: {session: 200, ppid: 1, start: 20},   // recorded, and still the same
+		201: {session: 200, ppid: 1, start: 21},   // in its session; its parent is dead
+		202: {session: 202, ppid: 201, start: 22}, // in a session of its own; found by its parent
 		300: {session: 300, ppid: 1, start: 30},   // in the cgroup
-		301: {session: 301, ppid: 1, start: 30},   // somebody else
+		301: {session: 301, ppid: 1, start: 30},   // a foreign process
 	}
 	got := indexed(table).collect([]identity{ours, {200, 20}}, []int{300, 404})
 	slices.SortFunc(got, func(a, b identity) int { return a.PID - b.PID })
@@ -294,7 +294,7 @@ func TestMasterDiedBetweenMkdirAndExec(t *testing.T) {
 	l := b.launchOf(sh("echo training; sleep 300"))
 	for _, step := range []string{"directory alone", "launch record too"} {
 		if seen := b.find(1); seen != nil {
-			t.Fatalf("%s: what never started is observed: %+v", step, seen)
+			t.Fatalf("%s: an incarnation that never started is observed: %+v", step, seen)
 		}
 		b.ok(writeJSON(i.dir, launchFile, launchRecord{Slot: l.Slot, UID: testUID, Incarnation: 1, Node: "n1"}))
 	}
@@ -305,8 +305,8 @@ func TestMasterDiedBetweenMkdirAndExec(t *testing.T) {
 	b.nothingRemains()
 }
 
-// The agent was forked and has not said who it is when its master dies. The next master does not know of it
-// and launches: one of the two lives, and Stop finds either.
+// The agent was forked and has not written its record when its master dies. The next master does not know of it and
+// launches: one of the two lives, and Stop finds either.
 func TestMasterDiedBetweenExecAndRecord(t *testing.T) {
 	b := newBench(t)
 	l := b.launchOf(sh("echo training; sleep 300"))
@@ -326,7 +326,7 @@ func TestMasterDiedBetweenExecAndRecord(t *testing.T) {
 	}
 }
 
-// The same, and it is stopped instead: an agent that has not said who it is is found by its environment.
+// The same, but it is stopped instead: an agent without a record is found by its environment.
 func TestStopFindsAnAgentWithoutRecord(t *testing.T) {
 	b := newBench(t)
 	i := b.handle(1)
@@ -348,7 +348,7 @@ func TestStopFindsAnAgentWithoutRecord(t *testing.T) {
 	}
 }
 
-// A master killed with -9 leaves agents that are nobody's child. They are found, and their end is noticed.
+// A master killed with -9 leaves agents without a parent. They are found, and their exit is noticed.
 func TestKilledMasterLeavesAgentsRunning(t *testing.T) {
 	if os.Getenv("LOCAL_TEST_MASTER") != "" {
 		masterUntilKilled(t, os.Getenv("LOCAL_TEST_MASTER"))
@@ -406,7 +406,7 @@ func TestStoppedAgentEndsWithinTheBound(t *testing.T) {
 	b.ok(b.Stop(b.ctx, testUID, worker(0), 1, 5*time.Second))
 	b.nothingRemains()
 	if exit := b.find(1).Exit; exit != nil {
-		t.Errorf("it was continued and asked, so it ended in order; told as %+v", exit)
+		t.Errorf("it was continued and asked, so it should exit in order: %+v", exit)
 	}
 }
 
@@ -449,17 +449,17 @@ func TestAgentThatCannotStartIsAnErrorOrAnExit(t *testing.T) {
 		t.Error("a missing agent was launched")
 	}
 	if i := b.find(1); i != nil {
-		t.Errorf("what was not started is observed: %+v", i)
+		t.Errorf("an agent that was not started is observed: %+v", i)
 	}
 	b.agent = []string{"/bin/sh", "-c", "echo cannot run here >&2; exit 9"}
 	b.ok(b.Launch(b.ctx, b.launchOf(sh("true"))))
 	exit := b.await(1, job.Gone).Exit
 	if exit == nil || exit.Code != 9 || strings.Join(exit.Tail, "") != "cannot run here" {
-		t.Errorf("an agent that ends before it says who it is: %+v", exit)
+		t.Errorf("an agent that exits before it writes its record: %+v", exit)
 	}
 }
 
-// The agent is another program here, so that what the provider gives it can be read back.
+// The agent is another program here, so that the test can read back what the provider passes to it.
 func TestAgentGetsAbsolutePathsAndACleanEnvironment(t *testing.T) {
 	t.Setenv("ELTRAIN_VAR_secret", "mine")
 	t.Setenv("INHERITED", "yes")
@@ -494,7 +494,7 @@ func TestAgentGetsAbsolutePathsAndACleanEnvironment(t *testing.T) {
 	}
 }
 
-// A master that was stopped amid Publish goes on when another has taken over.
+// A master that was suspended during Publish continues after another has taken over.
 func TestPrepareTellsAgainWhereTheServiceIs(t *testing.T) {
 	b := newBench(t)
 	b.ok(b.Publish(b.ctx, providers.Service{URL: "http://127.0.0.1:4711"}))
@@ -547,7 +547,7 @@ func TestRemovedNodeKeepsItsIncarnations(t *testing.T) {
 		t.Errorf("incarnation on the removed node: %+v", now)
 	}
 	if err := b.SetConfig(Config{Nodes: []Node{{Name: "n2"}, {Name: "n2"}}}); err == nil {
-		t.Error("a mistaken config was taken")
+		t.Error("an invalid config was accepted")
 	}
 	if o, err := b.Observe(b.ctx); err != nil || len(o.Nodes) != 1 {
 		t.Errorf("after a refused config: %+v, %v", o.Nodes, err)
@@ -560,7 +560,7 @@ func TestUnreadableRunDirectoryIsNoEmptyObservation(t *testing.T) {
 	b.ok(os.RemoveAll(filepath.Join(b.runDir, "jobs")))
 	b.ok(os.WriteFile(filepath.Join(b.runDir, "jobs"), nil, 0o600))
 	if o, err := b.Observe(b.ctx); err == nil {
-		t.Errorf("observed %+v of what cannot be read", o)
+		t.Errorf("observed %+v from unreadable records", o)
 	}
 }
 
@@ -597,7 +597,7 @@ func TestHostilePathsAreRefused(t *testing.T) {
 	}
 }
 
-// 1,000 ended incarnations: what was read once is not read again.
+// 1,000 ended incarnations: their files are read only once.
 func BenchmarkObserve1000Ended(b *testing.B) {
 	dir := b.TempDir()
 	p, err := New(Options{Dir: dir})
@@ -625,7 +625,7 @@ func BenchmarkObserve1000Ended(b *testing.B) {
 	}
 }
 
-// Observing many that run is what a watching master does most.
+// Observing many running incarnations is what a watching master does most.
 func BenchmarkObserve100Up(b *testing.B) {
 	dir := b.TempDir()
 	self, err := os.Executable()
@@ -671,7 +671,7 @@ func BenchmarkObserve100Up(b *testing.B) {
 	b.ReportMetric(float64(launched.Milliseconds()), "ms-until-100-up")
 }
 
-// From its start on an agent is seen by every process, also before it has said who it is, and however long that takes.
+// Every process sees an agent from its start, even before it has written its record, however long that takes.
 func TestALaunchedAgentIsNeverUnseen(t *testing.T) {
 	b := newBench(t)
 	b.agent = []string{"/bin/sh", "-c", `exec sleep 300`, "sh"}
@@ -684,14 +684,14 @@ func TestALaunchedAgentIsNeverUnseen(t *testing.T) {
 	}
 	b.ok(b.Launch(b.ctx, l))
 	if child := b.handle(1).child; child != nil {
-		t.Errorf("beside %d there is started %d", pid, child.PID)
+		t.Errorf("besides %d, %d was started", pid, child.PID)
 	}
 	b.ok(syscall.Kill(pid, syscall.SIGKILL))
-	b.until("of one that died without a word nothing is left", func() bool { return b.find(1) == nil })
+	b.until("nothing is left of one that died without a record", func() bool { return b.find(1) == nil })
 }
 
-// An agent that a master has just begun, before it was killed itself, is found by its lock alone. It is not ended before it
-// has let go of that: it would live on.
+// An agent that was just started by a master that was then killed is found by its lock alone. It is not reported as gone
+// before it has released the lock: it might live.
 func TestStopAwaitsAnAgentThatCannotBeFoundYet(t *testing.T) {
 	b := newBench(t)
 	l := b.launchOf(job.Program{Command: []string{"true"}})
@@ -709,16 +709,16 @@ func TestStopAwaitsAnAgentThatCannotBeFoundYet(t *testing.T) {
 		return len(b.reaper.pending) > 0
 	})
 	if b.reaper.work() || b.find(1).State == job.Gone {
-		t.Error("it is held to be gone")
+		t.Error("it is considered gone")
 	}
 	held.Close()
 	b.ok(<-stopped)
 	if i := b.find(1); i.State != job.Gone {
-		t.Errorf("it is %+v", i)
+		t.Errorf("observed %+v", i)
 	}
 }
 
-// Who looks whether an agent holds the lock has it for an instant.
+// A probe of the lock holds it for an instant.
 func TestLockIsTakenAfterAnInstantOfAnother(t *testing.T) {
 	dir := t.TempDir()
 	other, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
@@ -731,18 +731,18 @@ func TestLockIsTakenAfterAnInstantOfAnother(t *testing.T) {
 	time.AfterFunc(lockPause, func() { other.Close() })
 	f, err := lock(dir)
 	if err != nil || f == nil {
-		t.Fatalf("the lock is not had: %v", err)
+		t.Fatalf("the lock was not acquired: %v", err)
 	}
 	defer f.Close()
 	if !locked(dir) {
-		t.Error("it is not held")
+		t.Error("the lock is not held")
 	}
 	if second, err := lock(dir); err != nil || second != nil {
-		t.Errorf("it is had twice (%v)", err)
+		t.Errorf("the lock was acquired twice (%v)", err)
 	}
 }
 
-// A second one would be kept from living by the record of the first; it is not even started. This agent keeps no files.
+// The first agent's record would stop a second one; it is not even started. This agent keeps no files.
 func TestLaunchForksOnce(t *testing.T) {
 	b := newBench(t)
 	b.agent = []string{"/bin/sh", "-c", `echo started >>"$OUT"; [ -e "$OUT.end" ] || exec sleep 300`, "sh"}
@@ -759,13 +759,13 @@ func TestLaunchForksOnce(t *testing.T) {
 	select {
 	case <-b.Changes():
 	case <-b.ctx.Done():
-		t.Fatal("a launch is not signalled")
+		t.Fatal("a launch is not signaled")
 	}
 	if i := b.find(1); i == nil || i.State != job.Starting || i.Node != "n1" {
-		t.Errorf("an agent that has not said who it is: %+v", i)
+		t.Errorf("an agent without a record: %+v", i)
 	}
 	b.until("it started", func() bool { return started() == 1 })
-	b.ok(os.WriteFile(out+".end", nil, 0o600)) // another one would end at once
+	b.ok(os.WriteFile(out+".end", nil, 0o600)) // another one would exit at once
 	b.ok(b.Launch(b.ctx, l))
 	b.ok(b.Stop(b.ctx, testUID, worker(0), 1, time.Second))
 	b.nothingRemains()
@@ -774,6 +774,6 @@ func TestLaunchForksOnce(t *testing.T) {
 	b.ok(b.Launch(b.ctx, l))
 	b.await(1, job.Gone)
 	if started() != 1 {
-		t.Errorf("started %d times", started())
+		t.Errorf("it was started %d times", started())
 	}
 }

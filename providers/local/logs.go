@@ -14,11 +14,11 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// followPause is how often a followed log is looked at for more.
+// followPause is how often a followed log is checked for more.
 const followPause = 200 * time.Millisecond
 
-// Logs reads the slot's log file. A file that is replaced or cut short while it is followed is read on from
-// its new beginning. Reading ends with io.EOF when ctx ends. Memory does not grow with the tail.
+// Logs reads the slot's log file. If a followed file is replaced or truncated, reading continues from its new
+// beginning. Reading ends with io.EOF when ctx ends. Memory does not grow with the tail.
 func (p *Provider) Logs(ctx context.Context, uid string, slot job.Address, tail int, follow bool) (io.ReadCloser, error) {
 	if !job.ValidName(slot.Job) || !job.ValidName(slot.Role) {
 		return nil, fmt.Errorf("logs of %s: the address is malformed", slot)
@@ -26,7 +26,7 @@ func (p *Provider) Logs(ctx context.Context, uid string, slot job.Address, tail 
 	ctx, cancel := context.WithCancel(ctx)
 	l := &logReader{path: p.logPath(slot), follow: follow, ctx: ctx, cancel: cancel}
 	err := l.open(tail)
-	if errors.Is(err, fs.ErrNotExist) && follow { // it may come
+	if errors.Is(err, fs.ErrNotExist) && follow { // it may be created later
 		return l, nil
 	}
 	if err != nil {
@@ -43,10 +43,10 @@ type logReader struct {
 	cancel context.CancelFunc
 
 	mu   sync.Mutex // not held while Read waits
-	file *os.File   // nil while there is none
+	file *os.File   // nil while it does not exist
 }
 
-// open begins at the last tail lines, or at the beginning if tail is negative.
+// open opens the file at its last tail lines, or at the beginning if tail is negative.
 func (l *logReader) open(tail int) error {
 	f, err := os.Open(l.path)
 	if err != nil {
@@ -66,10 +66,10 @@ func (l *logReader) open(tail int) error {
 	return nil
 }
 
-// Read waits for more at the end of a log that is followed.
+// Read waits for more at the end of a followed log.
 func (l *logReader) Read(b []byte) (int, error) {
 	for {
-		n, err := l.readOn(b)
+		n, err := l.readNow(b)
 		if n > 0 || err != nil {
 			return n, err
 		}
@@ -81,8 +81,8 @@ func (l *logReader) Read(b []byte) (int, error) {
 	}
 }
 
-// readOn reads what is there now: nothing if more may come.
-func (l *logReader) readOn(b []byte) (int, error) {
+// readNow reads what is there now; nothing if more may come.
+func (l *logReader) readNow(b []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for l.ctx.Err() == nil {
@@ -94,15 +94,15 @@ func (l *logReader) readOn(b []byte) (int, error) {
 		if !l.follow {
 			return 0, io.EOF
 		}
-		if next, err := l.turn(); err != nil || !next {
+		if next, err := l.reopen(); err != nil || !next {
 			return 0, err
 		}
 	}
 	return 0, io.EOF
 }
 
-// turn continues to the new beginning if the file at the path is another one than is open, or became shorter. l.mu is held.
-func (l *logReader) turn() (next bool, err error) {
+// reopen continues at the new beginning if the file was replaced or truncated. l.mu is held.
+func (l *logReader) reopen() (next bool, err error) {
 	there, err := os.Stat(l.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
@@ -125,8 +125,8 @@ func (l *logReader) turn() (next bool, err error) {
 		_, err = l.file.Seek(0, io.SeekStart)
 		return true, err
 	}
-	// What was written before it was replaced comes first. The writer turned to the new file, so the old
-	// one grows no more once it was read to its end after that.
+	// What was written before it was replaced comes first. The writer continues in the new file, so once the old one was read
+	// to its end after that, it is complete.
 	if at, err := l.file.Seek(0, io.SeekCurrent); err != nil || at < open.Size() {
 		return true, err
 	}
@@ -135,7 +135,7 @@ func (l *logReader) turn() (next bool, err error) {
 	return true, l.open(-1)
 }
 
-// Close ends a Read that waits in another goroutine, too.
+// Close also ends a concurrent Read.
 func (l *logReader) Close() error {
 	l.cancel()
 	l.mu.Lock()

@@ -33,7 +33,7 @@ func (b *bench) readLog(tail int) string {
 }
 
 func TestTail(t *testing.T) {
-	var long strings.Builder // several times what is read in one go
+	var long strings.Builder // several times the read buffer
 	for n := range 40_000 {
 		fmt.Fprintf(&long, "line %d\n", n)
 	}
@@ -75,7 +75,7 @@ func TestLogsOfASlotThatNeverRan(t *testing.T) {
 func TestFollowGoesOnAcrossRotationAndTruncation(t *testing.T) {
 	b := newBench(t)
 	ctx, cancel := context.WithCancel(b.ctx)
-	r, err := b.Logs(ctx, testUID, worker(0), 10, true) // there is no file yet
+	r, err := b.Logs(ctx, testUID, worker(0), 10, true) // the file does not exist yet
 	b.ok(err)
 	defer r.Close()
 	lines := bufio.NewReader(r)
@@ -121,6 +121,6 @@ func TestCloseEndsAReadThatWaits(t *testing.T) {
 			t.Errorf("it ended with %v", err)
 		}
 	case <-b.ctx.Done():
-		t.Error("it waits on")
+		t.Error("it keeps waiting")
 	}
 }

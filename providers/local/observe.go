@@ -18,8 +18,8 @@ import (
 	"github.com/eltrain/eltrain/providers"
 )
 
-// incarnation is what is known in this process of one incarnation. The truth is in its directory and in the
-// process table; this is a cache with handles.
+// incarnation is what this process knows of one incarnation. The truth is in its directory and in the process
+// table; this is a cache with handles.
 type incarnation struct {
 	key  key
 	dir  string
@@ -28,15 +28,15 @@ type incarnation struct {
 	mu     sync.Mutex
 	launch *launchRecord
 	record agentRecord // the agent's, once read
-	agent  *process    // nil until its record was read, and if it had ended by then
-	idle   bool        // it was found running, with no training process
-	ours   bool        // it was launched here, or its agent was seen to run for this run directory
+	agent  *process    // nil until its record was read, or if it had ended by then
+	idle   bool        // it was found running, without a training process
+	ours   bool        // launched here, or its agent was seen to run for this run directory
 	swept  bool        // its cgroups were removed
-	child  *process    // what this provider started; it may have lost the lock to an earlier start
+	child  *process    // started by this provider; it may have lost the lock to an earlier start
 	final  *job.Incarnation
 }
 
-// incarnation returns the one handle of k.
+// incarnation returns the only handle of k.
 func (p *Provider) incarnation(k key) *incarnation {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -48,19 +48,19 @@ func (p *Provider) incarnation(k key) *incarnation {
 	return i
 }
 
-// own remembers whose process it is.
-func (p *Provider) own(proc *process, i *incarnation) {
+// track records which incarnation a process belongs to.
+func (p *Provider) track(proc *process, i *incarnation) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.byProcess[proc] = i
 }
 
-// observeWait bounds how long Observe waits for the remains of dead agents to be ended. Killing takes
-// milliseconds; more is a process stuck in the kernel, and then the incarnation is reported as still up.
+// observeWait bounds how long Observe waits until the remains of dead agents are killed. That takes milliseconds;
+// if it takes longer a process is stuck in the kernel, and the incarnation is reported as still up.
 const observeWait = 2 * time.Second
 
-// Observe reads the run directory and the process table. An incarnation of which only the launch record
-// exists, and nothing runs, is left out: it was never started, and Launch starts it.
+// Observe reads the run directory and the process table. An incarnation that has only a launch record, and of
+// which nothing runs, is omitted: it was never started, and Launch starts it.
 func (p *Provider) Observe(ctx context.Context) (*providers.Observation, error) {
 	keys, err := p.keys()
 	if err != nil {
@@ -105,7 +105,7 @@ func (p *Provider) Observe(ctx context.Context) (*providers.Observation, error) 
 	return p.newest(o), nil
 }
 
-// newest is the observation before, where this one says the same.
+// newest returns the previous observation if this one is equal.
 func (p *Provider) newest(o *providers.Observation) *providers.Observation {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -115,18 +115,17 @@ func (p *Provider) newest(o *providers.Observation) *providers.Observation {
 	return p.seen
 }
 
-// lookAll looks at incarnations, those of a part on each core: a look is a dozen system calls, and a plan waits for
-// all of them.
-func (p *Provider) lookAll(keys []key) ([]sight, error) {
-	all := make([]sight, len(keys))
-	away := make([]*awayError, len(keys))
+// lookAll looks at incarnations, in parallel on all cores: a look is a dozen system calls, and a plan waits for all.
+func (p *Provider) lookAll(keys []key) ([]lookResult, error) {
+	all := make([]lookResult, len(keys))
+	elsewhereErrs := make([]*otherHomeError, len(keys))
 	part := max(1, len(keys)/runtime.GOMAXPROCS(0))
 	var g errgroup.Group
 	for first := 0; first < len(keys); first += part {
 		g.Go(func() error {
 			for k := first; k < min(first+part, len(keys)); k++ {
 				seen, found, err := p.look(p.incarnation(keys[k]))
-				if err != nil && !errors.As(err, &away[k]) {
+				if err != nil && !errors.As(err, &elsewhereErrs[k]) {
 					return fmt.Errorf("observe %s: %w", keys[k], err)
 				}
 				seen.found = found
@@ -138,77 +137,77 @@ func (p *Provider) lookAll(keys []key) ([]sight, error) {
 	if err := g.Wait(); err != nil {
 		return nil, err
 	}
-	if err := joinAway(slices.DeleteFunc(away, func(e *awayError) bool { return e == nil })); err != nil {
+	if err := joinOtherHomes(slices.DeleteFunc(elsewhereErrs, func(e *otherHomeError) bool { return e == nil })); err != nil {
 		return nil, fmt.Errorf("observe local processes: %w", err)
 	}
 	return all, nil
 }
 
-// sight is one incarnation as seen. dead is set while its agent has ended and its remains are being ended:
-// until then it counts as up. One that is not found was never started.
-type sight struct {
+// lookResult is one incarnation as seen. dead: its agent has ended and its remains are being killed; until then it
+// counts as up. One that is not found was never started.
+type lookResult struct {
 	job.Incarnation
 	dead  bool
 	found bool
 }
 
-// look finds out how an incarnation is. An agent found dead is handed to the reaper. found is false if
+// look finds the state of an incarnation, and hands one with a dead agent to the reaper. found is false if
 // nothing of it was ever started.
-func (p *Provider) look(i *incarnation) (s sight, found bool, err error) {
+func (p *Provider) look(i *incarnation) (s lookResult, found bool, err error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.final != nil {
-		p.sweep(i) // or at the next look
-		return sight{Incarnation: *i.final}, true, nil
+		p.sweep(i) // if it fails, at the next look
+		return lookResult{Incarnation: *i.final}, true, nil
 	}
 	if found, err := i.readLaunch(); err != nil || !found {
-		return sight{}, false, err
+		return lookResult{}, false, err
 	}
-	if i.child == nil && i.agent == nil { // otherwise it is our own reaper that would say it
+	if i.child == nil && i.agent == nil { // otherwise our own reaper would report it
 		var final job.Incarnation
 		if found, err := readJSON(i.dir, endedFile, &final); err != nil {
-			return sight{}, false, err
+			return lookResult{}, false, err
 		} else if found {
 			i.end(&final)
-			p.sweep(i) // or at the next look
-			return sight{Incarnation: final}, true, nil
+			p.sweep(i) // if it fails, at the next look
+			return lookResult{Incarnation: final}, true, nil
 		}
 	}
 	seen := i.observed()
-	// In this order: an agent has the lock before it writes its record, and writes its record before it ends.
+	// The order matters: an agent takes the lock before it writes its record, and writes its record before it exits.
 	held := i.record.PID == 0 && (i.child.running() || locked(i.dir))
 	known, err := p.adopt(i)
 	switch {
 	case err != nil:
-		return sight{}, false, err
+		return lookResult{}, false, err
 	case known && i.agent.running():
-		if err := p.atHome(i); err != nil {
-			return sight{}, false, err
+		if err := p.checkHome(i); err != nil {
+			return lookResult{}, false, err
 		}
 		seen.State, seen.AgentPID, seen.Started, seen.Idle = job.Up, i.record.PID, i.record.Started, i.idle
-		return sight{Incarnation: seen}, true, nil
+		return lookResult{Incarnation: seen}, true, nil
 	case known:
 		seen.State, seen.AgentPID, seen.Started = job.Up, i.record.PID, i.record.Started
 	case held:
 		seen.State = job.Starting
 		if i.child == nil {
 			p.notify.Add(i.dir)
-			// It may have been written before the watch was there.
+			// The record may have been written before the watch was added.
 			if known, err := p.adopt(i); err != nil || known {
 				p.changed()
 			}
 		}
-		return sight{Incarnation: seen}, true, nil
+		return lookResult{Incarnation: seen}, true, nil
 	default:
 		var exit job.LastWord
 		notStarted, err := readJSON(i.dir, exitFile, &exit)
 		if err != nil || !notStarted && i.child == nil {
-			return sight{}, false, err
+			return lookResult{}, false, err
 		}
 		seen.State = job.Starting
 	}
-	p.reaper.take(i)
-	return sight{Incarnation: seen, dead: true}, true, nil
+	p.reaper.add(i)
+	return lookResult{Incarnation: seen, dead: true}, true, nil
 }
 
 // readLaunch reads the launch record once. i.mu is held.
@@ -233,7 +232,7 @@ func (i *incarnation) observed() job.Incarnation {
 	}
 }
 
-// adopt reads who the agent is, if it has said so, and takes hold of it if it runs. i.mu is held.
+// adopt reads the agent's record, if written, and opens the process if it runs. i.mu is held.
 func (p *Provider) adopt(i *incarnation) (known bool, err error) {
 	if i.record.PID != 0 {
 		return true, nil
@@ -266,7 +265,7 @@ func (p *Provider) adopt(i *incarnation) (known bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	p.own(agent, i)
+	p.track(agent, i)
 	if err := p.watcher.add(agent); err != nil {
 		return false, err
 	}
@@ -274,7 +273,7 @@ func (p *Provider) adopt(i *incarnation) (known bool, err error) {
 	return true, nil
 }
 
-// running reports whether the process has not been seen to end. A nil one does not run.
+// running reports whether the process has not been seen to end; false for nil.
 func (p *process) running() bool {
 	if p == nil {
 		return false
@@ -287,13 +286,13 @@ func (p *process) running() bool {
 	}
 }
 
-// end makes an observation final. i.mu is held.
+// end sets the final observation. i.mu is held.
 func (i *incarnation) end(final *job.Incarnation) {
 	i.final = final
 	close(i.gone)
 }
 
-// processEnded is told by the watcher of each process that ended.
+// processEnded is called by the watcher for each process that ended.
 func (p *Provider) processEnded(proc *process) {
 	p.mu.Lock()
 	i := p.byProcess[proc]
@@ -324,7 +323,7 @@ func (p *Provider) readNotifications() {
 			if !ok {
 				return
 			}
-			// Events were lost: look at everything.
+			// Events were lost: check everything.
 			p.log.Debug("File watching is unreliable.", "error", err)
 			p.changed()
 		}

@@ -17,14 +17,14 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// identity names one process of this boot forever. A pid alone does not: it is used again. Nothing is ever
-// signalled unless both match.
+// identity identifies one process of this boot forever. A pid alone does not: it is reused. Nothing is ever
+// signaled unless both match.
 type identity struct {
 	PID   int    `json:"pid"`
 	Start uint64 `json:"start_time"` // clock ticks since boot: field 22 of /proc/PID/stat
 }
 
-// process is one process held by a pidfd: signals through it cannot reach another that took over its pid.
+// process is one process held by a pidfd: signals through it cannot reach another process with a reused pid.
 type process struct {
 	identity
 	done chan struct{} // closed once it has ended
@@ -36,8 +36,8 @@ type process struct {
 
 var errNotRunning = errors.New("the process has ended")
 
-// openProcess takes hold of the process that id names. errNotRunning if it has ended, also when its pid is
-// in use by another.
+// openProcess opens the process that id identifies. It returns errNotRunning if that has ended, even if its pid was
+// reused.
 func openProcess(id identity) (*process, error) {
 	fd, err := unix.PidfdOpen(id.PID, 0)
 	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) {
@@ -46,8 +46,8 @@ func openProcess(id identity) (*process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open process %d: %w", id.PID, err)
 	}
-	// The pidfd pins whoever has the pid now; the start time reports whether that is the one we mean. It has
-	// to be alive after that was read, or another might have taken the pid in between.
+	// The pidfd pins the process that has the pid now; the start time identifies it as the right one. It has to be alive
+	// after that was read, or another might have taken the pid in between.
 	st, err := readStat(id.PID)
 	if err != nil || st.start != id.Start || ended(fd) {
 		unix.Close(fd)
@@ -80,14 +80,14 @@ func (p *process) signal(s unix.Signal) error {
 	return nil
 }
 
-// exit is how it ended, once done is closed; nil if it was no child of ours, so that nobody told us.
+// exit is how it ended, once done is closed; nil if it was not our child, as then its status is unknown.
 func (p *process) exit() *job.Exit {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.end
 }
 
-// finish reaps a child and releases the pidfd. The process has ended.
+// finish reaps a child and releases the pidfd. The process must have ended.
 func (p *process) finish() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -104,8 +104,8 @@ func (p *process) release() {
 	}
 }
 
-// childInfo is the kernel's siginfo_t as waitid fills it in for a child (sigaction(2)): the part that
-// unix.Siginfo keeps to itself.
+// childInfo is the kernel's siginfo_t as waitid fills it in for a child (sigaction(2)): unix.Siginfo does not export
+// these fields.
 type childInfo struct {
 	signo, errno, code, _ int32
 	pid                   int32
@@ -114,14 +114,14 @@ type childInfo struct {
 	_                     [100]byte
 }
 
-// reap collects the exit of an ended child, so that it is no zombie; nil if it is no child of this process.
+// reap collects the exit status of an ended child, so that no zombie is left; nil if it is not a child of this process.
 func reap(pidfd int) *job.Exit {
 	var info childInfo
 	err := unix.Waitid(unix.P_PIDFD, pidfd, (*unix.Siginfo)(unsafe.Pointer(&info)), unix.WEXITED|unix.WNOHANG, nil)
 	if err != nil || info.pid == 0 {
 		return nil
 	}
-	const exited = 1 // CLD_EXITED; otherwise a signal ended it
+	const exited = 1 // CLD_EXITED; otherwise it was killed by a signal
 	if info.code == exited {
 		return &job.Exit{Code: int(info.status), At: time.Now()}
 	}
@@ -129,19 +129,19 @@ func reap(pidfd int) *job.Exit {
 	return &job.Exit{Code: 128 + int(info.status), Signal: s.String(), At: time.Now()}
 }
 
-// stat is what is read from /proc/PID/stat.
+// stat is the part of /proc/PID/stat that is read.
 type stat struct {
 	ppid, session int
 	start         uint64
 }
 
-// readStat reads one process's. The error is one that gone recognises if there is no such process.
+// readStat reads one process's stat. gone reports whether its error means that there is no such process.
 func readStat(pid int) (stat, error) {
 	b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	if err != nil {
 		return stat{}, err
 	}
-	// The second field is the program's name in brackets, which may hold anything: count from its end.
+	// The second field is the program's name in brackets, which may contain anything: start after its last bracket.
 	_, rest, ok := cutLast(string(b), ")")
 	f := strings.Fields(rest)
 	if !ok || len(f) < 20 {
@@ -163,12 +163,12 @@ func cutLast(s, sep string) (before, after string, found bool) {
 	return s, "", false
 }
 
-// gone reports whether err of reading below /proc/PID says that there is no such process.
+// gone reports whether an error of reading below /proc/PID means that there is no such process.
 func gone(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH)
 }
 
-// processTable reads all processes, zombies too.
+// processTable reads all processes, including zombies.
 func processTable() (map[int]stat, error) {
 	d, err := os.Open("/proc")
 	if err != nil {
@@ -197,7 +197,7 @@ func processTable() (map[int]stat, error) {
 	return table, nil
 }
 
-// bootID names this boot of the machine: pids and start times of another one mean nothing.
+// bootID identifies this boot of the machine: pids and start times of other boots mean nothing.
 func bootID() (string, error) {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

@@ -18,16 +18,16 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// stopMargin is what an agent gets on top of the grace: it ends its processes by force when their grace is
-// over, and then has to write how it ended. killWait bounds the end by force of a whole incarnation; only
-// a process stuck in the kernel takes longer.
+// stopMargin is what an agent gets on top of the grace: it kills its processes when their grace is over, and
+// then has to write how it ended. killWait bounds killing a whole incarnation; only a process stuck in the
+// kernel takes longer.
 const (
 	stopMargin = 2 * time.Second
 	killWait   = 10 * time.Second
 )
 
-// Stop asks the agent to stop its processes and end. When grace is over, or there is no agent anymore, all
-// that is left of the incarnation is killed. What had only been asked for is no longer started.
+// Stop asks the agent to stop its processes and exit. When grace is over, or if no agent is left, it kills
+// everything of the incarnation. One that has not started yet is no longer started.
 func (p *Provider) Stop(ctx context.Context, uid string, slot job.Address, incarnation int, grace time.Duration) error {
 	k := key{uid, slot.Role, slot.Index, incarnation}
 	if err := checkUID(k.uid); err != nil {
@@ -55,7 +55,7 @@ func (p *Provider) Stop(ctx context.Context, uid string, slot job.Address, incar
 			return ctx.Err()
 		}
 	}
-	p.reaper.take(i)
+	p.reaper.add(i)
 	select {
 	case <-i.gone:
 		return nil
@@ -76,7 +76,7 @@ func (i *incarnation) leader() *process {
 	return i.child
 }
 
-// ask sends SIGTERM to the agent. What was stopped (SIGSTOP) is continued, or it could not obey.
+// ask sends SIGTERM to the agent. Stopped processes (SIGSTOP) are continued, or they could not react.
 func (p *Provider) ask(i *incarnation, agent *process) error {
 	recorded, err := p.recorded(i)
 	if err != nil {
@@ -101,7 +101,7 @@ func (p *Provider) ask(i *incarnation, agent *process) error {
 	return err
 }
 
-// recorded reads what the agent says to have started in this boot.
+// recorded reads which processes the agent recorded as started in this boot.
 func (p *Provider) recorded(i *incarnation) (processesRecord, error) {
 	var r processesRecord
 	if _, err := readJSON(i.dir, processesFile, &r); err != nil {
@@ -113,8 +113,8 @@ func (p *Provider) recorded(i *incarnation) (processesRecord, error) {
 	return r, nil
 }
 
-// reaper ends what dead agents left behind, and agents that are to die, then makes their incarnations
-// gone. One goroutine does it for all: a look at the process table serves everything that is pending.
+// reaper kills what dead agents left behind, and agents that are to die, then finalizes their incarnations.
+// One goroutine does it for all: one scan of the process table serves all that are pending.
 type reaper struct {
 	p    *Provider
 	wake chan struct{}
@@ -127,35 +127,35 @@ func newReaper(p *Provider) *reaper {
 	return &reaper{p: p, wake: make(chan struct{}, 1), pending: map[*incarnation]bool{}}
 }
 
-// take hands over an incarnation of which nothing may keep running.
-func (u *reaper) take(i *incarnation) {
-	u.mu.Lock()
-	u.pending[i] = true
-	u.mu.Unlock()
+// add hands over an incarnation of which everything must be killed.
+func (r *reaper) add(i *incarnation) {
+	r.mu.Lock()
+	r.pending[i] = true
+	r.mu.Unlock()
 	select {
-	case u.wake <- struct{}{}:
+	case r.wake <- struct{}{}:
 	default:
 	}
 }
 
-// The pause between two looks at what does not die at once doubles from the first to the second.
+// The pause between two rounds doubles from the first to the second while processes are left.
 const (
 	firstRound = 20 * time.Millisecond
 	lastRound  = time.Second
 )
 
-func (u *reaper) run(ctx context.Context) {
+func (r *reaper) run(ctx context.Context) {
 	var again <-chan time.Time
 	pause := firstRound
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-u.wake:
+		case <-r.wake:
 		case <-again:
 		}
 		again = nil
-		if u.work() {
+		if r.work() {
 			pause = firstRound
 			continue
 		}
@@ -164,43 +164,43 @@ func (u *reaper) run(ctx context.Context) {
 	}
 }
 
-// work kills what is left of everything pending, and finalizes that of which nothing is left. It reports whether
-// nothing is pending anymore.
-func (u *reaper) work() (done bool) {
-	u.mu.Lock()
-	pending := make([]*incarnation, 0, len(u.pending))
-	for i := range u.pending {
+// work kills what is left of everything pending, and finalizes incarnations of which nothing is left. It reports
+// whether nothing is pending anymore.
+func (r *reaper) work() (done bool) {
+	r.mu.Lock()
+	pending := make([]*incarnation, 0, len(r.pending))
+	for i := range r.pending {
 		pending = append(pending, i)
 	}
-	u.mu.Unlock()
+	r.mu.Unlock()
 	if len(pending) == 0 {
 		return true
 	}
 	census, err := takeCensus()
 	if err != nil {
-		u.p.log.Error("Cannot search for processes of dead agents.", "error", err)
+		r.p.log.Error("Cannot search for processes of dead agents.", "error", err)
 		return false
 	}
 	done = true
 	var killed []*process
 	for _, i := range pending {
-		left, err := u.p.killAll(i, census)
+		left, err := r.p.killAll(i, census)
 		killed = append(killed, left...)
 		if err != nil {
-			u.p.log.Error("Cannot end the processes of a dead agent.", "incarnation", i.key.String(), "error", err)
+			r.p.log.Error("Cannot end the processes of a dead agent.", "incarnation", i.key.String(), "error", err)
 		}
-		if err != nil || len(left) > 0 || !u.p.finalize(i) {
+		if err != nil || len(left) > 0 || !r.p.finalize(i) {
 			done = false
 			continue
 		}
-		u.mu.Lock()
-		delete(u.pending, i)
-		u.mu.Unlock()
+		r.mu.Lock()
+		delete(r.pending, i)
+		r.mu.Unlock()
 	}
 	if len(killed) > 0 {
 		awaitEnds(killed, firstRound)
 		select { // look again at once
-		case u.wake <- struct{}{}:
+		case r.wake <- struct{}{}:
 		default:
 		}
 	}
@@ -217,7 +217,7 @@ func awaitEnds(procs []*process, bound time.Duration) {
 	}
 }
 
-// killAll sends SIGKILL to all that runs of an incarnation, and returns what ran.
+// killAll sends SIGKILL to everything that runs of an incarnation, and returns what ran.
 func (p *Provider) killAll(i *incarnation, c *census) ([]*process, error) {
 	ids, err := p.members(i, c)
 	if err != nil {
@@ -240,9 +240,9 @@ func (p *Provider) killAll(i *incarnation, c *census) ([]*process, error) {
 	return killed, nil
 }
 
-// members finds the processes of an incarnation in a census, the agent first: what the agent recorded,
-// what is in its cgroups, in a session led by one of those, has the incarnation's mark in its environment, or
-// descends from any of these. Some may have ended. Of a record that was copied to here, only what was started here counts.
+// members finds the processes of an incarnation in a census, the agent first: those that the agent recorded, in its
+// cgroups, in a session led by one of these, with the incarnation's mark in their environment, or descended from any of
+// these. Some may have ended. If its record is a copy, only marked processes and their descendants count.
 func (p *Provider) members(i *incarnation, c *census) ([]identity, error) {
 	i.mu.Lock()
 	record, child, launch := i.record, i.child, i.launch
@@ -274,17 +274,17 @@ func (p *Provider) members(i *incarnation, c *census) ([]identity, error) {
 	return c.collect(leaders, others), nil
 }
 
-// markName is set to the incarnation's directory in the environment of its agent, which hands it on to all
-// that it starts. It finds what left its session, its parents and its cgroup, and agents so young that they
-// have not said who they are.
+// markName is a variable with the incarnation's directory in its agent's environment, inherited by all that the agent
+// starts. It finds processes that left their session, parents and cgroup, and agents too young to have written
+// their record.
 const markName = "ELTRAIN_INCARNATION_DIR"
 
-// census is all processes at one moment, by what makes them belong together.
+// census is a snapshot of all processes, indexed by what makes them belong together.
 type census struct {
 	stats    map[int]stat
 	sessions map[int][]int
 	children map[int][]int
-	marks    map[string][]int // by incarnation directory in the environment
+	marks    map[string][]int // by the incarnation's directory in the environment
 }
 
 func takeCensus() (*census, error) {
@@ -295,7 +295,7 @@ func takeCensus() (*census, error) {
 	c := indexed(stats)
 	for pid := range stats {
 		env, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "environ"))
-		if err != nil { // it has ended, or is another user's
+		if err != nil { // it has ended, or belongs to another user
 			continue
 		}
 		for entry := range strings.SplitSeq(string(env), "\x00") {
@@ -317,8 +317,8 @@ func indexed(stats map[int]stat) *census {
 	return c
 }
 
-// collect gathers those of the leaders that are still the same process, their sessions, the others, and
-// the descendants of all these.
+// collect returns the leaders that are still the same process, their sessions, the others, and the descendants
+// of all these.
 func (c *census) collect(leaders []identity, others []int) []identity {
 	have := map[int]bool{os.Getpid(): true} // never ourselves
 	var members []identity
@@ -331,7 +331,7 @@ func (c *census) collect(leaders []identity, others []int) []identity {
 		}
 	}
 	for _, id := range leaders {
-		// A session of another leader that took over the pid is not ours.
+		// If another process took over the pid, its session is not ours.
 		if c.stats[id.PID].start == id.Start {
 			add(id.PID)
 			add(c.sessions[id.PID]...)
@@ -344,8 +344,8 @@ func (c *census) collect(leaders []identity, others []int) []identity {
 	return members
 }
 
-// finalize makes an incarnation gone of which nothing runs. It reports whether that is done: an agent that died
-// must be reaped first, since that tells how it ended.
+// finalize marks an incarnation as gone if nothing of it runs, and reports whether it did: an agent that died must be
+// reaped first, since that gives its exit.
 func (p *Provider) finalize(i *incarnation) (done bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -353,7 +353,7 @@ func (p *Provider) finalize(i *incarnation) (done bool) {
 		return true
 	}
 	if i.agent.running() || i.child.running() || i.record.PID == 0 && locked(i.dir) {
-		return false // the last: a master that was killed has just begun it, and it has come to nothing by which it is found
+		return false // locked without a record: a killed master has just started the agent, which cannot be found otherwise yet
 	}
 	if found, err := i.readLaunch(); err != nil || !found {
 		return true // forgotten meanwhile
@@ -376,8 +376,8 @@ func (p *Provider) finalize(i *incarnation) (done bool) {
 	return true
 }
 
-// exitOf is how and why an incarnation ended, nil and "" if nobody knows: by the agent's last word, else as
-// the system told of the agent itself. i.mu is held.
+// exitOf is how and why an incarnation ended, nil and "" if unknown: by the agent's last word, else by the agent's
+// own exit status. i.mu is held.
 func (p *Provider) exitOf(i *incarnation) (*job.Exit, job.EndReason) {
 	var last job.LastWord
 	said, err := readJSON(i.dir, exitFile, &last)
@@ -399,7 +399,7 @@ func (p *Provider) exitOf(i *incarnation) (*job.Exit, job.EndReason) {
 	if proc != nil {
 		exit = proc.exit()
 	}
-	// The kernel counts its kills per cgroup; those that the agent knew of were of its processes.
+	// The kernel counts OOM kills per cgroup; those that the agent counted were of its processes.
 	recorded, err := p.recorded(i)
 	if err == nil && oomKills(i.launch.Cgroups) > recorded.OOMKills && (exit == nil || exit.Signal == unix.SIGKILL.String()) {
 		exit = &job.Exit{Code: 128 + int(unix.SIGKILL), Signal: unix.SIGKILL.String(), At: time.Now(), OOM: true}

@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watcher notices ends of processes: one epoll over all their pidfds, read by one goroutine.
+// watcher watches for exits of processes: one epoll over all their pidfds, read by one goroutine.
 type watcher struct {
 	epoll   int
-	wake    int            // eventfd that ends run
+	wake    int            // eventfd that stops run
 	onEnd   func(*process) // called from run, after the process was reaped
 	stopped chan struct{}
 
@@ -41,7 +41,7 @@ func newWatcher(onEnd func(*process)) (*watcher, error) {
 	return w, nil
 }
 
-// add watches p, which nobody else has access to yet, until it ends.
+// add watches p, which must not be shared yet, until it ends.
 func (w *watcher) add(p *process) error {
 	fd := int32(p.fd)
 	w.mu.Lock()
@@ -63,7 +63,7 @@ func (w *watcher) run() {
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}
-		if err != nil { // no other error is possible on an epoll that is open
+		if err != nil { // an open epoll returns no other error
 			slog.Error("Can no longer watch for process exits.", "error", err)
 			return
 		}
@@ -76,7 +76,7 @@ func (w *watcher) run() {
 			delete(w.procs, e.Fd)
 			w.mu.Unlock()
 			if p != nil {
-				// Closing the pidfd would not do while a child that is just being forked has it, too.
+				// Closing the pidfd would not suffice while a child being forked has it too.
 				unix.EpollCtl(w.epoll, unix.EPOLL_CTL_DEL, p.fd, nil)
 				p.finish()
 				w.onEnd(p)
@@ -85,7 +85,7 @@ func (w *watcher) run() {
 	}
 }
 
-// close ends run and releases every pidfd. The processes keep running.
+// close stops run and releases every pidfd. The processes keep running.
 func (w *watcher) close() {
 	one := [8]byte{0: 1}
 	unix.Write(w.wake, one[:])

@@ -1,5 +1,5 @@
-// Package podtest is what the tests of those providers share whose incarnations are pods: a test binary that is the
-// agent in its own pods, images, the rights that eltrain has, and the suite of providertest on a real control plane.
+// Package podtest is shared by the tests of providers whose incarnations are pods: a test binary that is also the agent in
+// its own pods, images, eltrain's permissions, and the suite of providertest on a real control plane.
 package podtest
 
 import (
@@ -23,15 +23,15 @@ import (
 	"github.com/eltrain/eltrain/testbed/kubelet"
 )
 
-// Rights is what deploy/ grants eltrain: the tests have no others. It is seen from the folder of a provider.
+// Rights is the RBAC of deploy/: the tests have no other permissions. The path is relative to a provider's directory.
 var Rights = filepath.Join("..", "..", "deploy", "base", "rbac.yaml")
 
 const (
-	// HostImage is this machine's own root, StandInImage has the test binary as its eltrain-agent.
+	// HostImage is this machine's root file system; StandInImage has the test binary as its eltrain-agent.
 	HostImage    = "host"
 	StandInImage = "stand-in"
 
-	// mark is a variable of the environment by which a test finds what its pods run.
+	// mark is an environment variable by which a test finds the processes of its pods.
 	mark = "ELTRAIN_TEST_MARK"
 
 	agentProgram = "eltrain-agent"
@@ -39,7 +39,7 @@ const (
 )
 
 // Main runs a package's tests and then closes what they share. Started as eltrain-agent in a pod, the test binary is the
-// agent instead; it brings itself there as that does.
+// agent instead; like that, it can copy itself.
 func Main(m *testing.M, closeShared func()) int {
 	if len(os.Args) > 1 && filepath.Base(os.Args[0]) == agentProgram {
 		if path, asked := strings.CutPrefix(os.Args[1], "-copy-to="); asked {
@@ -47,10 +47,10 @@ func Main(m *testing.M, closeShared func()) int {
 		}
 		return providertest.Agent(os.Args[1:])
 	}
-	os.Setenv("GORACE", "atexit_sleep_ms=0") // or each agent under the race detector takes a second to end
+	os.Setenv("GORACE", "atexit_sleep_ms=0") // or each agent under the race detector takes a second to exit
 	code := m.Run()
 	closeShared()
-	// Clients keep connections for later and have no Close.
+	// HTTP clients keep idle connections and have no Close.
 	if err := goleak.Find(
 		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),
 		goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"),
@@ -75,7 +75,7 @@ func copySelf(path string) int {
 	return 0
 }
 
-// Images are HostImage and StandInImage.
+// Images returns HostImage and StandInImage.
 func Images() (map[string]kubelet.Image, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -84,7 +84,7 @@ func Images() (map[string]kubelet.Image, error) {
 	return map[string]kubelet.Image{HostImage: {}, StandInImage: AgentImage(self)}, nil
 }
 
-// AgentImage has a program as its eltrain-agent.
+// AgentImage has the given program as its eltrain-agent.
 func AgentImage(program string) kubelet.Image {
 	return kubelet.Image{Mounts: []kubelet.Mount{{HostPath: program, Path: agentPath, ReadOnly: true}}}
 }
@@ -95,7 +95,7 @@ func Node(name string) kubelet.Node {
 		corev1.ResourceCPU: resource.MustParse("64"), corev1.ResourceMemory: resource.MustParse("64Gi")}}
 }
 
-// Needed skips a test where what it needs is not available.
+// Needed skips a test if what it needs is not available.
 func Needed(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
@@ -106,7 +106,7 @@ func Needed(t *testing.T) {
 	}
 }
 
-// Harness is that of a provider in a namespace, whose pods are on a process node.
+// Harness is the harness of a provider in a namespace, whose pods run on a process node.
 func Harness(t *testing.T, k *kubelet.Kubelet, namespace, node string, open func() (providers.Provider, error)) providertest.Harness {
 	sh := func(script string) job.Program {
 		return job.Program{Command: []string{"/bin/sh", "-c", script}, Env: map[string]string{mark: namespace}}
@@ -127,11 +127,11 @@ func Harness(t *testing.T, k *kubelet.Kubelet, namespace, node string, open func
 		},
 		Remains: func() []string { return remains(t, namespace) },
 		Removes: true,
-		Bound:   hang.Bound, // pods are scheduled, copied into and started; many tests run beside this one
+		Bound:   hang.Bound, // pods are scheduled, copied into and started while many other tests run
 	}
 }
 
-// remains finds processes by what the pods have in their environment.
+// remains finds processes by the mark in the pods' environment.
 func remains(t *testing.T, namespace string) []string {
 	entries, err := filepath.Glob("/proc/[0-9]*/environ")
 	if err != nil {
@@ -149,7 +149,7 @@ func remains(t *testing.T, namespace string) []string {
 	return left
 }
 
-// killAll is for tests that failed half-way.
+// killAll cleans up after failed tests.
 func killAll(t *testing.T, namespace string) {
 	for _, line := range remains(t, namespace) {
 		word, _, _ := strings.Cut(line, " ")

@@ -16,10 +16,10 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// Agent stands in for `eltrain agent` where a test is about a provider and nothing else: it keeps the same
-// files in its directory, says its last word where it is asked to, and obeys SIGTERM in the same way, runs its
-// command once, in a process group of its own, and talks to no service. It takes the agent's command line and
-// returns its exit code. A test binary calls it from TestMain when it was started as an agent.
+// Agent stands in for `eltrain agent` in tests of providers: it keeps the same files in its directory, writes its last word
+// where configured, obeys SIGTERM in the same way, runs its command once, in a process group of its own, and talks to no
+// service. It takes the agent's command line and returns its exit code. A test binary calls it from TestMain when it was
+// started as an agent.
 func Agent(args []string) int {
 	if err := runAgent(args); err != nil {
 		fmt.Fprintln(os.Stderr, "stand-in agent:", err)
@@ -80,7 +80,7 @@ func runAgent(args []string) error {
 	return files.ended(job.LastWord{State: job.MemberSucceeded, Reason: job.EndFinished})
 }
 
-// files are what an agent leaves for its provider: in its directory, or as its last word alone.
+// files are what an agent leaves for its provider: in its directory, or its last word alone.
 type files struct {
 	dir, lastWord, boot string
 }
@@ -90,7 +90,7 @@ func openFiles(c job.AgentConfig) (*files, error) {
 	if f.dir == "" {
 		return f, nil
 	}
-	syscall.CloseOnExec(c.LockFD) // kept open until this process ends, and no longer
+	syscall.CloseOnExec(c.LockFD) // the lock is held until this process exits, and no longer
 	if _, err := os.Stat(filepath.Join(f.dir, "agent.json")); err == nil {
 		return nil, fmt.Errorf("this incarnation was already started")
 	}
@@ -119,7 +119,7 @@ func (f *files) runs(pid int) error {
 	return writeJSON(f.dir, "processes.json", map[string]any{"boot_id": f.boot, "processes": []any{child}})
 }
 
-// ended says how it went.
+// ended records how it ended.
 func (f *files) ended(word job.LastWord) error {
 	if f.lastWord != "" {
 		b, err := json.Marshal(word)
@@ -136,7 +136,7 @@ func (f *files) ended(word job.LastWord) error {
 	return writeJSON(f.dir, "exit.json", map[string]any{"exit": word.Exit, "state": word.State})
 }
 
-// end stops a process group: politely, by force after grace.
+// end stops a process group: with SIGTERM, then with SIGKILL after grace.
 func end(group int, ended <-chan struct{}, grace time.Duration) {
 	syscall.Kill(-group, syscall.SIGTERM)
 	select {
@@ -147,7 +147,7 @@ func end(group int, ended <-chan struct{}, grace time.Duration) {
 	<-ended
 }
 
-// Identify is a process as an agent records it: its pid and its start time, field 22 of /proc/PID/stat.
+// Identify returns a process as an agent records it: its pid and its start time, field 22 of /proc/PID/stat.
 func Identify(pid int) (map[string]any, error) {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {

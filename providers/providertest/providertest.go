@@ -1,4 +1,4 @@
-// Package providertest is what every provider has to do, as a test that each of them runs.
+// Package providertest is the suite of tests that every provider has to pass.
 package providertest
 
 import (
@@ -17,19 +17,19 @@ import (
 
 // Harness is one infrastructure to test on, new and empty for each test.
 type Harness struct {
-	// Open returns a provider on it. Each call is another master; the suite closes what it opens.
+	// Open returns a provider on it. Each call is a new master; the suite closes what it opens.
 	Open func() (providers.Provider, error)
 	// Node is where launches are placed.
 	Node string
-	// Trains runs until it is stopped, has started further processes, and has printed "training\n".
-	// Ends prints "done\n" and ends with 0 at once. Stubborn is like Trains and ignores SIGTERM.
+	// Trains prints "training\n" once it has started further processes, and runs until it is stopped. Ends prints "done\n" and
+	// exits with 0 at once. Stubborn is like Trains but ignores SIGTERM.
 	Trains, Ends, Stubborn job.Program
-	// KillAgent ends the agent of an incarnation with no chance to say anything, and nothing else of it.
+	// KillAgent kills the agent of an incarnation, so that it writes nothing more, and no other process.
 	KillAgent func(job.Incarnation) error
-	// Remains lists, for a person, what runs of all that was ever launched on it.
+	// Remains lists, for people, what still runs of all that was ever launched on it.
 	Remains func() []string
-	// Removes: an incarnation goes with its output when it is stopped, and all output when the job is forgotten. Only
-	// the master that stopped it still knows of it. Without it, output stays, and every master sees how it ended.
+	// Removes: a stopped incarnation is removed with its output, and all output with a forgotten job. Only the master that
+	// stopped it still reports it. Otherwise output stays, and every master reports how it ended.
 	Removes bool
 	// Bound is how long anything may take there; a minute if 0.
 	Bound time.Duration
@@ -38,7 +38,7 @@ type Harness struct {
 // usualBound is how long the suite waits for anything.
 const usualBound = time.Minute
 
-// Run tests the provider that newHarness gives.
+// Run tests the providers that newHarness opens.
 func Run(t *testing.T, newHarness func(t *testing.T) Harness) {
 	tests := map[string]func(*suite){
 		"token is the same for the same UID":            (*suite).tokens,
@@ -125,7 +125,7 @@ func (s *suite) find(p providers.Provider, index, incarnation int) *job.Incarnat
 	return nil
 }
 
-// await waits for a state by what Changes tells, so that a change which is not signalled fails the test.
+// await waits for a state, rechecking on Changes only, so that a change which is not signaled fails the test.
 func (s *suite) await(p providers.Provider, index, incarnation int, state job.IncarnationState) job.Incarnation {
 	s.Helper()
 	deadline := time.After(s.Bound)
@@ -142,19 +142,19 @@ func (s *suite) await(p providers.Provider, index, incarnation int, state job.In
 	}
 }
 
-// same reports whether two observations are of one start: a process, or a pod.
+// same reports whether two observations are of one start: of the same process or pod.
 func same(a, b job.Incarnation) bool {
 	return a.AgentPID == b.AgentPID && a.Name == b.Name && a.Started.Equal(b.Started)
 }
 
-// training waits until the program of the slot has started what it starts.
+// training waits until the slot's program has started its processes.
 func (s *suite) training(p providers.Provider, index, incarnation int) job.Incarnation {
 	s.Helper()
 	i := s.await(p, index, incarnation, job.Up)
 	deadline := time.Now().Add(s.Bound)
-	printed := incarnation // by each that was there
+	printed := incarnation // by each incarnation so far
 	if s.Removes {
-		printed = 1 // those before were stopped
+		printed = 1 // the previous ones were removed
 	}
 	for strings.Count(s.read(p, index, -1), "training\n") < printed {
 		if time.Now().After(deadline) {
@@ -235,7 +235,7 @@ func (s *suite) endedStays() {
 	s.ok(s.p.Launch(s.ctx, l))
 	ended := s.await(s.p, 0, 1, job.Gone)
 	if ended.Exit == nil || ended.Exit.Code != 0 || ended.Exit.Signal != "" {
-		s.Errorf("a program that ended with 0 is told as %+v", ended.Exit)
+		s.Errorf("a program that ended with 0 is reported as %+v", ended.Exit)
 	}
 	s.ok(s.p.Launch(s.ctx, l))
 	s.ok(s.open().Launch(s.ctx, l))
@@ -267,14 +267,14 @@ func (s *suite) adopts() {
 		}
 	}
 	s.ok(s.KillAgent(before[1]))
-	s.await(next, 1, 1, job.Gone) // an end is noticed although it is no child of this master
+	s.await(next, 1, 1, job.Gone) // an exit is noticed even of an agent that is not this master's child
 	s.ok(next.Stop(s.ctx, uid, slot(0), 1, time.Second))
 	s.await(next, 0, 1, job.Gone)
 	s.nothingRemains()
 	third := s.open()
 	if s.Removes {
 		if i := s.find(third, 0, 1); i != nil && i.State != job.Gone {
-			s.Errorf("what was stopped is still told of: %+v", i)
+			s.Errorf("a stopped incarnation is still reported: %+v", i)
 		}
 	} else {
 		s.await(third, 0, 1, job.Gone)
@@ -297,7 +297,7 @@ func (s *suite) stopsTrees() {
 	s.ok(s.p.Launch(s.ctx, s.launch(0, 1, s.Trains)))
 	s.training(s.p, 0, 1)
 	if len(s.Remains()) < 3 {
-		s.Fatalf("the harness does not see an agent, a process and its child: %q", s.Remains())
+		s.Fatalf("the harness does not find an agent, a process and its child: %q", s.Remains())
 	}
 	s.ok(s.p.Stop(s.ctx, uid, slot(0), 1, 5*time.Second))
 	s.nothingRemains() // now, not some time later
@@ -339,7 +339,7 @@ func (s *suite) orphans() {
 	s.await(s.p, 0, 1, job.Gone)
 	s.nothingRemains() // once it is gone, nothing of it runs
 	if i := s.find(s.p, 0, 1); i.Exit != nil && i.Exit.OOM {
-		s.Errorf("killed by hand, told as killed for memory: %+v", i.Exit)
+		s.Errorf("killed by hand, reported as killed for memory: %+v", i.Exit)
 	}
 }
 
@@ -354,7 +354,7 @@ func (s *suite) nextIncarnation() {
 	}
 	s.ok(s.p.Stop(s.ctx, uid, slot(0), 1, time.Second)) // late, and about the old one
 	if i := s.find(s.p, 0, 2); i == nil || i.State != job.Up {
-		s.Errorf("stopping incarnation 1 ended 2: %+v", i)
+		s.Errorf("stopping incarnation 1 stopped 2: %+v", i)
 	}
 	s.ok(s.p.Stop(s.ctx, uid, slot(0), 2, time.Second))
 	s.nothingRemains()
@@ -366,7 +366,7 @@ func (s *suite) forgets() {
 	s.ok(s.p.Launch(s.ctx, s.launch(0, 1, s.Trains)))
 	s.training(s.p, 0, 1)
 	if err := s.p.Forget(s.ctx, uid, name); err == nil {
-		s.Fatal("a job that runs was forgotten")
+		s.Fatal("a running job was forgotten")
 	}
 	if i := s.find(s.p, 0, 1); i == nil || i.State != job.Up {
 		s.Fatalf("a refused Forget changed something: %+v", i)
@@ -392,7 +392,7 @@ func (s *suite) observeFails() {
 	ctx, cancel := context.WithCancel(s.ctx)
 	cancel()
 	if o, err := s.p.Observe(ctx); err == nil || err.Error() == "" {
-		s.Errorf("an observation under a context that has ended: %+v, error %v", o, err)
+		s.Errorf("an observation with a canceled context: %+v, error %v", o, err)
 	}
 }
 
@@ -408,11 +408,11 @@ func (s *suite) observationsStay() {
 	running := observe()
 	for again := observe(); again != running; running, again = again, observe() { // others may change something in between
 		if time.Now().After(deadline) {
-			s.Fatalf("with nothing in between it is always another:\n%s\nthen\n%s", textOf(s, running), textOf(s, again))
+			s.Fatalf("without changes it is always another:\n%s\nthen\n%s", textOf(s, running), textOf(s, again))
 		}
 	}
 	if running.Places == nil {
-		s.Fatal("it does not say where slots can be")
+		s.Fatal("it has no Places")
 	}
 	text := textOf(s, running)
 	role := &job.Role{Name: "worker", Program: s.Trains}
@@ -420,14 +420,14 @@ func (s *suite) observationsStay() {
 	s.ok(s.p.Stop(s.ctx, uid, slot(0), i.Number, time.Second))
 	s.await(s.p, 0, 1, job.Gone)
 	if observe() == running {
-		s.Error("an end makes no other observation")
+		s.Error("after an end the observation is the same")
 	}
 	s.ok(s.p.Forget(s.ctx, uid, name))
 	if now := textOf(s, running); now != text {
 		s.Errorf("it was\n%s\nand is now\n%s", text, now)
 	}
 	if now := running.Places.Fit(role); !reflect.DeepEqual(now, fit) {
-		s.Errorf("it said of a role %+v, and says now %+v", fit, now)
+		s.Errorf("the Fit of a role was %+v, and is now %+v", fit, now)
 	}
 }
 
@@ -453,7 +453,7 @@ func (s *suite) logs() {
 	}
 	cancel()
 	if _, err := r.Read(b); err == nil {
-		s.Error("reading goes on after the context ended")
+		s.Error("reading continues after the context ended")
 	}
 	s.await(s.p, 0, 2, job.Gone)
 	if text := s.read(s.p, 0, 1); text != "done\n" {

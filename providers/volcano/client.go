@@ -9,12 +9,12 @@ import (
 	"github.com/eltrain/eltrain/kube"
 )
 
-// client reaches Volcano's objects. Its own clientset links all of client-go's: see kube.Client.
+// client accesses Volcano's objects. Its own clientset would link all of client-go's: see kube.Client.
 type client struct{ scheduling, topology kube.Group }
 
 type podGroups = kube.Resource[*v1beta1.PodGroup, *v1beta1.PodGroupList]
 
-// newClient contacts nothing.
+// newClient makes a client without connecting.
 func newClient(config *rest.Config) (*client, error) {
 	scheduling, err := kube.NewGroup(config, v1beta1.SchemeGroupVersion, v1beta1.AddToScheme)
 	if err != nil {

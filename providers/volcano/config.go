@@ -14,8 +14,8 @@ import (
 	"github.com/eltrain/eltrain/providers/kubernetes"
 )
 
-// Config is the block provider "volcano": all of provider "kubernetes", and what follows. All jobs of a directory are in
-// one queue. Its tags are the language, read by job.Fields.
+// Config is the block provider "volcano": all of provider "kubernetes", and what follows. All jobs of a directory use one
+// queue. Its tags define the language, read by job.Fields.
 type Config struct {
 	kubernetes.Config `hcl:",inline"`
 
@@ -25,13 +25,13 @@ type Config struct {
 	NetworkTopology *NetworkTopology `hcl:"network_topology,block" change:"update" doc:"The maximum network distance of a job's pods. Needs Volcano 1.12 with HyperNodes."`
 }
 
-// NetworkTopology is how far apart the pods of a job may be.
+// NetworkTopology limits how far apart the pods of a job may be.
 type NetworkTopology struct {
 	Mode        string `hcl:"mode,optional" default:"hard" change:"update" doc:"\"hard\": never further apart. \"soft\": no further than it has to be."`
 	HighestTier int    `hcl:"highest_tier,optional" change:"update" doc:"The highest tier of HyperNodes that the pods may span: 1 is the closest."`
 }
 
-// Where Volcano's own manifests put things.
+// Defaults of Volcano's own manifests.
 const (
 	defaultScheduler       = "volcano"
 	defaultSchedulerConfig = "volcano-system/volcano-scheduler-configmap"
@@ -40,13 +40,13 @@ const (
 func (c Config) queue() string     { return cmp.Or(c.Queue, v1beta1.DefaultQueue) }
 func (c Config) scheduler() string { return cmp.Or(c.SchedulerName, defaultScheduler) }
 
-// schedulerConfig is the namespace and the name of the ConfigMap.
+// schedulerConfig is the namespace and name of the ConfigMap.
 func (c Config) schedulerConfig() (namespace, name string) {
 	namespace, name, _ = strings.Cut(cmp.Or(c.SchedulerConfig, defaultSchedulerConfig), "/")
 	return namespace, name
 }
 
-// Validate lists every mistake, each as a sentence that says what to do.
+// Validate returns every mistake, each with what to do.
 func (c Config) Validate() []error {
 	errs := c.Config.Validate()
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -72,15 +72,14 @@ func (c Config) Validate() []error {
 	return errs
 }
 
-// Check says what is wrong with a role on this provider, before anything of it is started; nil if nothing is.
+// Check reports what is wrong with a role on this provider, before anything of it is started.
 func (c Config) Check(r *job.Role) error {
 	some := job.Group{UID: "template", Name: "template", Roles: []job.GroupRole{{Role: r.Name, Min: 1}}}
 	return c.CheckFor(r, c.schedule("template", some, job.Address{Job: "template", Role: r.Name}))
 }
 
-// schedule is what the pod of a slot has for the scheduler: its PodGroup, by the one annotation that the scheduler
-// reads; its role, by which minTaskMember counts it; and whether it may be preempted, which the least that can train
-// may not.
+// schedule is what the scheduler needs in the pod of a slot: its PodGroup, in the one annotation that the scheduler reads;
+// its role, by which minTaskMember counts it; and whether it may be preempted, which the role's minimum may not.
 func (c Config) schedule(podGroup string, g job.Group, slot job.Address) kubernetes.Scheduling {
 	return kubernetes.Scheduling{
 		Scheduler: c.scheduler(),
@@ -92,7 +91,7 @@ func (c Config) schedule(podGroup string, g job.Group, slot job.Address) kuberne
 	}
 }
 
-// minOf is how many slots of a role start together.
+// minOf is the minimum of a role.
 func minOf(g job.Group, role string) int {
 	for _, r := range g.Roles {
 		if r.Role == role {

@@ -25,13 +25,12 @@ import (
 )
 
 const (
-	// keepRetry is when a PodGroup that could not be made again is retried, and keepTimeout bounds one attempt.
+	// keepRetry is when recreating a PodGroup is retried, and keepTimeout bounds one attempt.
 	keepRetry   = time.Second
 	keepTimeout = 30 * time.Second
-	// askRetry is when the server is asked again what it knows, while it could not be asked or lacks something.
+	// askRetry is the interval between queries of the server while they fail or it lacks a required field.
 	askRetry = 5 * time.Second
-	// askAgain is how old may be what is known of it otherwise: an upgrade, or an edit of the scheduler's configuration,
-	// is a matter of hours.
+	// askAgain is the interval otherwise: an upgrade, or an edit of the scheduler's configuration, takes effect within hours.
 	askAgain   = 5 * time.Minute
 	askTimeout = 10 * time.Second
 )
@@ -41,26 +40,26 @@ type gang struct {
 	site    kubernetes.Site
 	config  Config
 	client  *client
-	asked   chan struct{} // closed once the server was asked what it knows
+	asked   chan struct{} // closed once the server was queried successfully
 	changed chan struct{} // gets a value when a PodGroup may have to be recreated
 
 	mu       sync.Mutex
 	server   *server
-	means    []string // of the scheduler's configuration
-	trouble  error    // why the server could not be asked, the last time
+	caveats  []string // of the scheduler's configuration
+	queryErr error    // why the last query of the server failed
 	jobs     map[string]kubernetes.Job
-	groups   map[string]*v1beta1.PodGroup   // by UID of the job: as they were seen last
-	queues   queues                         // as they were seen last
-	hidden   bool                           // they may not be seen now
+	groups   map[string]*v1beta1.PodGroup   // by UID of the job: as last seen
+	queues   queues                         // as last seen
+	hidden   bool                           // queues may not be listed now
 	nodes    map[string]*v1alpha1.HyperNode // by name
-	network  *network                       // of them; nil without any
+	network  *network                       // of nodes; nil if it must be rebuilt
 	labelled map[string]labelled            // by node
 }
 
-// labelled is a node's labels with those that the network adds.
+// labelled is a node's own labels, and those with the network's added.
 type labelled struct{ of, with map[string]string }
 
-// newGang begins to watch.
+// newGang starts the watches.
 func newGang(site kubernetes.Site, config Config) (kubernetes.Gang, error) {
 	client, err := newClient(site.Config())
 	if err != nil {
@@ -91,7 +90,7 @@ func (g *gang) watch() {
 		Open: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			return g.podGroups().Watch(ctx, ours(o))
 		},
-		One: func(o runtime.Object, gone bool) { g.see(o.(*v1beta1.PodGroup), gone) },
+		One: func(o runtime.Object, gone bool) { g.put(o.(*v1beta1.PodGroup), gone) },
 		All: g.seeAll,
 	})
 	all := g.client.queues()
@@ -115,8 +114,8 @@ func (g *gang) watch() {
 	})
 }
 
-// see enters a PodGroup as it is, or takes out one that is gone. What is older than what is known changes nothing.
-func (g *gang) see(o *v1beta1.PodGroup, gone bool) {
+// put enters a PodGroup, or removes one that is gone. A version older than what is known changes nothing.
+func (g *gang) put(o *v1beta1.PodGroup, gone bool) {
 	uid := kubernetes.JobOf(o.Labels)
 	g.mu.Lock()
 	was := g.groups[uid]
@@ -130,10 +129,10 @@ func (g *gang) see(o *v1beta1.PodGroup, gone bool) {
 		delete(g.groups, uid)
 	}
 	g.mu.Unlock()
-	g.tell()
+	g.notify()
 }
 
-// newer compares resource versions of objects of one kind. What is no number counts as newer: then the order of
+// newer compares resource versions of objects of one kind. A version that is not a number counts as newer: then the order of
 // arrival decides.
 func newer(a, b string) bool {
 	order, err := resourceversion.CompareResourceVersion(a, b)
@@ -148,7 +147,7 @@ func (g *gang) seeAll(all []runtime.Object) {
 		g.groups[kubernetes.JobOf(group.Labels)] = group
 	}
 	g.mu.Unlock()
-	g.tell()
+	g.notify()
 }
 
 func (g *gang) seeQueue(o *v1beta1.Queue, gone bool) {
@@ -162,12 +161,12 @@ func (g *gang) seeQueue(o *v1beta1.Queue, gone bool) {
 	}
 	ours := g.uses(o.Name)
 	g.mu.Unlock()
-	if ours { // what others' use of theirs is changes all the time
+	if ours { // the state of other queues changes all the time
 		g.site.Changed()
 	}
 }
 
-// uses reports whether a queue is the one that jobs are sent to, or one that a job was sent to before. g.mu is held.
+// uses reports whether a queue is the configured one, or that of an existing PodGroup. g.mu is held.
 func (g *gang) uses(queue string) bool {
 	if queue == g.config.queue() {
 		return true
@@ -191,7 +190,7 @@ func (g *gang) seeQueues(all []runtime.Object) {
 	g.site.Changed()
 }
 
-// hideQueues: they may not be listed, or may be again.
+// hideQueues enters whether listing queues is forbidden.
 func (g *gang) hideQueues(hidden bool) {
 	g.mu.Lock()
 	g.hidden = hidden
@@ -199,8 +198,8 @@ func (g *gang) hideQueues(hidden bool) {
 	g.site.Changed()
 }
 
-// seen are the queues, if they can be seen: nobody waits for what one was before. g.mu is held.
-func (g *gang) seen() queues {
+// visibleQueues are the queues, or nil if they may not be listed: their last known state must hold up no job. g.mu is held.
+func (g *gang) visibleQueues() queues {
 	if g.hidden {
 		return nil
 	}
@@ -213,7 +212,7 @@ func (g *gang) seeHyperNode(o *v1alpha1.HyperNode, gone bool) {
 	if gone {
 		delete(g.nodes, o.Name)
 	}
-	g.connect()
+	g.resetNetwork()
 	g.mu.Unlock()
 	g.site.Changed()
 }
@@ -225,16 +224,16 @@ func (g *gang) seeHyperNodes(all []runtime.Object) {
 		node := o.(*v1alpha1.HyperNode)
 		g.nodes[node.Name] = node
 	}
-	g.connect()
+	g.resetNetwork()
 	g.mu.Unlock()
 	g.site.Changed()
 }
 
-// connect makes the network again when it is asked for next. g.mu is held.
-func (g *gang) connect() { g.network, g.labelled = nil, map[string]labelled{} }
+// resetNetwork discards the network, to be rebuilt when it is next needed. g.mu is held.
+func (g *gang) resetNetwork() { g.network, g.labelled = nil, map[string]labelled{} }
 
-// tell wakes the loop and keep.
-func (g *gang) tell() {
+// notify wakes the master's loop and keep.
+func (g *gang) notify() {
 	g.site.Changed()
 	select {
 	case g.changed <- struct{}{}:
@@ -242,7 +241,7 @@ func (g *gang) tell() {
 	}
 }
 
-// ask finds out what the server knows and how the scheduler is configured, and again every while.
+// ask periodically reads what the server supports and how the scheduler is configured.
 func (g *gang) ask(ctx context.Context) {
 	for again := time.NewTimer(0); ; {
 		select {
@@ -251,27 +250,27 @@ func (g *gang) ask(ctx context.Context) {
 			again.Stop()
 			return
 		}
-		again.Reset(g.askOnce(ctx))
+		again.Reset(g.query(ctx))
 	}
 }
 
-// askOnce gives when to ask again.
-func (g *gang) askOnce(ctx context.Context) time.Duration {
+// query returns when to ask again.
+func (g *gang) query(ctx context.Context) time.Duration {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	known, err := askServer(ctx, g.client.scheduling)
-	var means []string
+	var caveats []string
 	if err == nil {
-		means, err = g.config.askScheduler(ctx, g.site.Client())
+		caveats, err = g.config.askScheduler(ctx, g.site.Client())
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.trouble = err
+	g.queryErr = err
 	if err != nil {
 		return askRetry // what was known stays
 	}
-	differs := !reflect.DeepEqual(known, g.server) || !slices.Equal(means, g.means)
-	g.server, g.means = known, means
+	differs := !reflect.DeepEqual(known, g.server) || !slices.Equal(caveats, g.caveats)
+	g.server, g.caveats = known, caveats
 	select {
 	case <-g.asked:
 	default:
@@ -295,8 +294,8 @@ func (g *gang) Ready(ctx context.Context) error {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.trouble != nil {
-		return g.trouble
+	if g.queryErr != nil {
+		return g.queryErr
 	}
 	return fmt.Errorf("ask the API server which fields PodGroups have: %w", ctx.Err())
 }
@@ -308,16 +307,16 @@ func (g *gang) Can(c *job.Capabilities) {
 	select {
 	case <-g.asked:
 	default:
-		return // Observe says why
+		return // Observe reports the reason
 	}
 	if c.Refused = g.server.lacks(g.config); c.Refused != "" {
 		return
 	}
-	if why := g.seen().shut(g.config.queue()); why != "" {
+	if why := g.visibleQueues().closed(g.config.queue()); why != "" {
 		c.Refused = fmt.Sprintf("No job is admitted: %s.", why)
 		return
 	}
-	c.Caveats = append(c.Caveats, g.means...)
+	c.Caveats = append(c.Caveats, g.caveats...)
 	if !g.server.knows("minTaskMember") {
 		c.Caveats = append(c.Caveats, "This Volcano does not support spec.minTaskMember of PodGroups: for a job with several roles it counts the pods of all roles together.")
 	}
@@ -341,7 +340,7 @@ func (g *gang) Prepare(ctx context.Context, j kubernetes.Job) error {
 	return nil
 }
 
-// make applies the PodGroup of a job, unless it is as it is to be.
+// make applies the PodGroup of a job, unless it is up to date.
 func (g *gang) make(ctx context.Context, j kubernetes.Job) error {
 	g.mu.Lock()
 	server, there := g.server, g.groups[j.Group.UID]
@@ -362,15 +361,15 @@ func (g *gang) make(ctx context.Context, j kubernetes.Job) error {
 	if err != nil {
 		return fmt.Errorf("create the PodGroup: %w", err)
 	}
-	g.see(made, false)
+	g.put(made, false)
 	return nil
 }
 
-// keep makes PodGroups again that somebody deleted: without it the scheduler does not know what is to be together.
+// keep recreates deleted PodGroups: without one the scheduler does not know the gang.
 func (g *gang) keep(ctx context.Context) {
 	retry := time.NewTimer(0)
 	defer retry.Stop()
-	fails, told := 0, false
+	fails, reported := 0, false
 	for {
 		select {
 		case <-g.changed:
@@ -380,22 +379,22 @@ func (g *gang) keep(ctx context.Context) {
 		}
 		err := g.restore(ctx)
 		if err == nil || ctx.Err() != nil {
-			fails, told = 0, false
+			fails, reported = 0, false
 			continue
 		}
 		retry.Reset(keepRetry)
 		fails++
-		if !told && (!providers.MayPass(err) || fails >= providers.Persists) {
-			told = true
+		if !reported && (!providers.MayPass(err) || fails >= providers.Persists) {
+			reported = true
 			g.site.Log().Warn("Cannot recreate a deleted PodGroup; retrying.", "error", err)
 		}
 	}
 }
 
-// restore makes every PodGroup that is lacking.
+// restore recreates every missing PodGroup.
 func (g *gang) restore(ctx context.Context) error {
 	var errs []error
-	for _, j := range g.bereft() {
+	for _, j := range g.missing() {
 		if err := g.restoreOne(ctx, j); err != nil {
 			errs = append(errs, fmt.Errorf("job.%s: %w", j.Group.Name, err))
 		}
@@ -403,8 +402,8 @@ func (g *gang) restore(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// restoreOne makes the PodGroup again of a job that still has its anchor. Without that the job was forgotten, by another
-// master, or everything of it was deleted: what the next Prepare makes is another's.
+// restoreOne recreates the PodGroup of a job that still has its anchor. Otherwise another master has forgotten the job, or
+// all its objects were deleted, and the next Prepare creates a new anchor.
 func (g *gang) restoreOne(ctx context.Context, j kubernetes.Job) error {
 	ctx, cancel := context.WithTimeout(ctx, keepTimeout)
 	defer cancel()
@@ -424,8 +423,8 @@ func (g *gang) restoreOne(ctx context.Context, j kubernetes.Job) error {
 	return nil
 }
 
-// bereft are the jobs that have been prepared and have no PodGroup.
-func (g *gang) bereft() []kubernetes.Job {
+// missing are the prepared jobs without a PodGroup.
+func (g *gang) missing() []kubernetes.Job {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var all []kubernetes.Job
@@ -444,17 +443,17 @@ func (g *gang) Schedule(group job.Group, slot job.Address) kubernetes.Scheduling
 	return g.config.schedule(g.jobs[group.UID].Name, group, slot)
 }
 
-// aloneItFits begins what the scheduler says of a pod that has room while its gang has none.
-const aloneItFits = "Schedulable:"
+// schedulableAlone prefixes the scheduler's message about a pod that fits while its gang does not.
+const schedulableAlone = "Schedulable:"
 
-// Complete implements kubernetes.Gang. It tells which jobs are not admitted yet; of pods of which the scheduler says
-// nothing, what it says of their PodGroup; and of nodes, where they are in the network.
+// Complete implements kubernetes.Gang. It reports which jobs are not admitted yet; for pods on which the scheduler has not
+// reported, the state of their PodGroup; and where nodes are in the network.
 func (g *gang) Complete(o *providers.Observation) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	o.Held = map[string]string{}
 	for uid, group := range g.groups {
-		if why := g.seen().held(group, g.config.scheduler()); why != "" {
+		if why := g.visibleQueues().held(group, g.config.scheduler()); why != "" {
 			o.Held[uid] = why
 		}
 	}
@@ -465,20 +464,20 @@ func (g *gang) Complete(o *providers.Observation) {
 	}
 	for i := range o.Incarnations {
 		inc := &o.Incarnations[i]
-		if inc.Waiting == kubernetes.WaitsForScheduler || strings.HasPrefix(inc.Waiting, aloneItFits) {
+		if inc.Waiting == kubernetes.WaitsForScheduler || strings.HasPrefix(inc.Waiting, schedulableAlone) {
 			inc.Waiting = g.waiting(inc.UID)
 		}
 	}
 	g.label(o.Nodes)
 }
 
-// waiting is why a pod waits of which its scheduler says nothing. g.mu is held.
+// waiting is why a pod waits on which its scheduler has not reported. g.mu is held.
 func (g *gang) waiting(uid string) string {
 	group := g.groups[uid]
 	if group == nil {
 		return kubernetes.WaitsForScheduler
 	}
-	if why := g.seen().held(group, g.config.scheduler()); why != "" {
+	if why := g.visibleQueues().held(group, g.config.scheduler()); why != "" {
 		return why
 	}
 	if why := unschedulable(group); why != "" {
@@ -487,7 +486,7 @@ func (g *gang) waiting(uid string) string {
 	return fmt.Sprintf("%s %q, which has not reported on it", kubernetes.WaitsForScheduler, g.config.scheduler())
 }
 
-// label adds to nodes where they are in the network. g.mu is held.
+// label adds the network's labels to nodes. g.mu is held.
 func (g *gang) label(nodes []job.Node) {
 	if len(g.nodes) == 0 {
 		return
@@ -519,7 +518,7 @@ func (g *gang) Forget(ctx context.Context, j kubernetes.Job) error {
 	g.site.Changed()
 	there, err := g.podGroups().Get(ctx, j.Name, metav1.GetOptions{})
 	switch {
-	case apierrors.IsNotFound(err): // nor is there any where Volcano is not
+	case apierrors.IsNotFound(err): // also if Volcano is not installed
 		g.forget(uid)
 		return nil
 	case err != nil:

@@ -19,7 +19,7 @@ import (
 	"github.com/eltrain/eltrain/testbed"
 )
 
-// A PodGroup is there before any pod, and says all that the scheduler is to know.
+// A PodGroup exists before any pod, and has everything that the scheduler needs.
 func TestPrepareMakesThePodGroup(t *testing.T) {
 	w := newWork(t, newBed(t), nil)
 	g := job.Group{UID: "0b0e9c52", Name: "gpt", Roles: []job.GroupRole{
@@ -32,7 +32,7 @@ func TestPrepareMakesThePodGroup(t *testing.T) {
 	anchor, err := w.cluster.Admin().CoreV1().ConfigMaps(w.namespace).Get(t.Context(), "gpt-0b0e9", metav1.GetOptions{})
 	w.ok(err)
 	if len(made.OwnerReferences) != 1 || made.OwnerReferences[0].UID != anchor.UID {
-		t.Errorf("it is owned by %+v, not by the anchor", made.OwnerReferences)
+		t.Errorf("its owners are %+v, not the anchor", made.OwnerReferences)
 	}
 	s := made.Spec
 	if s.MinMember != 3 || len(s.MinTaskMember) != 2 || s.MinTaskMember["ps"] != 1 || s.MinTaskMember["worker"] != 2 || s.Queue != "default" {
@@ -43,7 +43,7 @@ func TestPrepareMakesThePodGroup(t *testing.T) {
 	}
 
 	w.preparedWithoutWriting(g)
-	// What changed is brought up to date: a min that is lowered before the job shrinks.
+	// Changes are applied: a min is lowered before the job shrinks.
 	g.Roles[1].Min = 1
 	next := w.open()
 	_, err = next.Prepare(t.Context(), g)
@@ -52,7 +52,7 @@ func TestPrepareMakesThePodGroup(t *testing.T) {
 		t.Errorf("it was not lowered: %+v", now)
 	}
 	w.ok(next.Forget(t.Context(), g.UID, g.Name))
-	w.nothingLeft() // nor what the first master made again before it was ended: its anchor is gone
+	w.nothingLeft() // nor a PodGroup that the first master recreated before it was closed: its anchor is gone
 }
 
 func TestPodsAreOfTheirPodGroup(t *testing.T) {
@@ -79,9 +79,9 @@ func TestPodsAreOfTheirPodGroup(t *testing.T) {
 
 func TestWithRoomForLessThanMinNothingIsBound(t *testing.T) {
 	w := newWork(t, newBed(t), nil)
-	g := group("five", 5, 3*core) // one fits a node, and there are four
+	g := group("five", 5, 3*core) // one fits on a node, and there are four nodes
 	w.start(g, 5)
-	w.until("told why", func(o *providers.Observation) bool {
+	w.until("a reason", func(o *providers.Observation) bool {
 		return len(w.of(o, g)) == 5 && !slices.ContainsFunc(w.of(o, g), func(i job.Incarnation) bool { return !strings.Contains(i.Waiting, "Insufficient cpu") })
 	})
 	w.settle()
@@ -118,8 +118,8 @@ func TestTwoGangsThatEachNeedMoreThanHalfRunOneAfterTheOther(t *testing.T) {
 	w.end(b)
 }
 
-// A node that dies takes a member of a gang. Its next incarnation goes before a job that waits, and before what the
-// gang has is counted as broken: its PodGroup kept its age.
+// A node that dies takes a member of a gang with it. Its next incarnation is placed before a waiting job, and before the
+// gang's remaining pods count as broken: its PodGroup kept its age.
 func TestAGangIsFormedAgainAfterANodeDied(t *testing.T) {
 	w := newWork(t, newBed(t), nil)
 	g, other := group("ill", 4, 3*core), group("late", 4, 3*core)
@@ -130,19 +130,19 @@ func TestAGangIsFormedAgainAfterANodeDied(t *testing.T) {
 	w.launch(other, 1, 0, 1, 2, 3)
 	dead := w.of(w.observe(), g)[2]
 	w.cluster.RemoveNode(t, dead.Node)
-	o := w.until("known to be gone", func(o *providers.Observation) bool { return w.up(o, g) == 3 })
+	o := w.until("reported as gone", func(o *providers.Observation) bool { return w.up(o, g) == 3 })
 	if why := o.Held[g.UID]; why != "" {
 		t.Errorf("its replacement is held: %s", why)
 	}
 	w.ok(w.p.Stop(t.Context(), g.UID, dead.Slot, 1, 0))
 	w.launch(g, 2, dead.Slot.Index)
-	w.until("said to wait", func(o *providers.Observation) bool {
+	w.until("reported as waiting", func(o *providers.Observation) bool {
 		return slices.ContainsFunc(w.of(o, g), func(i job.Incarnation) bool { return i.Number == 2 && i.Waiting != "" })
 	})
 	w.cluster.AddNodes(t, 1, fourCores)
 	o = w.until("formed again", func(o *providers.Observation) bool { return w.up(o, g) == 4 })
 	if n := w.up(o, other); n > 0 {
-		t.Errorf("%d of a gang that waits came first", n)
+		t.Errorf("%d of a waiting gang came first", n)
 	}
 	if now := w.podGroup(podGroupOf(g)); now.UID != made.UID {
 		t.Error("its PodGroup did not outlive its pods")
@@ -151,8 +151,8 @@ func TestAGangIsFormedAgainAfterANodeDied(t *testing.T) {
 	w.end(other)
 }
 
-// By age a gang that lost a member goes before any job that waits, however small: its PodGroup kept its age. The plugin
-// drf, which goes by what jobs hold, must be told so; plan says what it does otherwise.
+// By age, a gang that lost a member precedes any waiting job, however small: its PodGroup kept its age. The plugin drf,
+// which orders by what jobs hold, must be configured for that; a plan warns otherwise.
 func TestAGangThatLostAMemberGoesBeforeASmallJob(t *testing.T) {
 	soak.Only(t)
 	cluster := newBed(t)
@@ -177,7 +177,7 @@ func TestAGangThatLostAMemberGoesBeforeASmallJob(t *testing.T) {
 	w.cluster.AddNodes(t, 1, fourCores)
 	o := w.until("one of them up", func(o *providers.Observation) bool { return w.up(o, g) == 4 || w.up(o, small) == 1 })
 	if w.up(o, g) != 4 {
-		t.Errorf("a job that waited came first:\n%s", w.show(o))
+		t.Errorf("a waiting job came first:\n%s", w.show(o))
 	}
 	w.end(g)
 	w.end(small)
@@ -191,19 +191,19 @@ func TestAPodGroupThatWasDeletedIsMadeAgain(t *testing.T) {
 	before := w.podGroup(podGroupOf(g))
 	groups := w.volcano.SchedulingV1beta1().PodGroups(w.namespace)
 	w.ok(groups.Delete(t.Context(), before.Name, metav1.DeleteOptions{}))
-	w.until("there again and let in", func(o *providers.Observation) bool {
+	w.until("recreated and admitted", func(o *providers.Observation) bool {
 		now, err := groups.Get(t.Context(), before.Name, metav1.GetOptions{})
 		return err == nil && now.UID != before.UID && o.Held[g.UID] == "" && now.Status.Phase == v1beta1.PodGroupRunning
 	})
 	if o := w.observe(); w.up(o, g) != 2 {
-		t.Errorf("its pods did not run on:\n%s", w.show(o))
+		t.Errorf("its pods did not keep running:\n%s", w.show(o))
 	}
 	w.end(g)
 	w.settle()
 	w.nothingLeft()
 }
 
-// What somebody edited of a PodGroup is set back, also where eltrain's is nothing.
+// Edits to a PodGroup are reverted, even of fields that eltrain leaves empty.
 func TestAPodGroupThatWasEditedIsSetBack(t *testing.T) {
 	w := newWork(t, newBed(t), nil)
 	g := group("edited", 0, core)
@@ -211,15 +211,15 @@ func TestAPodGroupThatWasEditedIsSetBack(t *testing.T) {
 	_, err := w.volcano.SchedulingV1beta1().PodGroups(w.namespace).Patch(t.Context(), podGroupOf(g), types.MergePatchType,
 		[]byte(`{"spec":{"minMember":3}}`), metav1.PatchOptions{FieldManager: "somebody"})
 	w.ok(err)
-	w.until("set back", func(*providers.Observation) bool {
-		w.prepare(g) // once the edit was seen it does something
+	w.until("reverted", func(*providers.Observation) bool {
+		w.prepare(g) // it acts once the edit was seen
 		return w.podGroup(podGroupOf(g)).Spec.MinMember == 0
 	})
 	w.end(g)
 }
 
-// What somebody adds to a PodGroup that eltrain does not declare stays, and costs no write. What eltrain declares goes
-// before it, from when it does.
+// Fields that others add to a PodGroup stay, and cost no write. Once eltrain declares such a field, its value is the one
+// that counts.
 func TestWhatIsNotOursOfAPodGroupIsLeftAlone(t *testing.T) {
 	w := newWork(t, newBed(t), nil)
 	g := group("shared", 2, core)
@@ -238,7 +238,7 @@ func TestWhatIsNotOursOfAPodGroupIsLeftAlone(t *testing.T) {
 	w.ok(err)
 	w.preparedWithoutWriting(g)
 	if s := w.podGroup(podGroupOf(g)).Spec; s.PriorityClassName != "ours" {
-		t.Errorf("priority_class is set, and its spec is %+v", s)
+		t.Errorf("with priority_class its spec is %+v", s)
 	}
 	w.config.PriorityClass = ""
 	none := w.open()
@@ -246,13 +246,13 @@ func TestWhatIsNotOursOfAPodGroupIsLeftAlone(t *testing.T) {
 	w.ok(err)
 	w.preparedWithoutWriting(g)
 	if s := w.podGroup(podGroupOf(g)).Spec; s.PriorityClassName != "" || s.MinTaskMember["launcher"] != 1 || s.MinMember != 2 {
-		t.Errorf("priority_class is set no more, and its spec is %+v", s)
+		t.Errorf("without priority_class again its spec is %+v", s)
 	}
 	w.ok(none.Forget(t.Context(), g.UID, g.Name))
 }
 
-// A master that is killed leaves a PodGroup without pods, some of its pods, or a smaller least and the pods that were
-// to go. The next one completes it. Two at once do each other no harm.
+// A master that is killed leaves a PodGroup without pods, with some of its pods, or with a smaller min and the pods to be
+// removed. The next one completes it. Two at once do not disturb each other.
 func TestANextMasterCompletesAGang(t *testing.T) {
 	w := newWork(t, newBed(t), nil)
 	g := group("next", 3, core)
@@ -269,7 +269,7 @@ func TestANextMasterCompletesAGang(t *testing.T) {
 	w.p = second
 	w.launch(g, 1, 0, 1, 2)
 	w.until("up", func(o *providers.Observation) bool { return w.up(o, g) == 3 })
-	g.Roles = slices.Clone(g.Roles) // the provider keeps those that it was given
+	g.Roles = slices.Clone(g.Roles) // the provider keeps the slice that it was given
 	g.Roles[0].Min = 2
 	w.prepare(g)
 	w.ok(w.p.Close())
@@ -295,28 +295,28 @@ func TestAQueueThatIsNotThereClosedOrFull(t *testing.T) {
 	}
 	held(`queue "research" does not exist: create it, or set another one`)
 	if c := w.p.Capabilities(); c.Refused != `No job is admitted: queue "research" does not exist: create it, or set another one in the provider's queue.` {
-		t.Errorf("a plan would not say so before anything is made: %q", c.Refused)
+		t.Errorf("a plan would not report it before anything is created: %q", c.Refused)
 	}
 	cluster.MakeQueue(t, name, testbed.Queue{Capability: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("3")}})
-	w.until("let in", func(o *providers.Observation) bool { return o.Held[g.UID] == "" })
+	w.until("admitted", func(o *providers.Observation) bool { return o.Held[g.UID] == "" })
 	w.launch(g, 1, 0, 1)
 	w.until("up", func(o *providers.Observation) bool { return w.up(o, g) == 2 })
 
 	full := group("full", 2, core)
 	w.prepare(full)
-	w.until("told that the queue is full", func(o *providers.Observation) bool {
+	w.until("the queue is full", func(o *providers.Observation) bool {
 		return o.Held[full.UID] == `queue "research" has no room: the gang needs cpu 2, and of the queue's 3 already 2 are in use`
 	})
 	cluster.CloseQueue(t, name)
-	w.until("told that the queue is closed", func(o *providers.Observation) bool {
+	w.until("the queue is closed", func(o *providers.Observation) bool {
 		return strings.Contains(o.Held[full.UID], `it admits nothing until it is opened`)
 	})
 	if o := w.observe(); o.Held[g.UID] != "" || w.up(o, g) != 2 {
-		t.Errorf("what runs is held: %v", o.Held)
+		t.Errorf("a running job is held: %v", o.Held)
 	}
 	cluster.OpenQueue(t, name)
 	w.end(g)
-	w.until("let in", func(o *providers.Observation) bool { return o.Held[full.UID] == "" })
+	w.until("admitted", func(o *providers.Observation) bool { return o.Held[full.UID] == "" })
 	w.end(full)
 }
 
@@ -333,14 +333,14 @@ func TestASchedulerThatIsDown(t *testing.T) {
 	cluster.VolcanoScheduler.Kill(t)
 	w.launch(running, 1, 1)
 	w.prepare(g)
-	w.until("told", func(o *providers.Observation) bool {
+	w.until("a reason", func(o *providers.Observation) bool {
 		return strings.Contains(o.Held[g.UID], `the scheduler "volcano" has not handled PodGroup `+podGroupOf(g)) &&
 			slices.ContainsFunc(w.of(o, running), func(i job.Incarnation) bool {
 				return i.Waiting == `waits for the scheduler "volcano", which has not reported on it`
 			})
 	})
 	cluster.VolcanoScheduler.Start(t)
-	w.until("let in", func(o *providers.Observation) bool { return o.Held[g.UID] == "" })
+	w.until("admitted", func(o *providers.Observation) bool { return o.Held[g.UID] == "" })
 	w.launch(g, 1, 0, 1)
 	w.until("up", func(o *providers.Observation) bool { return w.up(o, g) == 2 && w.up(o, running) == 2 })
 	w.end(g)
@@ -357,7 +357,7 @@ func TestAWebhookThatTimesOutDelaysAGang(t *testing.T) {
 			t.Errorf("prepared: %v", err)
 		}
 	})
-	w.until("prepared", func(*providers.Observation) bool { // what failed just now is not asked for again at once
+	w.until("prepared", func(*providers.Observation) bool { // writes like the failed one are delayed
 		_, err := w.p.Prepare(t.Context(), g)
 		return err == nil
 	})
@@ -372,17 +372,17 @@ func TestPlanSaysWhatTheSchedulerDoesNotDo(t *testing.T) {
 	w.observe()
 	if c := w.p.Capabilities(); c.Refused != "" || len(c.Caveats) != 2 || !strings.HasPrefix(c.Caveats[0], "The scheduler's plugin drf prefers jobs that hold less") ||
 		!strings.HasPrefix(c.Caveats[1], `The scheduler does not preempt (its actions are "enqueue, allocate, backfill")`) {
-		t.Errorf("of the stock configuration it says %+v", c)
+		t.Errorf("the capabilities with the stock configuration are %+v", c)
 	}
 	w = newWork(t, w.cluster, func(c *Config) { c.SchedulerConfig = "elsewhere/conf" })
 	w.observe()
 	if c := w.p.Capabilities(); len(c.Caveats) != 1 || !strings.Contains(c.Caveats[0], "is not known") {
-		t.Errorf("of one that it may not read it says %q", c.Caveats)
+		t.Errorf("the caveats with an unreadable configuration are %q", c.Caveats)
 	}
 }
 
-// A field that a job asks for and the server does not know is told with both named, before anything is made. Once
-// Volcano is upgraded the job continues; HyperNodes are then labels of nodes.
+// If a job uses a field that the server does not support, both are named, before anything is created. Once Volcano is
+// upgraded the job continues; HyperNodes are then labels of nodes.
 func TestAnOlderVolcanoAndItsUpgrade(t *testing.T) {
 	soak.Only(t)
 	cluster := newBed(t)
@@ -394,11 +394,11 @@ func TestAnOlderVolcanoAndItsUpgrade(t *testing.T) {
 	}
 	g := group("wide", 1, core)
 	if _, err := w.p.Prepare(t.Context(), g); err == nil || !strings.Contains(err.Error(), "network_topology") {
-		t.Errorf("it was prepared all the same: %v", err)
+		t.Errorf("it was prepared nevertheless: %v", err)
 	}
 	cluster.DefineVolcano(t, testbed.Volcano112)
 	t.Cleanup(func() { cluster.DefineVolcano(t, testbed.Volcano110) })
-	w.until("taken", func(*providers.Observation) bool { return w.p.Capabilities().Refused == "" })
+	w.until("accepted", func(*providers.Observation) bool { return w.p.Capabilities().Refused == "" })
 	w.prepare(g)
 	if n := w.podGroup(podGroupOf(g)).Spec.NetworkTopology; n == nil || n.Mode != "soft" || *n.HighestTierAllowed != 2 {
 		t.Errorf("its network topology is %+v", n)
@@ -426,7 +426,7 @@ func TestAClusterWithoutVolcano(t *testing.T) {
 	if _, err := w.p.Prepare(t.Context(), g); err == nil {
 		t.Error("a job was prepared")
 	}
-	w.ok(w.p.Forget(t.Context(), g.UID, g.Name)) // what the failed Prepare made
+	w.ok(w.p.Forget(t.Context(), g.UID, g.Name)) // what the failed Prepare created
 	objects, err := w.cluster.Admin().CoreV1().ConfigMaps(w.namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "eltrain.dev/uid"})
 	w.ok(err)
 	if len(objects.Items) > 0 {

@@ -12,26 +12,26 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// tierLabel is the label under which a node shows its HyperNode of a tier, for topology.rank_by:
-// ["node.labels.hypernode.eltrain.dev/tier-2", "node.labels.hypernode.eltrain.dev/tier-1"]. Named from the highest tier
-// to the lowest, ranks go through the network as a depth-first walk of its tree does.
+// tierLabel is the label with a node's HyperNode of a tier, for topology.rank_by:
+// ["node.labels.hypernode.eltrain.dev/tier-2", "node.labels.hypernode.eltrain.dev/tier-1"]. Listed from the highest tier
+// to the lowest, they order ranks like a depth-first walk of the network's tree.
 func tierLabel(tier int) string { return fmt.Sprintf("hypernode.eltrain.dev/tier-%d", tier) }
 
-// network is the tree of HyperNodes, ready to tell of nodes. A node, or a HyperNode, that several have as a member is
-// the one's whose name comes first: Volcano allows one.
+// network is the tree of HyperNodes, indexed to find those of a node. Volcano allows one parent; of several, the first by
+// name counts.
 type network struct {
 	names   map[string]*v1alpha1.HyperNode
-	leaves  []leaf            // HyperNodes that have nodes, by name
+	leaves  []leaf            // HyperNodes with nodes, by name
 	parents map[string]string // of HyperNodes, by name
 }
 
-// leaf is a HyperNode with the nodes that it has.
+// leaf is a HyperNode and the selectors of its nodes.
 type leaf struct {
 	name string
 	has  []func(*job.Node) bool
 }
 
-// newNetwork reads HyperNodes. A selector that cannot be read selects nothing: Volcano refuses it.
+// newNetwork reads HyperNodes. An invalid selector selects nothing: Volcano rejects it.
 func newNetwork(all []*v1alpha1.HyperNode) *network {
 	n := &network{names: map[string]*v1alpha1.HyperNode{}, parents: map[string]string{}}
 	for _, h := range all {
@@ -67,7 +67,7 @@ func sorted[V any](m map[string]V) []string {
 	return names
 }
 
-// selects is what a selector says of a node, or of a HyperNode by its name.
+// selects compiles a selector of nodes, or of HyperNodes by name.
 func selects(s v1alpha1.MemberSelector) func(*job.Node) bool {
 	switch {
 	case s.ExactMatch != nil:
@@ -84,7 +84,7 @@ func selects(s v1alpha1.MemberSelector) func(*job.Node) bool {
 	return func(*job.Node) bool { return false }
 }
 
-// tiers are the labels of a node: of the HyperNode that has it, and of all above that one. nil if none has it.
+// tiers are the network's labels of a node: its HyperNode and all ancestors of that; nil if it is in none.
 func (n *network) tiers(node *job.Node) map[string]string {
 	i := slices.IndexFunc(n.leaves, func(l leaf) bool {
 		return slices.ContainsFunc(l.has, func(has func(*job.Node) bool) bool { return has(node) })
@@ -93,7 +93,7 @@ func (n *network) tiers(node *job.Node) map[string]string {
 		return nil
 	}
 	at := map[string]string{}
-	seen := map[string]bool{} // a ring of HyperNodes ends
+	seen := map[string]bool{} // in case HyperNodes form a cycle
 	for name := n.leaves[i].name; name != "" && !seen[name]; name = n.parents[name] {
 		seen[name] = true
 		at[tierLabel(n.names[name].Spec.Tier)] = name

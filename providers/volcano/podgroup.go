@@ -15,9 +15,9 @@ import (
 	"github.com/eltrain/eltrain/providers/kubernetes"
 )
 
-// specOf is the PodGroup of a job: what is to be placed whole or not at all. minMember is the sum of minTaskMember,
-// or the scheduler ignores the latter (JobInfo.CheckTaskValid). minResources is never left out: a PodGroup without is
-// let into its queue whether that has room or not (the action enqueue).
+// specOf is the PodGroup of a job: the gang to place whole or not at all. minMember must be the sum of minTaskMember, or
+// the scheduler ignores the latter (JobInfo.CheckTaskValid). minResources is always set: without it, the action enqueue
+// admits a PodGroup to its queue whether that has room or not.
 func (c Config) specOf(g job.Group, server *server) v1beta1.PodGroupSpec {
 	resources := corev1.ResourceList{}
 	spec := v1beta1.PodGroupSpec{Queue: c.queue(), PriorityClassName: c.PriorityClass, MinResources: &resources}
@@ -40,7 +40,7 @@ func (c Config) specOf(g job.Group, server *server) v1beta1.PodGroupSpec {
 		}
 	}
 	if len(resources) == 0 {
-		resources[corev1.ResourceCPU] = resource.Quantity{} // a map whose last key goes would be null after a server-side apply
+		resources[corev1.ResourceCPU] = resource.Quantity{} // a server-side apply that removed a map's last key would leave null
 	}
 	if t := c.NetworkTopology; t != nil {
 		spec.NetworkTopology = &v1beta1.NetworkTopologySpec{
@@ -53,7 +53,7 @@ func (c Config) specOf(g job.Group, server *server) v1beta1.PodGroupSpec {
 	return spec
 }
 
-// fields are those of a PodGroup's spec that jobs cannot do without, each with what of the configuration asks for it.
+// fields are the fields of a PodGroup's spec that jobs require, each with the setting that needs it.
 func (c Config) fields() []needed {
 	all := []needed{{"minMember", "a gang"}, {"minResources", "a gang"}, {"queue", "queue"}}
 	if c.PriorityClass != "" {
@@ -68,11 +68,11 @@ func (c Config) fields() []needed {
 	return all
 }
 
-// needed is a field that the server must know.
+// needed is a field that the server must support.
 type needed struct{ field, by string }
 
-// declared is the PodGroup as eltrain applies it. It is its anchor's, not its pods', and outlives them: a gang that is
-// formed again keeps its age in the queue.
+// declared is the PodGroup as eltrain applies it. The anchor owns it, not the pods, and it outlives them: a gang that forms
+// again keeps its age in the queue.
 func declared(j kubernetes.Job, spec v1beta1.PodGroupSpec) *v1beta1.PodGroup {
 	return &v1beta1.PodGroup{
 		ObjectMeta: metav1.ObjectMeta{Name: j.Name, Labels: j.Labels, OwnerReferences: []metav1.OwnerReference{j.Owner}},
@@ -80,8 +80,8 @@ func declared(j kubernetes.Job, spec v1beta1.PodGroupSpec) *v1beta1.PodGroup {
 	}
 }
 
-// current reports whether what a PodGroup has of eltrain is already as it is to be. What others set and eltrain does not, as
-// a priority class where the provider names none, is theirs: it is no reason to write, and an apply would leave it.
+// current reports whether eltrain's fields of a PodGroup are up to date. Fields that only others set, such as a priority
+// class if the provider names none, are ignored: an apply would keep them.
 func current(there *v1beta1.PodGroup, j kubernetes.Job, spec v1beta1.PodGroupSpec) bool {
 	if there.DeletionTimestamp != nil || len(there.OwnerReferences) != 1 || there.OwnerReferences[0].UID != j.Owner.UID {
 		return false
@@ -91,6 +91,6 @@ func current(there *v1beta1.PodGroup, j kubernetes.Job, spec v1beta1.PodGroupSpe
 	}
 	var ours v1beta1.PodGroup
 	err := managedfields.ExtractInto(there, typed.DeducedParseableType, kubernetes.FieldManager, &ours, "")
-	// A gang of nobody says so with a 0, which reads as a field that is not ours.
+	// A minMember of 0 is omitted, and so reads as a field that is not ours.
 	return err == nil && there.Spec.MinMember == spec.MinMember && equality.Semantic.DeepEqual(ours.Spec, spec)
 }

@@ -46,7 +46,7 @@ func TestValidateNamesEveryMistake(t *testing.T) {
 	}
 }
 
-// What makes a pod one of its gang cannot be taken from it by an overlay.
+// An overlay cannot remove what makes a pod a member of its gang.
 func TestOverlaysKeepTheirHandsOffTheGang(t *testing.T) {
 	spec := func(field string, value any) map[string]any {
 		return map[string]any{"spec": map[string]any{field: value}}
@@ -102,7 +102,7 @@ func TestTheServerIsAskedForNothingItDoesNotKnow(t *testing.T) {
 			t.Errorf("%s\nlacks %q, not %q", c.document, got, c.lacks)
 		}
 	}
-	// minTaskMember is left out where the server does not know it: of one role it says nothing more.
+	// minTaskMember is omitted if the server does not support it: for one role it is redundant.
 	old, err := readSchema(document(base))
 	if err != nil {
 		t.Fatal(err)
@@ -117,7 +117,7 @@ func TestWhatTheSchedulersConfigurationMeans(t *testing.T) {
 	stock := func(gang string) string { return strings.Replace(plugins, "%s", gang, 1) }
 	for name, c := range map[string]struct {
 		conf string
-		want []string // beginnings
+		want []string // prefixes
 	}{
 		"as installed":                {"actions: \"enqueue, allocate, backfill\"\n" + stock("\n    enablePreemptable: false"), []string{`The scheduler does not preempt (its actions are "enqueue, allocate, backfill")`}},
 		"only preempt added":          {"actions: \"enqueue, allocate, preempt\"\n" + stock("\n    enablePreemptable: false"), []string{"The scheduler preempts and its plugin gang has enablePreemptable: false"}},
@@ -144,10 +144,10 @@ func TestWhatTheSchedulersConfigurationMeans(t *testing.T) {
 	}
 	wide, preempts := Config{NetworkTopology: &NetworkTopology{Mode: "hard"}}, "actions: \"enqueue, allocate, preempt\"\n"+stock("")
 	if got := wide.meaning(preempts); len(got) != 1 || !strings.HasPrefix(got[0], "The scheduler's plugin network-topology-aware is off") {
-		t.Errorf("of a network that nobody obeys: %q", got)
+		t.Errorf("without the network plugin: %q", got)
 	}
 	if got := wide.meaning(preempts + "  - name: network-topology-aware\n"); len(got) != 0 {
-		t.Errorf("of a network that is obeyed: %q", got)
+		t.Errorf("with the network plugin: %q", got)
 	}
 }
 
@@ -221,7 +221,7 @@ func TestWhatTheSchedulerSaysLastCounts(t *testing.T) {
 	}
 }
 
-// testdata/network.yaml is two spines with two leaves each, whose nodes are selected in each of the three ways.
+// testdata/network.yaml has two spines with two leaves each, whose nodes are selected in each of the three ways.
 func TestNodesShowWhereTheyAreInTheNetwork(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("testdata", "network.yaml"))
 	if err != nil {
@@ -261,7 +261,7 @@ func TestNodesShowWhereTheyAreInTheNetwork(t *testing.T) {
 	}
 }
 
-// The block has all arguments of provider "kubernetes", and nothing that hides one.
+// The block has all arguments of provider "kubernetes", and none that hides another.
 func TestTheBlockIsThatOfKubernetesAndMore(t *testing.T) {
 	names := map[string]bool{}
 	for _, f := range job.Fields(reflect.TypeFor[Config]()) {
@@ -269,7 +269,7 @@ func TestTheBlockIsThatOfKubernetesAndMore(t *testing.T) {
 	}
 	for _, f := range job.Fields(reflect.TypeFor[kubernetes.Config]()) {
 		if !names[f.Name] {
-			t.Errorf("%s is not there", f.Name)
+			t.Errorf("%s is missing", f.Name)
 		}
 		delete(names, f.Name)
 	}
@@ -278,8 +278,8 @@ func TestTheBlockIsThatOfKubernetesAndMore(t *testing.T) {
 	}
 }
 
-// A role that needs no further start has no part in the gang. Of a PodGroup that once reserved something server-side apply
-// would make an empty map null, which the server refuses.
+// A role with a min of 0 has no part in the gang. If a PodGroup once reserved something, a server-side apply of an empty map
+// would result in null, which the server rejects.
 func TestAGangOfNobodyReservesNothing(t *testing.T) {
 	known := &server{fields: map[string]bool{"minTaskMember": true}}
 	spec := Config{}.specOf(job.Group{Roles: []job.GroupRole{{Role: "worker", Each: job.Resources{CPU: core}}}}, known)

@@ -18,7 +18,7 @@ import (
 	"github.com/eltrain/eltrain/providers/kubernetes"
 )
 
-// Once a master may not see queues anymore, what one was before keeps nobody out: it may have been opened since.
+// Once a master may no longer see queues, their last state holds up no job: they may have been opened since.
 func TestAQueueThatIsNotSeenRefusesNobody(t *testing.T) {
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -47,13 +47,13 @@ func TestAQueueThatIsNotSeenRefusesNobody(t *testing.T) {
 	}
 	defer p.Close()
 	closed := &v1beta1.Queue{ObjectMeta: metav1.ObjectMeta{Name: "default"}, Status: v1beta1.QueueStatus{State: v1beta1.QueueStateClosed}}
-	g.mu.Lock() // as it was while it could be seen
+	g.mu.Lock() // as while it could be seen
 	g.server = whole
 	g.mu.Unlock()
 	g.seeQueue(closed, false)
 	close(g.asked)
 	if why := p.Capabilities().Refused; !strings.Contains(why, `queue "default" is closed`) {
-		t.Errorf("while it is seen it is refused with %q", why)
+		t.Errorf("while queues can be listed it is refused with %q", why)
 	}
 	for deadline := time.Now().Add(hang.Bound); ; time.Sleep(50 * time.Millisecond) {
 		c := p.Capabilities()
@@ -62,7 +62,7 @@ func TestAQueueThatIsNotSeenRefusesNobody(t *testing.T) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("it is refused with %q, with the caveats %q", c.Refused, c.Caveats)
+			t.Fatalf("Refused is %q, with the caveats %q", c.Refused, c.Caveats)
 		}
 	}
 }

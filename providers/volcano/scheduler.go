@@ -13,7 +13,7 @@ import (
 	"github.com/eltrain/eltrain/kube"
 )
 
-// schedulerConf is what is read of the scheduler's configuration. What a plugin leaves out is on.
+// schedulerConf is the part of the scheduler's configuration that is read. A plugin's options default to true.
 type schedulerConf struct {
 	Actions string `json:"actions"`
 	Tiers   []struct {
@@ -33,7 +33,7 @@ type plugin struct {
 
 func on(b *bool) bool { return b == nil || *b }
 
-// confSuffix ends the key of the configuration in its ConfigMap: Volcano's own is volcano-scheduler.conf.
+// confSuffix is the suffix of the configuration's key in its ConfigMap: Volcano's own is volcano-scheduler.conf.
 const confSuffix = ".conf"
 
 // askScheduler reads the scheduler's configuration and returns what it means for jobs, in full sentences.
@@ -54,11 +54,10 @@ func (c Config) askScheduler(ctx context.Context, client *kube.Client) ([]string
 	return []string{fmt.Sprintf("ConfigMap %s/%s has no key that ends in %s: the scheduler's behavior is unknown.", namespace, name, confSuffix)}, nil
 }
 
-// networkPlugin is the scheduler's plugin that obeys a PodGroup's networkTopology. The chart leaves it out.
+// networkPlugin is the scheduler's plugin that implements a PodGroup's networkTopology. The chart does not enable it.
 const networkPlugin = "network-topology-aware"
 
-// meaning says what a scheduler's configuration means for jobs. Where nothing is said, Volcano does what this provider is
-// for.
+// meaning lists where a scheduler's configuration deviates from what this provider relies on.
 func (c Config) meaning(text string) []string {
 	var conf schedulerConf
 	if err := yaml.Unmarshal([]byte(text), &conf); err != nil {

@@ -12,13 +12,13 @@ import (
 	"volcano.sh/apis/pkg/apis/scheduling/v1beta1"
 )
 
-// server is what the installed version of Volcano knows of PodGroups: the paths of the fields of their spec. A field
-// that it does not know would be refused. nil is a server that has no PodGroups at all.
+// server is what the installed version of Volcano supports in PodGroups: the paths of the fields of their spec. It would
+// reject other fields. nil is a server that has no PodGroups at all.
 type server struct{ fields map[string]bool }
 
 func (s *server) knows(field string) bool { return s != nil && s.fields[field] }
 
-// lacks says what the configuration asks for and the server does not know; "" if nothing.
+// lacks reports what the configuration requires and the server does not support; "" if nothing.
 func (s *server) lacks(c Config) string {
 	if s == nil {
 		return fmt.Sprintf("This cluster has no Volcano: its API server has no PodGroups of %s. Install Volcano, or choose provider \"kubernetes\".", v1beta1.SchemeGroupVersion)
@@ -32,7 +32,7 @@ func (s *server) lacks(c Config) string {
 	return ""
 }
 
-// top are the names of the outermost fields.
+// top are the names of the top-level fields.
 func (s *server) top() []string {
 	var names []string
 	for path := range s.fields {
@@ -44,7 +44,7 @@ func (s *server) top() []string {
 	return names
 }
 
-// askServer reads the schema that the API server publishes, which everybody who is authenticated may.
+// askServer reads the schema that the API server publishes to every authenticated user.
 func askServer(ctx context.Context, client rest.Interface) (*server, error) {
 	path := "/openapi/v3/apis/" + v1beta1.SchemeGroupVersion.String()
 	body, err := client.Get().AbsPath(path).DoRaw(ctx)
@@ -61,7 +61,7 @@ func askServer(ctx context.Context, client rest.Interface) (*server, error) {
 	return s, nil
 }
 
-// schema is what is read of a JSON schema.
+// schema is the part of a JSON schema that is read.
 type schema struct {
 	Kinds []struct {
 		Kind string `json:"kind"`

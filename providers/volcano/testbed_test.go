@@ -52,8 +52,8 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// bed is one control plane with Volcano and four nodes of four cores that only pretend, for all tests that are about
-// what the scheduler does. They run one after the other, each on the empty cluster.
+// bed is one control plane with Volcano and four simulated nodes of four cores, for all tests of what the scheduler does.
+// They run one after the other, each on the empty cluster.
 var bed struct {
 	once    sync.Once
 	err     error
@@ -95,7 +95,7 @@ type work struct {
 	config    Config
 	namespace string
 	p         *kubernetes.Provider
-	volcano   versioned.Interface // as the administrator
+	volcano   versioned.Interface // with the administrator's permissions
 	bound     time.Duration
 }
 
@@ -115,8 +115,8 @@ func newWork(t *testing.T, cluster *testbed.Cluster, edit func(*Config)) *work {
 	return w
 }
 
-// preparedWithoutWriting: nothing is written where nothing changed. It is a master that may not write PodGroups which
-// prepares the group once more.
+// preparedWithoutWriting checks that nothing is written if nothing changed: a master that may not write PodGroups prepares
+// the group once more.
 func (w *work) preparedWithoutWriting(g job.Group) {
 	w.Helper()
 	config := w.config
@@ -147,14 +147,14 @@ func (w *work) ok(err error) {
 	}
 }
 
-// group is a job of workers that reserve some cores each. Its name is its UID's.
+// group is a job of workers that reserve some cores each. It is named after its UID.
 func group(name string, least int, cores job.CPU) job.Group {
 	return job.Group{UID: name + "00000", Name: name, Roles: []job.GroupRole{{Role: "worker", Min: least, Each: job.Resources{CPU: cores}}}}
 }
 
 const core = job.CPU(1000)
 
-// podGroupOf is what a group's objects are called.
+// podGroupOf is the name of a group's objects.
 func podGroupOf(g job.Group) string { return g.Name + "-" + g.UID[:5] }
 
 func (w *work) prepare(g job.Group) {
@@ -174,11 +174,11 @@ func (w *work) launch(g job.Group, incarnation int, indices ...int) {
 	}
 }
 
-// start prepares a group, waits until it is let in, and launches so many.
+// start prepares a group, waits until it is admitted, and launches so many.
 func (w *work) start(g job.Group, count int) {
 	w.Helper()
 	w.prepare(g)
-	w.until(g.Name+" let in", func(o *providers.Observation) bool { return o.Held[g.UID] == "" })
+	w.until(g.Name+" admitted", func(o *providers.Observation) bool { return o.Held[g.UID] == "" })
 	w.launch(g, 1, first(count)...)
 }
 
@@ -194,7 +194,7 @@ func slot(g job.Group, index int) job.Address {
 	return job.Address{Job: g.Name, Role: "worker", Index: index}
 }
 
-// end stops all that runs of a group, and forgets it.
+// end stops everything that runs of a group, and forgets it.
 func (w *work) end(g job.Group) {
 	w.Helper()
 	for _, i := range w.of(w.observe(), g) {
@@ -217,7 +217,7 @@ func (w *work) of(o *providers.Observation, g job.Group) []job.Incarnation {
 	return slices.DeleteFunc(slices.Clone(o.Incarnations), func(i job.Incarnation) bool { return i.UID != g.UID })
 }
 
-// up counts those of a group that run.
+// up counts the running pods of a group.
 func (w *work) up(o *providers.Observation, g job.Group) (n int) {
 	for _, i := range w.of(o, g) {
 		if i.State == job.Up {
@@ -227,12 +227,12 @@ func (w *work) up(o *providers.Observation, g job.Group) (n int) {
 	return n
 }
 
-// until waits for an observation by what Changes tells: a change that is not signalled fails the test.
+// until waits for an observation, rechecking on Changes only: a change that is not signaled fails the test.
 func (w *work) until(what string, holds func(*providers.Observation) bool) *providers.Observation {
 	w.Helper()
 	deadline := time.After(w.bound)
 	for {
-		// What the server has only just been made to know must be listed once before anything is observed.
+		// New resources of the server must be listed once before anything is observed.
 		o, err := w.p.Observe(w.Context())
 		if err == nil && holds(o) {
 			return o
@@ -268,7 +268,7 @@ func (w *work) podGroup(name string) *v1beta1.PodGroup {
 	return g
 }
 
-// nothingLeft: of a job that was forgotten the API server soon has no PodGroup.
+// nothingLeft waits until the API server has no PodGroup of the forgotten job.
 func (w *work) nothingLeft() {
 	w.Helper()
 	deadline := time.Now().Add(collected)
@@ -285,11 +285,11 @@ func (w *work) nothingLeft() {
 	}
 }
 
-// collected bounds the garbage collector, which looks every 30 s which kinds there are.
+// collected bounds the garbage collector, which checks every 30 s which kinds exist.
 const collected = hang.Bound
 
-// settle gives the scheduler time to do what it must not.
+// settle gives the scheduler time for wrong actions.
 func (w *work) settle() { time.Sleep(settle) }
 
-// settle is fifteen sessions of the scheduler.
+// settle is the time of fifteen sessions of the scheduler.
 const settle = 1500 * time.Millisecond

@@ -2,10 +2,10 @@
 // gang: each job has a PodGroup, which the scheduler admits to a queue and places whole or not at all. It knows no policy.
 //
 //	config.go     what the block provider "volcano" has beyond that of "kubernetes"
-//	podgroup.go   the PodGroup that a job's group stands for
-//	gang.go       keeps it as it is to be, and tells what the scheduler says of it
-//	waits.go      why a PodGroup is not let in yet, in words
-//	server.go     which fields the installed version of Volcano knows
+//	podgroup.go   the PodGroup of a job
+//	gang.go       keeps it up to date, and reports what the scheduler says about it
+//	waits.go      why a PodGroup is not admitted yet, in words
+//	server.go     which fields the installed version of Volcano supports
 //	scheduler.go  what the scheduler's configuration means for jobs
 //	hypernodes.go where nodes are in the network
 package volcano
@@ -16,10 +16,10 @@ import (
 	"github.com/eltrain/eltrain/providers/kubernetes"
 )
 
-// Name is what a job's provider argument says.
+// Name is the value of a job's provider argument.
 const Name = "volcano"
 
-// Options are the parts of a provider, as those of the Kubernetes provider.
+// Options configure a provider, like kubernetes.Options.
 type Options struct {
 	Config  Config
 	Logger  *slog.Logger
@@ -27,7 +27,7 @@ type Options struct {
 	Owner   string // as in kubernetes.Options
 }
 
-// New begins to watch and returns at once, as kubernetes.New does.
+// New starts the watches and returns at once, as kubernetes.New does.
 func New(o Options) (*kubernetes.Provider, error) {
 	return kubernetes.New(kubernetes.Options{
 		Config: o.Config.Config, Logger: o.Logger, Version: o.Version, Owner: o.Owner, Provider: Name,

@@ -9,18 +9,18 @@ import (
 	"volcano.sh/apis/pkg/apis/scheduling/v1beta1"
 )
 
-// queues are those of the cluster by name; nil where this master may not see them.
+// queues are the cluster's queues by name; nil if this master may not list them.
 type queues map[string]*v1beta1.Queue
 
-// held is why no pod of a PodGroup may be made yet, in words; "" if they may. Once some run it is never held: the phase
-// Unknown (some run, the others have no place) is what healing begins with, and Pending with pods that are bound comes
-// from a gang that lost one before it trained.
+// held is why no pod of a PodGroup may be created yet, in words; "" if they may. Once some run it is never held: healing
+// starts in the phase Unknown (some run, the others are not placed), and a gang that lost a pod before it trained is
+// Pending with bound pods.
 func (q queues) held(g *v1beta1.PodGroup, scheduler string) string {
 	switch g.Status.Phase {
 	case v1beta1.PodGroupRunning, v1beta1.PodGroupUnknown, v1beta1.PodGroupCompleted:
 		return ""
 	}
-	if why := q.shut(g.Spec.Queue); why != "" {
+	if why := q.closed(g.Spec.Queue); why != "" {
 		return why
 	}
 	if g.Status.Phase == v1beta1.PodGroupInqueue {
@@ -40,8 +40,8 @@ func (q queues) held(g *v1beta1.PodGroup, scheduler string) string {
 	return why
 }
 
-// shut is why a queue admits nothing, whatever has room; "" if it does, or if that cannot be seen.
-func (q queues) shut(name string) string {
+// closed is why a queue admits nothing at all; "" if it is open, or its state is unknown.
+func (q queues) closed(name string) string {
 	if q == nil {
 		return ""
 	}
@@ -56,7 +56,7 @@ func (q queues) shut(name string) string {
 	return ""
 }
 
-// noRoom is what of a queue's capability is used up; "" if it would do.
+// noRoom lists the resources of which the queue's capability is too small; "" if it has room.
 func noRoom(g *v1beta1.PodGroup, q *v1beta1.Queue) string {
 	if g.Spec.MinResources == nil {
 		return ""
@@ -75,7 +75,7 @@ func noRoom(g *v1beta1.PodGroup, q *v1beta1.Queue) string {
 	return strings.Join(short, "; ")
 }
 
-// wants is what a gang asks for.
+// wants lists what a gang requests.
 func wants(g *v1beta1.PodGroup) string {
 	var parts []string
 	if g.Spec.MinResources != nil {
@@ -87,8 +87,8 @@ func wants(g *v1beta1.PodGroup) string {
 	return strings.Join(append([]string{fmt.Sprintf("%d pods", g.Spec.MinMember)}, parts...), ", ")
 }
 
-// unschedulable is what the scheduler says last of why it does not place a gang; "" if it does, or says nothing. It
-// keeps one condition of each type, with times in whole seconds.
+// unschedulable is the scheduler's latest reason for not placing a gang; "" if there is none. The scheduler keeps one
+// condition of each type, with times in whole seconds.
 func unschedulable(g *v1beta1.PodGroup) string {
 	if g.Status.Phase == v1beta1.PodGroupRunning {
 		return ""

@@ -8,7 +8,7 @@ import (
 	"github.com/eltrain/eltrain/state/statetest"
 )
 
-// BenchmarkWrite10000Slots is a whole durable write of a large job, with the time that the disk takes.
+// BenchmarkWrite10000Slots is a whole durable write of a large job, including the disk.
 func BenchmarkWrite10000Slots(b *testing.B) {
 	s, err := New(filepath.Join(b.TempDir(), "eltrain.state"), Options{})
 	if err != nil {
@@ -29,7 +29,7 @@ func BenchmarkWrite10000Slots(b *testing.B) {
 	}
 }
 
-// BenchmarkEncode10000Slots is the part of a write that is not the disk's.
+// BenchmarkEncode10000Slots is the part of a write without the disk.
 func BenchmarkEncode10000Slots(b *testing.B) {
 	st := state.State{}.Next(statetest.Records(10_000))
 	for b.Loop() {

@@ -12,15 +12,15 @@ import (
 	"github.com/eltrain/eltrain/state"
 )
 
-// envelope is what is in the file. The checksum is over the state's JSON without white space, so that
-// a changed indentation or line ending is no damage.
+// envelope is the file's content. The checksum is over the state's JSON without white space, so that
+// changing indentation or line endings is no damage.
 type envelope struct {
 	Checksum *string         `json:"checksum"`
 	State    json.RawMessage `json:"state"`
 }
 
-// accepted, instead of the checksum, is how a person says that an edit was meant. The next write
-// puts a real checksum there again.
+// accepted, in place of the checksum, confirms that an edit was intended. The next write restores a real
+// checksum.
 const accepted = "accept"
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -41,8 +41,8 @@ func encode(s state.State) ([]byte, error) {
 	return append(content, "\n}\n"...), nil
 }
 
-// appendIndented appends what json.Indent makes of JSON at a depth, for JSON that json.Marshal wrote. json.Indent checks it
-// all again, which took as long as all else that a write takes.
+// appendIndented appends compact as json.Indent formats it, for JSON written by json.Marshal. json.Indent would validate it
+// again, which takes as long as the rest of a write.
 func appendIndented(to, compact []byte, depth int) []byte {
 	newline := func() {
 		to = append(to, '\n')
@@ -64,7 +64,7 @@ func appendIndented(to, compact []byte, depth int) []byte {
 			i = end
 		case '{', '[':
 			to = append(to, c)
-			if compact[i+1] == c+2 { // its end: '}' is '{'+2, and ']' is '['+2
+			if compact[i+1] == c+2 { // empty: '}' is '{'+2, and ']' is '['+2
 				to = append(to, c+2)
 				i++
 				continue
@@ -87,7 +87,7 @@ func appendIndented(to, compact []byte, depth int) []byte {
 	return to
 }
 
-// contentError says what is wrong inside a file.
+// contentError says what is wrong with a file's content.
 type contentError struct {
 	problem string
 	remedy  string // a full sentence, or ""
@@ -97,8 +97,8 @@ type contentError struct {
 func (e *contentError) Error() string { return e.problem }
 func (e *contentError) Unwrap() error { return e.err }
 
-// Inside is the state's own JSON, as state.Parse reads it, out of the content of a state's file, whose checksum must be
-// right. What is no such content is given as it is.
+// Inside extracts the state's own JSON, as state.Parse reads it, from the content of a state file, and checks its checksum.
+// Other content is returned unchanged.
 func Inside(content []byte) ([]byte, error) {
 	var e envelope
 	if err := json.Unmarshal(content, &e); err != nil || e.Checksum == nil || len(e.State) == 0 {
@@ -138,10 +138,10 @@ func decode(content []byte) (state.State, error) {
 	return s, nil
 }
 
-// check reports whether the state inside is of a version that can be read, and is what was written. content is all of the
-// file. Every error is a *contentError.
+// check returns an error unless the version of the state is supported and its checksum matches. content is the whole file.
+// Every error is a *contentError.
 func (e *envelope) check(content []byte) error {
-	// The version comes first: a newer one may well be checked in another way.
+	// The version comes first: a newer format may be checked differently.
 	var head struct {
 		Version int `json:"version"`
 	}
@@ -165,7 +165,7 @@ func (e *envelope) check(content []byte) error {
 	return nil
 }
 
-// unreadable says how content fails to be JSON, in words that tell what probably happened.
+// unreadable describes content that is not JSON by what probably happened to it.
 func unreadable(content []byte, err error) string {
 	if len(content) == 0 {
 		return "the file is empty"
@@ -185,14 +185,14 @@ func unreadable(content []byte, err error) string {
 	return fmt.Sprintf("it is not an eltrain state: %v", err)
 }
 
-// cutShort reports whether content is the beginning of a JSON object and no more.
+// cutShort reports whether content is a truncated JSON object.
 func cutShort(content []byte) bool {
 	var v json.RawMessage
 	err := json.NewDecoder(bytes.NewReader(content)).Decode(&v)
 	return errors.Is(err, io.ErrUnexpectedEOF) && bytes.HasPrefix(bytes.TrimSpace(content), []byte("{"))
 }
 
-// quote makes a path safe to paste into a shell.
+// quote quotes a path for a shell.
 func quote(path string) string {
 	if !strings.ContainsFunc(path, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._-+,@%", r))

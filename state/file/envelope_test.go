@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// FuzzIndent holds the indentation against the standard library's, for everything that json.Marshal may write.
+// FuzzIndent compares the indentation with the standard library's, for everything that json.Marshal may write.
 func FuzzIndent(f *testing.F) {
 	for _, seed := range []string{
 		`{}`, `[]`, `null`, `-1.5e3`, `""`, `"a\"b\\"`, `{"a":[],"b":{},"c":[{},[[]]]}`, `{"{\"[,:]}":"}],:{["}`, `[1,2,{"a":"\\"}]`, `"<&> "`,

@@ -1,7 +1,7 @@
 // Package file keeps a state in one file, for masters that share a file system.
 //
-// Beside the state file S there are: S.backup, the state before the newest; a draft of the next (see package atomicfile)
-// while a write is under way; and in .eltrain/ the lock's files (see lock.go) and the key (see key.go). The package must not
+// Beside the state file S there are: S.backup, the previous state; a draft of the next (see package atomicfile)
+// during a write; and in .eltrain/ the lock's files (see lock.go) and the key (see key.go). The package must not
 // know what is in the records.
 package file
 
@@ -21,14 +21,14 @@ import (
 )
 
 const (
-	// DefaultLease is how long a holder out of sight must be silent before another takes its lock: long
+	// DefaultLease is how long a holder on another host must be silent before another takes its lock: long
 	// enough for a stall of a network file system, short enough not to keep a successor waiting.
 	DefaultLease = 15 * time.Second
 	// DefaultRenew lets two renewals fail before the lease is in danger.
 	DefaultRenew = 5 * time.Second
 )
 
-// mode is that of the files: states have addresses of services and the like, and are nobody else's business.
+// mode of the files: states contain addresses of services and the like, which other users must not read.
 const mode = 0o600
 
 // Options adjust a Store. Zero values are the defaults.
@@ -43,16 +43,16 @@ type Store struct {
 	lease time.Duration
 	renew time.Duration
 
-	mu sync.Mutex // of what follows; never held while waiting
-	// known is the head (what is not remembered) of the state in the file seen as knownFile. It saves reading the file
-	// again for every write; whoever else replaces the file makes another inode.
+	mu sync.Mutex // guards what follows; never held while waiting
+	// known is the head (everything but the records) of the state in the file, seen as knownFile. It saves reading the file
+	// for every write; another process that replaces the file creates another inode.
 	known     state.State
 	knownFile os.FileInfo
 }
 
 var _ state.Store = (*Store)(nil)
 
-// New returns a handle of the state file at path. It reads and writes nothing. Symbolic links are followed
+// New returns a handle of the state file at path. It reads and writes nothing. Symbolic links are resolved
 // here, so that all names of one state share one lock, and a link survives a write.
 func New(path string, o Options) (*Store, error) {
 	if o.Lease == 0 {
@@ -82,7 +82,7 @@ func resolve(path string) (string, error) {
 		return real, nil
 	}
 	if info, lerr := os.Lstat(path); lerr == nil && info.Mode()&fs.ModeSymlink != 0 {
-		return "", err // a link to nowhere: a write would replace the link
+		return "", err // a dangling link: a write would replace the link
 	}
 	dir, err := filepath.EvalSymlinks(filepath.Dir(path))
 	if err != nil {
@@ -91,12 +91,12 @@ func resolve(path string) (string, error) {
 	return filepath.Join(dir, filepath.Base(path)), nil
 }
 
-// Path is the state file's.
+// Path is the path of the state file.
 func (s *Store) Path() string { return s.path }
 
 func (s *Store) backupPath() string { return s.path + ".backup" }
 
-// Read implements state.Store. A file that cannot be understood is a *DamagedError.
+// Read implements state.Store. A damaged file is a *DamagedError.
 func (s *Store) Read(ctx context.Context) (state.State, error) {
 	if err := ctx.Err(); err != nil {
 		return state.State{}, fmt.Errorf("read state %s: %w", s.path, err)
@@ -112,14 +112,14 @@ func (s *Store) Read(ctx context.Context) (state.State, error) {
 	return st, nil
 }
 
-// remember notes what is in the file.
+// remember caches the head of the state in the file.
 func (s *Store) remember(st state.State, info os.FileInfo) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.known, s.knownFile = state.State{Version: st.Version, Lineage: st.Lineage, Serial: st.Serial, Epoch: st.Epoch}, info
 }
 
-// load reads one file whole. An error that is not about the file's content is the system's.
+// load reads one whole file. An error that is not a contentError is the system's.
 func load(path string) (state.State, os.FileInfo, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -141,7 +141,7 @@ func load(path string) (state.State, os.FileInfo, error) {
 	return st, info, nil
 }
 
-// explain makes a failed load a message for a person. Trouble with the content comes with what to do.
+// explain makes a failed load a message for people. For damaged content it says what to do.
 func (s *Store) explain(err error) error {
 	var content *contentError
 	if !errors.As(err, &content) {
@@ -156,8 +156,8 @@ func (s *Store) explain(err error) error {
 	return e
 }
 
-// DamagedError is returned for a state file that is there but cannot be understood, or was edited by hand.
-// It is never mistaken for an empty one, and nothing is written over it.
+// DamagedError is returned for a state file that exists but cannot be parsed, or was edited by hand. It is never
+// mistaken for an empty one, and never overwritten.
 type DamagedError struct {
 	Path         string
 	Backup       string // path of the backup
@@ -184,8 +184,8 @@ func (e *DamagedError) Error() string {
 
 func (e *DamagedError) Unwrap() error { return e.cause }
 
-// Write implements state.Store. After an error the old state is there, whole; only if the last step failed,
-// to make the new name durable, may it be the new one already. The error then says so.
+// Write implements state.Store. After an error the old state is intact; only if the last step failed, which makes
+// the new name durable, may it be the new one already. The error then says so.
 func (s *Store) Write(ctx context.Context, next state.State, l state.Lock) error {
 	if err := s.write(ctx, next, l); err != nil {
 		return fmt.Errorf("write state %s: %w", s.path, err)
@@ -194,8 +194,8 @@ func (s *Store) Write(ctx context.Context, next state.State, l state.Lock) error
 }
 
 func (s *Store) write(ctx context.Context, next state.State, l state.Lock) error {
-	// All that takes long (encoding, writing, the disk's own time) is done before the guard is taken; so
-	// everything is checked twice: here, not to work in vain, and again under the guard.
+	// Everything slow (encoding, writing, disk latency) is done before the guard is taken; so the checks run
+	// twice: here, to fail early, and again under the guard.
 	next, err := s.accept(next, l)
 	if err != nil {
 		return err
@@ -228,7 +228,7 @@ func (s *Store) write(ctx context.Context, next state.State, l state.Lock) error
 	return nil
 }
 
-// accept checks a write against the lock and what is stored now.
+// accept checks a write against the current lock and stored state.
 func (s *Store) accept(next state.State, l state.Lock) (state.State, error) {
 	switch why := l.Why(); {
 	case errors.Is(why, state.ErrFenced):
@@ -273,8 +273,8 @@ func (s *Store) head() (state.State, error) {
 	return st, nil
 }
 
-// keepBackup gives the current state its second name, S.backup. There is a state under S all the time. The
-// guard is held.
+// keepBackup links the current state as S.backup, so that there is a state under S all the time. The guard is
+// held.
 func (s *Store) keepBackup() error {
 	now, err := os.Stat(s.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -284,7 +284,7 @@ func (s *Store) keepBackup() error {
 		return err
 	}
 	if old, err := os.Stat(s.backupPath()); err == nil && os.SameFile(old, now) {
-		return nil // a write that ended right after this step; a rename between two names of one file would do nothing
+		return nil // a write stopped right after this step; a rename between two names of one file would do nothing
 	}
 	link := s.backupPath() + ".tmp"
 	if err := os.Remove(link); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -27,7 +27,7 @@ type place struct {
 	lease time.Duration
 }
 
-// memoryDir is a directory where fsync costs nothing, if there is one.
+// memoryDir is a directory on a file system with cheap fsync, if there is one.
 func memoryDir(t *testing.T) string {
 	dir, err := os.MkdirTemp("/dev/shm", "eltrain-test-")
 	if err != nil {

@@ -10,16 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// guardPatience bounds the wait for the guard. It is held for some file operations only, so a longer wait
-// means a holder that is stopped, or hangs on its disk, in the very middle of them.
+// guardPatience bounds the wait for the guard. It is held for a few file operations only, so a longer wait
+// means that its holder is suspended, or hangs on its disk, in the middle of them.
 const guardPatience = 5 * time.Second
 
-// guard is a short critical section across processes: a kernel lock on a file, which ends with its process.
+// guard is a short critical section across processes: a kernel lock on a file, released when its process ends.
 // It covers each check of the lock file together with what depends on it.
 type guard struct{ file *os.File }
 
-// takeGuard waits until no other handle, in this process or another, is in the critical section. Where the
-// lock's directory is gone, which claim makes, it fails with fs.ErrNotExist.
+// takeGuard waits until no other handle, in this process or another, is in the critical section. If the lock's
+// directory, which claim creates, does not exist, it fails with fs.ErrNotExist.
 func (s *Store) takeGuard(ctx context.Context) (*guard, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, guardPatience,
 		fmt.Errorf("another process has been writing or locking for more than %v (is it stopped?); see who has %s open", guardPatience, s.guardPath()))
@@ -37,7 +37,7 @@ func (s *Store) takeGuard(ctx context.Context) (*guard, error) {
 	}
 }
 
-// tryGuard returns nil without an error if the guard is held by somebody.
+// tryGuard returns nil without an error if the guard is held.
 func (s *Store) tryGuard() (*guard, error) {
 	f, err := os.OpenFile(s.guardPath(), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -50,7 +50,7 @@ func (s *Store) tryGuard() (*guard, error) {
 		}
 		return nil, fmt.Errorf("flock %s: %w", f.Name(), err)
 	}
-	// Somebody may have removed the file meanwhile: the lock would be on a file that nobody else opens.
+	// The file may have been removed meanwhile: the lock would be on a file that nobody else opens.
 	g := &guard{f}
 	locked, err := f.Stat()
 	if err != nil {
@@ -65,7 +65,7 @@ func (s *Store) tryGuard() (*guard, error) {
 }
 
 func (g *guard) release() {
-	// Closing alone would not do while a process that is just being forked has a copy of the descriptor.
+	// Closing alone would not suffice while a process being forked has a copy of the descriptor.
 	flock(g.file, unix.LOCK_UN)
 	g.file.Close()
 }

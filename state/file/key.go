@@ -11,7 +11,7 @@ import (
 	"github.com/eltrain/eltrain/state"
 )
 
-// keyPath is a file of its own: whoever removes the state does not make what runs look as if it was changed.
+// keyPath is a separate file, so that removing the state does not make running jobs look changed.
 func (s *Store) keyPath() string { return s.lockFile(".key") }
 
 // Key implements state.Store.
@@ -42,8 +42,8 @@ func (s *Store) readKey(ctx context.Context, read func() ([]byte, error)) ([]byt
 	return key, nil
 }
 
-// makeKey returns the key that is there, or puts one there, whole and on the disk, or takes the one that another process has
-// just put there.
+// makeKey returns the existing key, or creates one atomically and durably, or reads the one that another process has just
+// created.
 func (s *Store) makeKey() ([]byte, error) {
 	if key, err := os.ReadFile(s.keyPath()); !errors.Is(err, fs.ErrNotExist) {
 		return key, err

@@ -19,14 +19,14 @@ import (
 	"github.com/eltrain/eltrain/state"
 )
 
-// The lock of state file S is .eltrain/S.lock: it is held while that file is there. Its content, a record, is
-// written once, when the lock is taken. The holder renews it by changing the file's modification time and
-// writes nothing. Giving it back renames it to .eltrain/S.unlocked, which works on a full disk and keeps the
-// epoch. Every step that depends on who holds the lock is done under .eltrain/S.guard.
+// The lock of state file S is .eltrain/S.lock: it is held while that file exists. Its content, a record, is
+// written once, when the lock is acquired. The holder renews it by changing the file's modification time, which
+// writes no content. Releasing it renames it to .eltrain/S.unlocked, which works on a full disk and keeps the
+// epoch. Every step that depends on the holder is done under .eltrain/S.guard.
 //
-// Another takes over when the holder is dead for sure (same kernel, and its PID is gone or has another start
-// time), or when it has not renewed for a whole lease. The latter is told by watching that the modification
-// time stays the same for so long; what time it shows means nothing, so no clocks are compared.
+// Another process takes over when the holder is certainly dead (same kernel, and its PID is gone or has another start
+// time), or has not renewed for a whole lease. The latter means that the modification time was seen not to change
+// for that long; its value does not matter, so no clocks are compared.
 
 func (s *Store) lockDir() string { return filepath.Join(filepath.Dir(s.path), ".eltrain") }
 func (s *Store) lockFile(ext string) string {
@@ -42,21 +42,21 @@ type record struct {
 	Host   string       `json:"host"`   // for people
 	Kernel string       `json:"kernel"` // kernelID of the holder
 	Start  string       `json:"start"`  // startTime of the holder
-	Lease  job.Duration `json:"lease"`  // the holder's own: it renews accordingly
+	Lease  job.Duration `json:"lease"`  // the holder's own lease, by which it renews
 }
 
-// held is the lock file as seen at one moment. Zero if there is none.
+// held is the lock file at one moment; zero if there is none.
 type held struct {
 	record
 	raw     string // content
 	renewed time.Time
 }
 
-// unreadableHolder stands for a holder whose lock file makes no sense.
+// unreadableHolder is the holder of a lock file that cannot be parsed.
 const unreadableHolder = "an unknown holder (its lock file cannot be read)"
 
-// readLock returns the zero held if the lock is free. A lock file that makes no sense has a holder too, of
-// whom nothing is known: it is waited for like one on another host.
+// readLock returns the zero held if the lock is free. A lock file that cannot be parsed has an unknown holder, which is
+// waited for like one on another host.
 func (s *Store) readLock() (held, error) {
 	f, err := os.Open(s.lockPath())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -84,7 +84,7 @@ func (s *Store) readLock() (held, error) {
 
 func (h held) free() bool { return h.ID == "" }
 
-// dead reports whether the holder has certainly ended. Where that cannot be known it is false.
+// dead reports whether the holder has certainly ended; false if that cannot be known.
 func (h held) dead() bool {
 	if h.Kernel == "" || h.Start == "" || h.PID <= 0 || h.Kernel != kernelID() {
 		return false
@@ -92,23 +92,23 @@ func (h held) dead() bool {
 	if errors.Is(unix.Kill(h.PID, 0), unix.ESRCH) {
 		return true
 	}
-	// Other users' processes may be hidden in /proc: that it cannot be seen there does not mean that it is gone.
+	// Other users' processes may be hidden in /proc: a process that is not visible there may still run.
 	start, err := startTime(h.PID)
 	return err == nil && start != h.Start
 }
 
-// same reports whether nothing happened to the lock between the two moments, no renewal either.
+// same reports whether the lock did not change between the two moments, not even by a renewal.
 func (h held) same(o held) bool { return h.raw == o.raw && h.renewed.Equal(o.renewed) }
 
-// silence measures for how long one holder has not renewed, as seen by this process alone.
+// silence measures how long one holder has not renewed, as seen by this process alone.
 type silence struct {
 	last held
 	at   time.Time
 	sum  time.Duration
 }
 
-// observe takes one look at the lock and returns how long it has been seen to stay the same. A gap between
-// two looks counts for most at most: when this process was stopped together with the holder, nobody has
+// observe records an observation of the lock and returns how long it has been seen unchanged. A gap between two
+// observations counts for most at most: if this process was suspended together with the holder, nobody has
 // watched meanwhile.
 func (w *silence) observe(h held, now time.Time, most time.Duration) time.Duration {
 	if w.at.IsZero() || !h.same(w.last) {
@@ -120,11 +120,11 @@ func (w *silence) observe(h held, now time.Time, most time.Duration) time.Durati
 	return w.sum
 }
 
-// looks is how many looks per lease it takes, at least, to call a holder silent.
-const looks = 10
+// observationsPerLease is the minimum number of observations per lease to consider a holder silent.
+const observationsPerLease = 10
 
 // Lock implements state.Store. To take over from a holder that is silent, but not known to be dead, it has to
-// watch for a whole lease of that holder; a shorter timeout ends before.
+// watch for a whole lease of that holder; with a shorter timeout it fails.
 func (s *Store) Lock(ctx context.Context, info state.LockInfo, timeout time.Duration) (state.Lock, error) {
 	l, err := s.lock(ctx, info, timeout)
 	if err != nil {
@@ -148,19 +148,19 @@ func (s *Store) lock(ctx context.Context, info state.LockInfo, timeout time.Dura
 		if lease <= 0 {
 			lease = s.lease
 		}
-		if h.free() || h.dead() || silent.observe(h, time.Now(), lease/looks) >= lease {
+		if h.free() || h.dead() || silent.observe(h, time.Now(), lease/observationsPerLease) >= lease {
 			l, err := s.claim(ctx, info, h)
 			if l != nil || err != nil {
 				return l, err
 			}
-			continue // somebody was faster, or the holder woke up
+			continue // another process was faster, or the holder renewed
 		}
 		left := time.Until(deadline)
 		if left <= 0 {
 			return nil, &state.LockedError{Holder: h.LockInfo}
 		}
-		// A quarter of what counts, so that a late look does not prolong the wait.
-		pause := min(max(lease/looks/4, time.Millisecond), 100*time.Millisecond)
+		// A quarter of what counts, so that a late observation does not prolong the wait.
+		pause := min(max(lease/observationsPerLease/4, time.Millisecond), 100*time.Millisecond)
 		select {
 		case <-ctx.Done():
 		case <-time.After(min(left, pause)):
@@ -168,9 +168,9 @@ func (s *Store) lock(ctx context.Context, info state.LockInfo, timeout time.Dura
 	}
 }
 
-// claim takes the lock if it is still as it was judged; nil without an error if not.
+// claim acquires the lock if it is unchanged since it was judged; otherwise it returns nil without an error.
 func (s *Store) claim(ctx context.Context, info state.LockInfo, judged held) (*lock, error) {
-	// Not MkdirAll: a directory of jobs that somebody removed is not recreated.
+	// Not MkdirAll: a removed directory of jobs must not be recreated.
 	if err := os.Mkdir(s.lockDir(), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
@@ -201,8 +201,8 @@ func (s *Store) claim(ctx context.Context, info state.LockInfo, judged held) (*l
 	return l, nil
 }
 
-// lastEpoch is the newest epoch known besides the lock file's: of the last holder that gave it back, and of
-// the stored state. What cannot be read counts as 0: locking must work to repair a damaged state.
+// lastEpoch is the newest epoch known besides the lock file's: of the last released lock, and of the stored
+// state. What cannot be read counts as 0: locking must work to repair a damaged state.
 func (s *Store) lastEpoch() uint64 {
 	last := s.lastUnlocked()
 	stored, err := s.head()
@@ -212,7 +212,7 @@ func (s *Store) lastEpoch() uint64 {
 	return max(last.Epoch, stored.Epoch)
 }
 
-// lastUnlocked is the lock that was given back or broken last; the zero record if that cannot be read.
+// lastUnlocked is the last lock that was released or broken; the zero record if it cannot be read.
 func (s *Store) lastUnlocked() record {
 	raw, err := os.ReadFile(s.unlockedPath())
 	var last record
@@ -227,7 +227,7 @@ func (s *Store) putLock(info state.LockInfo) error {
 	r := record{LockInfo: info, Kernel: kernelID(), Lease: job.Duration(s.lease)}
 	r.Host, _ = os.Hostname()
 	if start, err := startTime(info.PID); err == nil {
-		r.Start = start // else a successor has to wait for a lease
+		r.Start = start // otherwise a successor has to wait for a lease
 	}
 	content, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
@@ -236,15 +236,15 @@ func (s *Store) putLock(info state.LockInfo) error {
 	return atomicfile.Write(s.lockPath(), append(content, '\n'), mode)
 }
 
-// sweep removes what holders left behind that died in the middle of a write. One that is alive but was taken
-// over from may lose its temporary file too; it is fenced off anyway. The guard is held.
+// sweep removes temporary files of holders that died during a write. A live holder that lost its lock may
+// lose its temporary file too; it is fenced anyway. The guard is held.
 func (s *Store) sweep() {
 	for _, path := range []string{s.path, s.backupPath(), s.lockPath(), s.keyPath()} {
 		atomicfile.Sweep(path)
 	}
 }
 
-// Holder implements state.Store. A holder that is known to be dead is none.
+// Holder implements state.Store. A dead holder does not count.
 func (s *Store) Holder(ctx context.Context) (*state.LockInfo, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("read lock of state %s: %w", s.path, err)
@@ -295,7 +295,7 @@ type lock struct {
 	store *Store
 }
 
-// keep begins to renew. The lease counts from began.
+// keep starts renewing. The lease counts from began.
 func (l *lock) keep(began time.Time) {
 	l.Keep(state.Renewal{Lease: l.store.lease, Every: l.store.renew, Renew: l.touch, Place: "the file system"}, began)
 }
@@ -305,7 +305,7 @@ func (l *lock) keep(began time.Time) {
 func (l *lock) touch(ctx context.Context) error {
 	g, err := l.store.takeGuard(ctx)
 	if errors.Is(err, fs.ErrNotExist) {
-		return &state.VanishedError{Path: l.store.lockPath()} // with its directory
+		return &state.VanishedError{Path: l.store.lockPath()} // its directory vanished
 	}
 	if err != nil {
 		return err
@@ -318,7 +318,7 @@ func (l *lock) touch(ctx context.Context) error {
 	if err := l.store.fenced(h, l.Info()); err != nil {
 		return err
 	}
-	// It has to change, whatever the clock does.
+	// The time has to change, whatever the clock says.
 	stamp := time.Now()
 	if !stamp.After(h.renewed) {
 		stamp = h.renewed.Add(time.Millisecond)
@@ -326,18 +326,18 @@ func (l *lock) touch(ctx context.Context) error {
 	return os.Chtimes(l.store.lockPath(), stamp, stamp)
 }
 
-// fenced says how a lock was lost if the holder is another by now, or nobody is. It is nil if none of both.
+// fenced returns how the lock was lost if it has another holder, or none; nil if it was not lost.
 func (s *Store) fenced(now held, lost state.LockInfo) error {
 	switch {
 	case now.ID == lost.ID:
 		return nil
-	case now.free() && s.lastUnlocked().Epoch < lost.Epoch: // nor was it broken, or another's since
+	case now.free() && s.lastUnlocked().Epoch < lost.Epoch: // and neither broken nor taken over since
 		return &state.VanishedError{Path: s.lockPath()}
 	}
 	return state.ErrFenced
 }
 
-// Unlock releases the lock. Where another holds it by now, or nobody, there is nothing to give back.
+// Unlock releases the lock. If it was lost, there is nothing to release.
 func (l *lock) Unlock(ctx context.Context) error {
 	if err := l.unlock(ctx); err != nil {
 		return fmt.Errorf("unlock state %s: %w", l.store.path, err)

@@ -131,7 +131,7 @@ func TestUnreadableLockFileBlocksForALeaseOnly(t *testing.T) {
 	}
 }
 
-// A holder whose clock runs backwards, stands still or is decades off renews anyway.
+// A holder whose clock runs backwards, stands still or is decades off still renews.
 func TestNoClockIsCompared(t *testing.T) {
 	stamps := map[string]func(i int) time.Time{
 		"backwards": func(i int) time.Time { return time.Unix(2_000_000_000-int64(i)*3600, 0) },
@@ -163,7 +163,7 @@ func TestNoClockIsCompared(t *testing.T) {
 	}
 }
 
-// The contender's clock stands still between two renewals of ours, or went back since the last one.
+// The contender's clock stands still between two of our renewals, or went back since the last one.
 func TestRenewalIsSeenWhateverTheHoldersClockShows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := bubbleStore(t)
@@ -200,7 +200,7 @@ func TestSilenceCountsOnlyWhatWasWatched(t *testing.T) {
 	}{
 		{0, a, 0},
 		{time.Second, a, time.Second},
-		{time.Hour, a, 3 * time.Second}, // stopped for an hour, perhaps together with the holder
+		{time.Hour, a, 3 * time.Second}, // suspended for an hour, possibly together with the holder
 		{time.Second, b, 0},             // renewed
 		{time.Second, b, time.Second},
 		{0, held{raw: "c", renewed: b.renewed}, 0}, // another holder, the same time
@@ -210,7 +210,7 @@ func TestSilenceCountsOnlyWhatWasWatched(t *testing.T) {
 	for i, l := range looks {
 		now = now.Add(l.after)
 		if got := w.observe(l.seen, now, most); got != l.want {
-			t.Fatalf("look %d: silent for %v, want %v", i, got, l.want)
+			t.Fatalf("observation %d: silent for %v, want %v", i, got, l.want)
 		}
 	}
 }
@@ -281,7 +281,7 @@ func TestLostIsClosed(t *testing.T) {
 		name   string
 		happen func(t *testing.T, s *Store)
 		within time.Duration
-		gone   bool // nobody took it
+		gone   bool // nobody took it over
 	}{
 		{"when the lock file is another's", func(t *testing.T, s *Store) { foreign(t, s, func(*record) {}) }, DefaultRenew, false},
 		{"when the lock is broken", breakHeld, DefaultRenew, false},
@@ -312,7 +312,7 @@ func TestLostIsClosed(t *testing.T) {
 			}
 		}, DefaultRenew, true},
 		{"when it cannot be renewed for a lease", func(t *testing.T, s *Store) {
-			// A file in the directory's place makes every access fail, for root too.
+			// A file in place of the directory makes every access fail, even for root.
 			if err := os.RemoveAll(s.lockDir()); err != nil {
 				t.Fatal(err)
 			}
@@ -324,7 +324,7 @@ func TestLostIsClosed(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := bubbleStore(t)
 				l := take(t, s)
-				time.Sleep(2*DefaultLease + DefaultRenew/2) // between two renewals: what happens is not to meet one
+				time.Sleep(2*DefaultLease + DefaultRenew/2) // between two renewals, to avoid a race with one
 				select {
 				case <-l.Lost():
 					t.Fatal("lost while renewed")
@@ -334,7 +334,7 @@ func TestLostIsClosed(t *testing.T) {
 				tt.happen(t, s)
 				<-l.Lost()
 				if took := time.Since(start); took > tt.within {
-					t.Fatalf("told after %v, want at most %v", took, tt.within)
+					t.Fatalf("closed after %v, want at most %v", took, tt.within)
 				}
 				if gone := errors.As(l.Why(), new(*state.VanishedError)); gone != tt.gone {
 					t.Errorf("lost because: %v", l.Why())
@@ -342,10 +342,10 @@ func TestLostIsClosed(t *testing.T) {
 				if err := s.Write(t.Context(), state.State{}.Next(nil), l); !errors.Is(err, state.ErrFenced) {
 					t.Fatalf("write: %v; want ErrFenced", err)
 				}
-				_ = l.Unlock(t.Context()) // may fail where the directory cannot be read
+				_ = l.Unlock(t.Context()) // may fail if the directory cannot be read
 				if strings.Contains(tt.name, "whole directory") {
 					if _, err := os.Stat(filepath.Dir(s.Path())); !errors.Is(err, fs.ErrNotExist) {
-						t.Fatalf("the removed directory was made anew: %v", err)
+						t.Fatalf("the removed directory was recreated: %v", err)
 					}
 				}
 			})
@@ -353,7 +353,7 @@ func TestLostIsClosed(t *testing.T) {
 	}
 }
 
-// A process that is stopped inside the guard makes others fail after a while; they do not hang.
+// A process that is suspended inside the guard makes others fail after a while; they do not hang.
 func TestStuckGuardBlocksNobodyForLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := bubbleStore(t)
@@ -376,8 +376,8 @@ func TestStuckGuardBlocksNobodyForLong(t *testing.T) {
 	})
 }
 
-// atTheGuard starts writes that have done all their work but the last step, lets something happen, and
-// returns how they end.
+// atTheGuard starts writes that have done everything up to the guard, calls happen, and returns their
+// results.
 func atTheGuard(t *testing.T, s *Store, l state.Lock, writes []state.State, happen func()) []error {
 	t.Helper()
 	g, err := s.takeGuard(t.Context())
@@ -494,7 +494,7 @@ func TestANewHolderSweepsWhatDeadOnesLeft(t *testing.T) {
 	dir := filepath.Dir(s.Path())
 	foreign(t, s, func(r *record) { r.PID = 1 << 30 })
 	for _, path := range []string{s.Path(), s.backupPath(), s.lockPath(), s.keyPath()} {
-		if _, err := atomicfile.NewDraft(path, nil, mode); err != nil { // whose owner died
+		if _, err := atomicfile.NewDraft(path, nil, mode); err != nil { // of an owner that died
 			t.Fatal(err)
 		}
 	}
@@ -505,7 +505,7 @@ func TestANewHolderSweepsWhatDeadOnesLeft(t *testing.T) {
 	take(t, s)
 	want := []string{".eltrain", ".eltrain.state.mine.tmp", "eltrain.state.backup", "other.tmp"}
 	if got := names(t, dir); !slices.Equal(got, want) {
-		t.Errorf("beside the state there are %v, want %v", got, want)
+		t.Errorf("besides the state there are %v, want %v", got, want)
 	}
 	for _, name := range names(t, s.lockDir()) {
 		if strings.HasSuffix(name, ".tmp") {
@@ -516,7 +516,7 @@ func TestANewHolderSweepsWhatDeadOnesLeft(t *testing.T) {
 
 func TestLockErrorsSayWhatWasBeingDone(t *testing.T) {
 	s := bubbleStore(t)
-	put(t, s.lockDir(), nil) // a file where the directory must be
+	put(t, s.lockDir(), nil) // a file in place of the directory
 	for what, do := range map[string]func() error{
 		"lock state":         func() error { _, err := s.Lock(context.Background(), state.LockInfo{}, 0); return err },
 		"read lock of state": func() error { _, err := s.Holder(context.Background()); return err },

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kernelID names the kernel since its boot. It is "" if the system does not tell.
+// kernelID identifies the kernel since its boot; "" if unknown.
 func kernelID() string {
 	id, err := unix.Sysctl("kern.bootsessionuuid")
 	if err != nil {
@@ -18,8 +18,8 @@ func kernelID() string {
 // zombie is SZOMB of <sys/proc.h>.
 const zombie = 5
 
-// startTime is when a process started, in microseconds since 1970. It is "" for one that has ended and waits
-// to be reaped.
+// startTime is when a process started, in microseconds since 1970; "" for one that has ended and waits to be
+// reaped.
 func startTime(pid int) (string, error) {
 	p, err := unix.SysctlKinfoProc("kern.proc.pid", pid)
 	if err != nil {

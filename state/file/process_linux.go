@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// kernelID names the kernel since its boot together with the PID namespace: within one such name a PID
-// means the same process to everybody. It is "" if the system does not tell.
+// kernelID identifies the kernel since its boot and the PID namespace: with the same ID, a PID means the same
+// process. It is "" if unknown.
 //
-// The boot ID alone would not do: containers on one host share it but have PIDs of their own.
+// The boot ID alone would not suffice: containers on one host share it but have PIDs of their own.
 func kernelID() string {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -30,7 +30,7 @@ func startTime(pid int) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// The second field is the command's name in parentheses and may itself hold spaces and parentheses.
+	// The second field is the command's name in parentheses, which may contain spaces and parentheses.
 	_, rest, found := bytes.Cut(stat[max(0, bytes.LastIndexByte(stat, ')')):], []byte(") "))
 	fields := strings.Fields(string(rest)) // from the third, the state
 	if !found || len(fields) < 20 {

@@ -26,7 +26,7 @@ import (
 	"github.com/eltrain/eltrain/state/statetest"
 )
 
-// These tests run real processes: this test binary, started again with childEnv set to what it is to do.
+// These tests run real processes: this test binary, started again with childEnv set to its task.
 const (
 	childEnv = "ELTRAIN_STATE_TEST_CHILD"
 	dirEnv   = "ELTRAIN_STATE_TEST_DIR"
@@ -55,7 +55,7 @@ func childStore(dir string) (*Store, error) {
 	return New(filepath.Join(dir, "eltrain.state"), Options{Lease: lease})
 }
 
-// child is a process that answers on its output, one line at a time.
+// child is a process that reports on its output, one line at a time.
 type child struct {
 	t    *testing.T
 	cmd  *exec.Cmd
@@ -88,7 +88,7 @@ func start(t *testing.T, what, dir string, lease time.Duration) *child {
 	return c
 }
 
-// kill ends the child with SIGKILL and gathers it. A second call does nothing.
+// kill kills the child with SIGKILL and waits for it. A second call does nothing.
 func (c *child) kill() {
 	if c.done {
 		return
@@ -121,7 +121,7 @@ func (c *child) say(line string) {
 	}
 }
 
-// update is one record that a writing child puts into the journal before it writes the state of that serial.
+// update is one record that a writing child adds to the journal before it writes the state of that serial.
 type update struct {
 	Writer string `json:"writer"` // its lock
 	Serial uint64 `json:"serial"`
@@ -130,7 +130,7 @@ type update struct {
 
 var crashJournal = state.JournalOptions{FileSize: 20 << 10, Files: 100_000}
 
-// childWrite writes states and journal records forever and says which ones are done.
+// childWrite writes states and journal records forever and reports which ones are done.
 func childWrite(dir string) error {
 	s, err := childStore(dir)
 	if err != nil {
@@ -176,10 +176,10 @@ func TestKill9AtAnyInstantLosesAndDuplicatesNothing(t *testing.T) {
 	s := open(t, filepath.Join(dir, "eltrain.state"), Options{})
 	reader := state.Reader{Dir: filepath.Join(dir, "journal"), Damaged: func(d state.Damage) {
 		if d.Bytes == 0 || !strings.Contains(d.Reason, "checksum") {
-			t.Error(d) // a torn tail may be seen until the next writer cuts it off; nothing else may
+			t.Error(d) // a torn tail may be seen until the next writer removes it; nothing else may
 		}
 	}}
-	// As `eltrain events -f` does, in a process other than the writers.
+	// Like `eltrain events -f`, in a process other than the writers.
 	followed := make(chan uint64, 1<<20)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -207,7 +207,7 @@ func TestKill9AtAnyInstantLosesAndDuplicatesNothing(t *testing.T) {
 			}
 			return true
 		}
-		if i%5 > 0 { // else it is killed while it starts, too
+		if i%5 > 0 { // otherwise it is killed while it starts
 			c.expect("locked")
 			for range rand.IntN(5) { // however fast this machine is
 				acknowledged()
@@ -226,12 +226,12 @@ func TestKill9AtAnyInstantLosesAndDuplicatesNothing(t *testing.T) {
 		if st.Serial < newest || st.Serial > newest+1 || st.Epoch < epoch {
 			t.Fatalf("kill %d: serial %d, %d was acknowledged; epoch %d after %d", i, st.Serial, newest, st.Epoch, epoch)
 		}
-		newest, epoch = st.Serial, st.Epoch // written, though perhaps not acknowledged
+		newest, epoch = st.Serial, st.Epoch // written, though possibly not acknowledged
 	}
 	if newest < kills {
 		t.Fatalf("only %d writes in %d rounds", newest, kills)
 	}
-	// The last writer's tail is cut off by this one.
+	// The last writer's torn tail is removed by this one.
 	j, err := state.OpenJournal(reader.Dir, crashJournal)
 	if err != nil {
 		t.Fatal(err)
@@ -293,7 +293,7 @@ func TestKill9AtAnyInstantLosesAndDuplicatesNothing(t *testing.T) {
 	t.Logf("%d kills, %d writes acknowledged, %d journal records", kills, len(done), last)
 }
 
-// childHold takes the lock and then does what it is told, a line at a time.
+// childHold takes the lock and then executes commands, one per line.
 func childHold(dir string) error {
 	s, err := childStore(dir)
 	if err != nil {
@@ -345,7 +345,7 @@ func TestKilledHolderDoesNotBlock(t *testing.T) {
 		t.Fatalf("%v; want a LockedError with the child's PID", err)
 	}
 	c.cmd.Process.Kill()
-	// The end of its output says that it ended; it is a zombie now, since nobody has waited for it.
+	// EOF shows that it exited; it is a zombie now, since nobody has waited for it.
 	if rest, err := io.ReadAll(c.out); err != nil || len(rest) > 0 {
 		t.Fatalf("%q, %v", rest, err)
 	}
@@ -373,10 +373,10 @@ func TestStoppedHolderIsTakenOverAndFencedWhenItWakes(t *testing.T) {
 	begin := time.Now()
 	l, err := s.Lock(t.Context(), state.LockInfo{}, time.Minute)
 	if err != nil {
-		t.Fatalf("a stopped holder blocks: %v", err)
+		t.Fatalf("a suspended holder blocks: %v", err)
 	}
 	defer l.Unlock(t.Context())
-	// It may have renewed just before it was stopped, but the watch began after that.
+	// It may have renewed just before it was suspended, but the watch began after that.
 	if waited := time.Since(begin); waited < lease {
 		t.Fatalf("taken over after %v; the lease is %v", waited, lease)
 	}
@@ -398,7 +398,7 @@ func TestStoppedHolderIsTakenOverAndFencedWhenItWakes(t *testing.T) {
 	}
 }
 
-// fullDisk does, in a directory where some 64 KiB fit, what a full disk must not break.
+// fullDisk performs, in a directory with room for some 64 KiB, what a full disk must not break.
 func fullDisk(dir string) error {
 	ctx := context.Background()
 	s, err := New(filepath.Join(dir, "eltrain.state"), Options{Lease: time.Hour})
@@ -436,7 +436,7 @@ func fullDisk(dir string) error {
 	if err := fullJournal(filepath.Join(dir, "journal")); err != nil {
 		return err
 	}
-	// With not a byte left the lock can still be given back.
+	// Even with no space left the lock can be released.
 	filler, err := os.Create(filepath.Join(dir, "filler"))
 	if err != nil {
 		return err
@@ -460,7 +460,7 @@ func fullJournal(dir string) error {
 		return err
 	}
 	defer j.Close()
-	noise := make([]byte, 100<<10) // compression must not make it fit
+	noise := make([]byte, 100<<10) // incompressible, so that it cannot fit
 	for i := range noise {
 		noise[i] = byte('a' + rand.IntN(26))
 	}
@@ -515,7 +515,7 @@ func TestFullDiskLeavesTheOldState(t *testing.T) {
 	})
 }
 
-// mountTmpfs returns a file system of its own.
+// mountTmpfs returns a new file system.
 func mountTmpfs(t *testing.T, options string) string {
 	t.Helper()
 	if runtime.GOOS != "linux" {
@@ -542,7 +542,7 @@ func TestReadOnlyDirectoryLeavesTheOldState(t *testing.T) {
 		t.Cleanup(func() { os.Chmod(dir, 0o700) })
 	}
 	want := fs.ErrPermission
-	if os.Getuid() == 0 { // whom permissions do not stop
+	if os.Getuid() == 0 { // root ignores permissions
 		dir, want = mountTmpfs(t, "size=1m"), unix.EROFS
 		protect = func() {
 			if out, err := exec.Command("mount", "-o", "remount,ro", dir).CombinedOutput(); err != nil {
@@ -568,5 +568,5 @@ func TestReadOnlyDirectoryLeavesTheOldState(t *testing.T) {
 	if got, err := s.Read(t.Context()); err != nil || got.Serial != 1 {
 		t.Errorf("read: serial %d, %v", got.Serial, err)
 	}
-	_ = l.Unlock(t.Context()) // fails on a read-only file system; here it ends the renewal
+	_ = l.Unlock(t.Context()) // fails on a read-only file system; here it stops the renewal
 }

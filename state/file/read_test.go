@@ -126,7 +126,7 @@ func TestDamagedStateIsToldApartAndNeverTakenForEmpty(t *testing.T) {
 			if e.BackupSerial != 1 || !strings.Contains(err.Error(), s.Path()+".backup is intact (serial 1)") {
 				t.Fatalf("the backup is not named: %v", err)
 			}
-			// Nothing is written over it, neither by the handle that wrote it nor by another.
+			// It is not overwritten, neither by the handle that wrote it nor by another.
 			for _, h := range []*Store{s, open(t, s.Path(), Options{})} {
 				if err := h.Write(t.Context(), newest.Next(nil), l); !errors.As(err, &e) {
 					t.Fatalf("write: %v; want a DamagedError", err)
@@ -135,7 +135,7 @@ func TestDamagedStateIsToldApartAndNeverTakenForEmpty(t *testing.T) {
 			if !bytes.Equal(contents(t, s.Path()), damaged) {
 				t.Fatal("the damaged file was changed")
 			}
-			// The command in the message does what it says.
+			// The command in the message works.
 			lines := strings.Split(err.Error(), "\n")
 			if out, err := exec.Command("sh", "-c", lines[len(lines)-1]).CombinedOutput(); err != nil {
 				t.Fatalf("%q: %v: %s", lines[len(lines)-1], err, out)
@@ -232,7 +232,7 @@ func TestBackupIsThePreviousState(t *testing.T) {
 			t.Fatalf("backup of serial %d, %v; want %d", backup.Serial, err, st.Serial-1)
 		}
 	}
-	// As a crash between the backup and the rename leaves it: both names on one file.
+	// Like after a crash between the backup and the rename: both names on one file.
 	if err := os.Remove(s.backupPath()); err != nil {
 		t.Fatal(err)
 	}
@@ -294,8 +294,8 @@ func TestNewRefusesALeaseThatCannotHold(t *testing.T) {
 	}
 }
 
-// FuzzRead: no content of a state file makes decode panic, and what it accepts is what the bytes say: encoding
-// it again gives a file that reads the same.
+// FuzzRead: no content of a state file makes decode panic, and what it accepts survives encoding: the new file reads
+// the same.
 func FuzzRead(f *testing.F) {
 	for _, slots := range []int{0, 2} {
 		content, err := encode(state.State{}.Next(statetest.Records(slots)))
@@ -321,7 +321,7 @@ func FuzzRead(f *testing.F) {
 		}
 		again, err := encode(s)
 		if err != nil {
-			t.Skip() // a value that reads but has no text, as an address out of an edited file
+			t.Skip() // a value that decodes but cannot be encoded, such as an address from an edited file
 		}
 		second, err := decode(again)
 		if err != nil {

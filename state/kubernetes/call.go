@@ -11,23 +11,23 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// patience bounds the tries of one read or write where its context does not: an API server that is restarted
-// is back by then. A master whose state cannot be written for longer says so, and keeps trying.
+// patience bounds the attempts of one read or write if its context does not: an API server that restarts is back by
+// then. A master whose state cannot be written for longer reports it, and keeps trying.
 const patience = 20 * time.Second
 
 func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, patience, fmt.Errorf("the API server did not answer within %v", patience))
 }
 
-// requestTimeout bounds one request: on a connection that hangs there is time for another try.
+// requestTimeout bounds one request: if a connection hangs, there is time for another attempt.
 const requestTimeout = patience / 2
 
-// again is how a request is repeated: at once, and ever slower up to once a second.
-func again() wait.Backoff {
+// retryBackoff is the backoff between attempts: at first short, then up to a second.
+func retryBackoff() wait.Backoff {
 	return wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 6, Cap: time.Second}
 }
 
-// ForbiddenError says which right is missing.
+// ForbiddenError says which permission is missing.
 type ForbiddenError struct {
 	Verb, Resource, Namespace, Name string
 
@@ -44,7 +44,7 @@ func (e *ForbiddenError) Error() string {
 
 func (e *ForbiddenError) Unwrap() error { return e.cause }
 
-// onlyForbidden keeps the errors that do not pass by themselves.
+// onlyForbidden keeps the errors that are not transient.
 func onlyForbidden(err error) error {
 	if errors.As(err, new(*ForbiddenError)) {
 		return err
@@ -52,16 +52,16 @@ func onlyForbidden(err error) error {
 	return nil
 }
 
-// settled is for how long a refusal is not believed: an API server that has just started knows no roles yet and
-// refuses everybody, here for less than a second, and a new RoleBinding takes as long to be heard of.
-const settled = 3 * time.Second
+// refusalStands is how long a refusal is not believed: an API server that has just started knows no roles yet and refuses
+// everybody, measured at less than a second, and a new RoleBinding takes as long to take effect.
+const refusalStands = 3 * time.Second
 
-// call makes a request until it is done, refused permanently, or ctx ends. A request that is made again may have
-// been carried out the first time: the callers know by what they find. A refusal stands from the first of a row: one
-// after an API server that could not be reached is of one that has just started.
+// call retries a request until it succeeds, is refused permanently, or ctx ends. A retried request may have been carried
+// out the first time, which callers notice by the result. Only consecutive refusals count as permanent: after an outage
+// the API server may have just started.
 func (s *Store) call(ctx context.Context, verb, resource, name string, request func(context.Context) error) error {
-	backoff := again()
-	var since time.Time // of the first refusal in a row
+	backoff := retryBackoff()
+	var since time.Time // when the consecutive refusals began
 	var said error      // the API server's last answer
 	for {
 		err := attempt(ctx, request)
@@ -70,19 +70,19 @@ func (s *Store) call(ctx context.Context, verb, resource, name string, request f
 		}
 		refused := apierrors.IsUnauthorized(err) || forbidden(verb, err)
 		switch answered := errors.As(err, new(apierrors.APIStatus)); {
-		case refused: // of what comes after it did not stand, and is told in words alone: nobody is to act on it
+		case refused: // text only: if another answer follows, the refusal was not permanent, and nothing may match it
 			said = errors.New(err.Error())
 		case answered:
 			said = err
 		case ctx.Err() != nil && said != nil:
-			err = said // that the time is up says less, and is said beside
+			err = said // more informative than the timeout, which is added to it
 		}
 		if !refused {
 			since = time.Time{}
 		} else if since.IsZero() {
 			since = time.Now()
 		}
-		if ctx.Err() == nil && (passing(verb, err) || refused && time.Since(since) < settled) {
+		if ctx.Err() == nil && (retryable(verb, err) || refused && time.Since(since) < refusalStands) {
 			pause := backoff.Step()
 			if seconds, asked := apierrors.SuggestsClientDelay(err); asked {
 				pause = max(pause, time.Duration(seconds)*time.Second)
@@ -97,7 +97,7 @@ func (s *Store) call(ctx context.Context, verb, resource, name string, request f
 	}
 }
 
-// failed says what a request was for, and what to do where somebody can.
+// failed says what a request was for, and what to do if something can be done.
 func (s *Store) failed(ctx context.Context, verb, resource, name string, err error) error {
 	switch {
 	case forbidden(verb, err):
@@ -116,16 +116,16 @@ func attempt(ctx context.Context, request func(context.Context) error) error {
 	return request(ctx)
 }
 
-// forbidden reports whether a right is missing. 403 is also the answer of a quota that is used up, of a webhook
-// and of a namespace that is being deleted; the words are those of the API server's authorization.
+// forbidden reports whether a permission is missing. Exceeded quotas, webhooks and terminating namespaces also cause a 403;
+// only the text is specific to the API server's authorization.
 func forbidden(verb string, err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), " cannot "+verb+" resource ")
 }
 
-// passing reports whether the same request may succeed later. Without a status nothing was answered: the API server was
-// not reached, or the connection broke, be it in the middle of an answer. Conflicts are for the caller, but for those of
-// a creation: they are about something else, a quota that others use too.
-func passing(verb string, err error) bool {
+// retryable reports whether a retry may succeed. Without a status nothing was answered: the API server was unreachable, or the
+// connection broke. Conflicts are for the caller, except at a creation: those are about something else, such as a shared
+// quota.
+func retryable(verb string, err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
 		return true

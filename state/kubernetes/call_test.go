@@ -37,19 +37,19 @@ func TestSilenceCountsAGapForSoMuch(t *testing.T) {
 		{0, lease("a", "1"), 0},
 		{time.Second, lease("a", "1"), time.Second},
 		{4 * time.Second, lease("a", "1"), 5 * time.Second}, // the API server was slow to answer
-		{time.Hour, lease("a", "1"), 10 * time.Second},      // stopped for an hour, perhaps together with the holder
+		{time.Hour, lease("a", "1"), 10 * time.Second},      // suspended for an hour, possibly together with the holder
 		{time.Second, lease("a", "2"), 0},                   // renewed
 		{time.Second, lease("a", "2"), time.Second},
 		{time.Second, lease("b", "2"), 0}, // recreated
 	} {
 		now = now.Add(look.after)
 		if got := w.observe(look.seen, now, most); got != look.want {
-			t.Fatalf("look %d: silent for %v, want %v", i, got, look.want)
+			t.Fatalf("observation %d: silent for %v, want %v", i, got, look.want)
 		}
 	}
 }
 
-// A refusal is a missing right once it stands. One that was followed by silence is told, and nobody acts on it.
+// A permanent refusal is a missing permission. One followed by silence is reported as text only.
 func TestARefusalThatDidNotStandIsNoMissingRight(t *testing.T) {
 	refused := apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, "s", errors.New(`User "ada" cannot get resource "secrets"`))
 	failed := apierrors.NewInternalError(errors.New("etcd is away"))
@@ -78,10 +78,10 @@ func TestARefusalThatDidNotStandIsNoMissingRight(t *testing.T) {
 					return &timeoutError{}
 				})
 				if errors.As(err, new(*ForbiddenError)) != c.missing || !strings.Contains(err.Error(), c.says) {
-					t.Errorf("it says %v", err)
+					t.Errorf("the error is %v", err)
 				}
 				if !c.missing && !strings.Contains(err.Error(), "the API server did not answer within "+patience.String()) {
-					t.Errorf("that the time was up is not said: %v", err)
+					t.Errorf("the timeout is missing: %v", err)
 				}
 			})
 		})
@@ -102,7 +102,7 @@ func TestAnAnswerThatBreaksOffIsNoAnswer(t *testing.T) {
 					panic(http.ErrAbortHandler)
 				}
 				if r.Proto != proto {
-					t.Errorf("asked by %s", r.Proto)
+					t.Errorf("requested by %s", r.Proto)
 				}
 				w.WriteHeader(http.StatusNotFound)
 				json.NewEncoder(w).Encode(apierrors.NewNotFound(schema.GroupResource{Resource: "secrets"}, "s").ErrStatus)
@@ -122,7 +122,7 @@ func TestAnAnswerThatBreaksOffIsNoAnswer(t *testing.T) {
 	}
 }
 
-// timeoutError is of a connection that hangs.
+// timeoutError is the error of a connection that hangs.
 type timeoutError struct{}
 
 func (*timeoutError) Error() string   { return "i/o timeout" }

@@ -26,9 +26,9 @@ import (
 //	an annotation  description, as JSON
 //	a data key     its JSON, compressed with gzip, or the beginning of that
 //
-// The rest of one that is too large for the head is in parts: Secrets with names of their own, which the
-// description lists. Parts are never changed. They are there before a head names them and are removed after
-// none does anymore, so after a crash at any step the head names a whole state.
+// If it is too large for the head, the rest is in parts: Secrets with unique names, which the description lists.
+// Parts are immutable. They exist before a head names them and are removed after the last head that does, so
+// after a crash at any step the head names a whole state.
 
 const (
 	// currentState and backupState are data keys of the head.
@@ -40,8 +40,8 @@ const (
 	annotationBackup = "eltrain.dev/backup"
 	// annotationFence is the fence, EPOCH/ID of the newest holder of the lock.
 	annotationFence = "eltrain.dev/fence"
-	// annotationUse is how a person goes back to the backup: with the value "backup" that one is read, and the
-	// next write follows it.
+	// annotationUse lets a person restore the backup: with the value "backup", the backup is read, and the next write
+	// succeeds it.
 	annotationUse = "eltrain.dev/use"
 
 	labelState = "eltrain.dev/state" // the state's name, on the head and on parts
@@ -56,15 +56,15 @@ const (
 
 var annotationOf = map[string]string{currentState: annotationState, backupState: annotationBackup}
 
-// description is what a head says of one of its states. The zero value is that of no state.
+// description describes one of a head's states. The zero value describes none.
 type description struct {
 	Version  int      `json:"version"`
 	Lineage  string   `json:"lineage"`
 	Serial   uint64   `json:"serial"`
 	Epoch    uint64   `json:"epoch"`
-	ID       string   `json:"id"`       // of the write that made it
+	ID       string   `json:"id"`       // of the write that created it
 	Checksum string   `json:"checksum"` // of all bytes, inline and in parts
-	Size     int      `json:"size"`     // their number
+	Size     int      `json:"size"`     // number of bytes
 	Parts    []string `json:"parts,omitempty"`
 }
 
@@ -95,7 +95,7 @@ func encode(s state.State) (description, []byte, error) {
 	}, content, nil
 }
 
-// contentError says what is wrong with what is stored.
+// contentError says what is wrong with stored content.
 type contentError struct {
 	problem string
 	err     error
@@ -137,7 +137,7 @@ func decode(d description, content []byte) (state.State, error) {
 	return s, nil
 }
 
-// chosen names the state of a head that is to be read: the newest, or the backup where a person said so.
+// chosen is which state of a head to read: the newest, or the backup if a person chose it.
 func chosen(head *corev1.Secret) string {
 	if head != nil && head.Annotations[annotationUse] == backupState {
 		return backupState
@@ -145,7 +145,7 @@ func chosen(head *corev1.Secret) string {
 	return currentState
 }
 
-// stored is described of the chosen state. Where there is none it makes sure that there never was one.
+// stored is described for the chosen state. If there is none it checks that there never was one.
 func stored(head *corev1.Secret) (description, []byte, error) {
 	d, inline, err := described(head, chosen(head))
 	if err != nil || d.Serial > 0 || head == nil {
@@ -163,8 +163,8 @@ func stored(head *corev1.Secret) (description, []byte, error) {
 	return d, nil, nil
 }
 
-// described returns what a head says of one of its states, and the state's bytes in the head itself. The zero
-// description: there is none. Every error is a *contentError.
+// described returns a head's description of one of its states, and the state's bytes in the head itself. The zero
+// description means that there is none. Every error is a *contentError.
 func described(head *corev1.Secret, which string) (description, []byte, error) {
 	var d description
 	if head == nil {
@@ -200,7 +200,7 @@ func (s *Store) load(ctx context.Context, head *corev1.Secret) (state.State, err
 	return s.content(ctx, d, inline)
 }
 
-// content reads a state that a head describes.
+// content reads a state with a description.
 func (s *Store) content(ctx context.Context, d description, inline []byte) (state.State, error) {
 	content := slices.Clone(inline)
 	for _, name := range d.Parts {
@@ -216,8 +216,8 @@ func (s *Store) content(ctx context.Context, d description, inline []byte) (stat
 	return decode(d, content)
 }
 
-// DamagedError is returned for a state that is there but cannot be understood. It is never mistaken for an empty
-// one, and nothing is written over it.
+// DamagedError is returned for a state that exists but cannot be read. It is never mistaken for an empty one, and never
+// overwritten.
 type DamagedError struct {
 	Namespace, Secret string
 	BackupSerial      uint64 // 0 if there is no backup that can be read
@@ -241,7 +241,7 @@ func (e *DamagedError) Error() string {
 
 func (e *DamagedError) Unwrap() error { return e.cause }
 
-// explain makes a failed load an error that says what to do, where the content is what is wrong.
+// explain makes a failed load an error that says what to do, if the content is damaged.
 func (s *Store) explain(ctx context.Context, head *corev1.Secret, err error) error {
 	if !errors.As(err, new(*contentError)) || errors.As(err, new(*state.VersionError)) {
 		return err
@@ -277,23 +277,23 @@ func (s *Store) labels(kind string) map[string]string {
 	}
 }
 
-// fence says who may write: the newest holder of the lock, and nobody before that. One epoch has one holder, also where
-// somebody removed the Lease between two claims and both counted to the same.
+// fence identifies the newest holder of the lock, the only one that may write. One epoch has one holder, even if the
+// Lease was removed between two claims and both computed the same epoch.
 type fence struct {
 	epoch  uint64
-	holder string // state.LockInfo's ID; "" of nobody: the lock was broken, or the head was edited by hand
+	holder string // state.LockInfo's ID; "" if the lock was broken, or the head was edited by hand
 }
 
 func fenceOf(info state.LockInfo) fence { return fence{epoch: info.Epoch, holder: info.ID} }
 
-// keepsOut reports whether the holder that other is of has lost the lock.
-func (f fence) keepsOut(other fence) bool {
+// fences reports whether the holder of other has lost the lock.
+func (f fence) fences(other fence) bool {
 	return f.epoch > other.epoch || f.epoch == other.epoch && f.holder != "" && f.holder != other.holder
 }
 
 func (f fence) String() string { return fmt.Sprintf("%d/%s", f.epoch, f.holder) }
 
-// fenced is the fence of a head; the zero value where there is none.
+// fenced is the fence of a head; the zero value if there is none.
 func fenced(head *corev1.Secret) fence {
 	if head == nil {
 		return fence{}
@@ -313,7 +313,7 @@ func setFence(head *corev1.Secret, f fence) {
 	head.Annotations[annotationFence] = f.String()
 }
 
-// headOf is the head that follows old: with a new state, and the one that was read as its backup.
+// headOf is the successor of the head old: with a new state, and the former one as backup.
 func (s *Store) headOf(old *corev1.Secret, f fence, now description, inline []byte) (*corev1.Secret, error) {
 	head := s.emptyHead()
 	var was description
@@ -348,8 +348,8 @@ func describe(head *corev1.Secret, annotation string, d description) error {
 	return nil
 }
 
-// putParts stores content in parts and returns their names. The write's ID in them is new, so a part that is
-// there already is this one, and the answer to its creation was lost.
+// putParts stores content in parts and returns their names. The names contain the write's unique ID, so an existing
+// part is this one, and the answer to its creation was lost.
 func (s *Store) putParts(ctx context.Context, id string, content []byte) (names []string, err error) {
 	for chunk := range slices.Chunk(content, s.part) {
 		part := &corev1.Secret{
@@ -374,12 +374,12 @@ func (s *Store) putParts(ctx context.Context, id string, content []byte) (names 
 	return names, nil
 }
 
-// tidy removes the parts that no head names anymore, after a write that followed old. What cannot be removed
-// now is left to the next write; only a right that is missing is an error, since nobody would ever remove it.
+// tidy removes the parts that no head names anymore, after a write that followed old. Failed removals are left to the
+// next write; only a missing permission is an error, since it would fail every time.
 func (s *Store) tidy(ctx context.Context, l *lock, old *corev1.Secret) error {
 	var gone []string
 	if l.unswept || old == nil {
-		found, err := s.unnamed(ctx, fenceOf(l.Info()))
+		found, err := s.unreferenced(ctx, fenceOf(l.Info()))
 		if err != nil {
 			l.unswept = true
 			return onlyForbidden(err)
@@ -400,7 +400,7 @@ func (s *Store) tidy(ctx context.Context, l *lock, old *corev1.Secret) error {
 	return nil
 }
 
-// superseded are the parts of that state of a head which its successor does not name. No later one does.
+// superseded are the parts of a head's state that its successor does not keep. No later head names them.
 func superseded(old *corev1.Secret) []string {
 	which := backupState
 	if chosen(old) == backupState {
@@ -413,14 +413,14 @@ func superseded(old *corev1.Secret) []string {
 	return d.Parts
 }
 
-// unnamed lists the parts of this state that no head names, now or ever: what writes left that were cut short, under
-// this epoch or an older one. It returns ErrFenced if the head is not of this holder anymore.
+// unreferenced lists the parts of this state that no head names, now or ever: leftovers of interrupted writes under this
+// epoch or an older one. It returns ErrFenced if the head has another holder.
 //
-// The list comes before the head. A newer holder raises the fence before it makes parts: where the head that is read
-// then is still of this holder, no part in the list is a newer holder's. An older holder's get into no head anymore, and
-// this one's own are of writes that have ended, since it has one at a time. A name is of one write and is not used again
-// (see putParts), so a removal does no harm either that arrives late, under another holder.
-func (s *Store) unnamed(ctx context.Context, f fence) (names []string, err error) {
+// The list comes before the head. A newer holder raises the fence before it creates parts: if the head read afterwards
+// still has this holder, no listed part is a newer holder's. An older holder's parts can no longer get into a head, and this
+// holder's own are of completed writes, since it has one at a time. Names are never reused (see putParts), so even a removal
+// that arrives late, under another holder, is harmless.
+func (s *Store) unreferenced(ctx context.Context, f fence) (names []string, err error) {
 	var found *metav1.PartialObjectMetadataList
 	selector := fmt.Sprintf("%s=%s,%s=%s", labelState, s.name, labelKind, kindPart)
 	err = s.call(ctx, "list", "secrets", "", func(ctx context.Context) error {
@@ -430,7 +430,7 @@ func (s *Store) unnamed(ctx context.Context, f fence) (names []string, err error
 	if err != nil {
 		return nil, err
 	}
-	head, err := s.getHead(ctx) // the known one may be older: a Read may have put it there
+	head, err := s.getHead(ctx) // not the known one, which a Read may have replaced by an older one
 	if err != nil {
 		return nil, err
 	}

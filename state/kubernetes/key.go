@@ -11,10 +11,10 @@ import (
 	"github.com/eltrain/eltrain/state"
 )
 
-// keyContent is where in its Secret the key is.
+// keyContent is the key's data key in its Secret.
 const keyContent = "key"
 
-// keyObject is the name of the Secret with the key. It is another than that of every state's head.
+// keyObject is the name of the Secret with the key. It differs from that of every state's head.
 func (s *Store) keyObject() string { return "eltrain-key-" + s.name }
 
 // Key implements state.Store.
@@ -39,7 +39,7 @@ func (s *Store) MakeKey(ctx context.Context) ([]byte, error) {
 	return s.keyIn(secret, err)
 }
 
-// keyIn is the key in its Secret, which was read with err.
+// keyIn checks the key in its Secret, which was read with err.
 func (s *Store) keyIn(secret *corev1.Secret, err error) ([]byte, error) {
 	if err == nil {
 		err = state.CheckKey(secret.Data[keyContent])
@@ -50,7 +50,7 @@ func (s *Store) keyIn(secret *corev1.Secret, err error) ([]byte, error) {
 	return secret.Data[keyContent], nil
 }
 
-// makeKey makes the Secret, or reads the one that another process, or a request whose answer was lost, has made.
+// makeKey creates the Secret, or reads it if another process, or a request whose answer was lost, has created it.
 func (s *Store) makeKey(ctx context.Context) (made *corev1.Secret, err error) {
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: s.keyObject(), Namespace: s.namespace, Labels: s.labels(kindKey)},

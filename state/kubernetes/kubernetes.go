@@ -3,7 +3,7 @@
 // State NAME is, in one namespace, the Lease eltrain-state-NAME (see lock.go), the Secret eltrain-state-NAME,
 // which is its head, and for a large state further Secrets, its parts (see head.go). A head holds the newest
 // state and the one before it, the backup. It is a Secret because a state holds the environment of the jobs.
-// The Secret eltrain-key-NAME is the place's key (see key.go).
+// The Secret eltrain-key-NAME holds the place's key (see key.go).
 // The package must not know what is in the records.
 package kubernetes
 
@@ -27,25 +27,25 @@ import (
 )
 
 const (
-	// DefaultLease is how long a holder must be silent before another takes its lock: what the components of
-	// Kubernetes itself use for their leader election, long enough for an API server to be restarted.
+	// DefaultLease is how long a holder must be silent before another takes its lock: the default of Kubernetes'
+	// own components for leader election, long enough for an API server to restart.
 	DefaultLease = 15 * time.Second
 	// DefaultInline leaves room in the head for two states of this size below Kubernetes' limit of 1 MiB for a
-	// Secret. Some 10,000 slots fit, compressed: for most jobs a write is one request.
+	// Secret. Compressed, some 10,000 slots fit: for most jobs a write is one request.
 	DefaultInline = 256 << 10
-	// DefaultPart is below 1 MiB, and with what is around it below etcd's limit of 1.5 MiB for a request.
+	// DefaultPart is below 1 MiB, and including its envelope below etcd's limit of 1.5 MiB for a request.
 	DefaultPart = 768 << 10
 )
 
-// Options adjust a Store. But for the name, zero values are the defaults.
+// Options configure a Store. Zero values are the defaults, except for the name.
 type Options struct {
 	Kubeconfig, Context, Namespace string // as in kube.Access
-	Name                           string // tells states in one namespace apart
-	// Lease is how long the lock outlives its last renewal, in whole seconds: that is what a Lease has room
-	// for. It is renewed three times as often.
+	Name                           string // distinguishes states in one namespace
+	// Lease is how long the lock outlives its last renewal, in whole seconds, the resolution of a Lease object. It is
+	// renewed three times as often.
 	Lease time.Duration
-	// Inline is how many bytes of a compressed state are kept in the head Secret itself, Part how many at most
-	// in each further one.
+	// Inline is how many bytes of a compressed state are kept in the head Secret itself, Part the maximum in each
+	// further one.
 	Inline, Part int
 }
 
@@ -59,20 +59,20 @@ type Store struct {
 	typed     *kube.Client
 	metadata  metadata.Interface // lists parts without their content
 
-	mu sync.Mutex // of what follows; never held while waiting
-	// known is the head as it was read or written last. A write is conditional on its resourceVersion, so it
-	// saves reading the head again and cannot do harm when it is stale.
+	mu sync.Mutex // guards what follows; never held while waiting
+	// known is the head as last read or written. It saves reading the head again; if it is stale, the write, which is
+	// conditional on its resourceVersion, fails.
 	known *corev1.Secret
 }
 
 var _ state.Store = (*Store)(nil)
 
-// maxName is how long a label's value may be: parts are found by the state's name.
+// maxName is the maximum length of a label's value: parts are found by the state's name.
 const maxName = 63
 
 var validName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
 
-// New returns a handle of the state. It contacts nothing.
+// New returns a handle of the state, without connecting.
 func New(o Options) (*Store, error) {
 	if o.Lease == 0 {
 		o.Lease = DefaultLease
@@ -107,7 +107,7 @@ func (s *Store) connect(config *rest.Config) (err error) {
 	if s.metadata, err = metadata.NewForConfig(config); err != nil {
 		return err
 	}
-	// Protobuf carries a Secret's bytes as they are, where JSON needs a third more for base64.
+	// Protobuf carries a Secret's bytes unchanged, where JSON needs a third more for base64.
 	binary := rest.CopyConfig(config)
 	binary.ContentType = runtime.ContentTypeProtobuf
 	binary.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
@@ -120,7 +120,7 @@ func (s *Store) object() string { return "eltrain-state-" + s.name }
 
 func (s *Store) String() string { return s.namespace + "/" + s.object() }
 
-// Read implements state.Store. A state that cannot be understood is a *DamagedError.
+// Read implements state.Store. A damaged state is a *DamagedError.
 func (s *Store) Read(ctx context.Context) (state.State, error) {
 	st, err := s.read(ctx)
 	if err != nil {
@@ -138,8 +138,8 @@ func (s *Store) read(ctx context.Context) (state.State, error) {
 		if damage == nil {
 			return st, nil
 		}
-		// Parts are removed once two newer states are stored, and a slow reader may come too late for them: it
-		// is damage only if the head still names them.
+		// Parts are removed once two newer states are stored, possibly before a slow reader gets them: missing parts
+		// are damage only if the head still names them.
 		var now *corev1.Secret
 		if now, err = s.getHead(ctx); err != nil {
 			break
@@ -152,7 +152,7 @@ func (s *Store) read(ctx context.Context) (state.State, error) {
 	return state.State{}, err
 }
 
-// sameVersion reports whether two readings of an object, nil where there was none, are the same.
+// sameVersion reports whether two readings of an object, nil if it did not exist, are the same.
 func sameVersion(a, b *corev1.Secret) bool {
 	if a == nil || b == nil {
 		return a == b
@@ -192,19 +192,19 @@ func (s *Store) knownHead() *corev1.Secret {
 	return s.known
 }
 
-// Write implements state.Store. What the API server refuses for now is retried for as long as patience and
-// ctx allow. After an error the old state is there, whole, or the new one: when the answer to the last request
-// is lost nobody here can know which. The next Read tells.
+// Write implements state.Store. Transient errors of the API server are retried until patience or ctx ends. After an
+// error either the old or the new state is stored, whole: if the answer to the last request is lost, only the next
+// Read shows which.
 //
-// A write under a lost lock is impossible. It is an update of the head on condition of the resourceVersion in
-// which this lock's holder was seen as the newest, and each new holder changes the head, with its own epoch,
+// A write under a lost lock is impossible: it is an update of the head, conditional on the resourceVersion in
+// which this lock's holder was seen to be the newest, and each new holder changes the head, adding its epoch,
 // before its Lock returns.
 func (s *Store) Write(ctx context.Context, next state.State, l state.Lock) error {
 	held, ours := l.(*lock)
 	if !ours {
 		return fmt.Errorf("write state %s: the lock belongs to another kind of store (%T)", s, l)
 	}
-	// One write at a time under a lock: the sweep takes what no head names for left over.
+	// One write at a time under a lock: the sweep considers parts that no head names to be left over.
 	select {
 	case held.writing <- struct{}{}:
 		defer func() { <-held.writing }()
@@ -231,7 +231,7 @@ func (s *Store) write(ctx context.Context, next state.State, l *lock) error {
 	inline, further := content[:min(len(content), s.inline)], content[min(len(content), s.inline):]
 	unswept := l.unswept
 	if len(further) > 0 {
-		l.unswept = true // until the new head names them, the new parts are left over
+		l.unswept = true // until the new head names them, the new parts count as left over
 	}
 	if written.Parts, err = s.putParts(ctx, written.ID, further); err != nil {
 		return fmt.Errorf("a part of the new state: %w", err)
@@ -256,7 +256,7 @@ func (s *Store) write(ctx context.Context, next state.State, l *lock) error {
 		}
 		if d, _, err := described(now, currentState); err == nil && d.ID == written.ID {
 			l.unswept = true
-			break // it was changed by this very write: the answer was lost, and it was sent again
+			break // changed by this very write: its answer was lost and it was sent again
 		}
 		if _, old, err = s.accept(ctx, next, l); err != nil {
 			return err
@@ -268,8 +268,8 @@ func (s *Store) write(ctx context.Context, next state.State, l *lock) error {
 	return nil
 }
 
-// accept checks a write against the lock and the stored state. It returns the head that it saw, which the
-// write has to find unchanged.
+// accept checks a write against the lock and the stored state. It returns the head that it read, on which the
+// write is conditional.
 func (s *Store) accept(ctx context.Context, next state.State, l *lock) (state.State, *corev1.Secret, error) {
 	if l.over() {
 		return next, nil, state.ErrFenced
@@ -291,7 +291,7 @@ func (s *Store) accept(ctx context.Context, next state.State, l *lock) (state.St
 		return next, nil, err
 	}
 	if fenced(head) != fenceOf(l.Info()) {
-		// Somebody removed the head, or put an old one in its place, by hand.
+		// The head was removed, or replaced by an old one, by hand.
 		if err := l.confirm(ctx); err != nil {
 			return next, nil, err
 		}
@@ -299,9 +299,9 @@ func (s *Store) accept(ctx context.Context, next state.State, l *lock) (state.St
 	return accepted, head, nil
 }
 
-// judge applies the rule by which states are written to one head.
+// judge applies state.Accept to a write that would replace a head's state.
 func (s *Store) judge(head *corev1.Secret, next state.State, l *lock) (state.State, error) {
-	if newest := fenced(head); newest.keepsOut(fenceOf(l.Info())) {
+	if newest := fenced(head); newest.fences(fenceOf(l.Info())) {
 		return next, fmt.Errorf("%w (its newest holder has epoch %d, this lock is of epoch %d)", state.ErrFenced, newest.epoch, l.Info().Epoch)
 	}
 	now, _, err := stored(head)
@@ -325,14 +325,14 @@ func (s *Store) putHead(ctx context.Context, head *corev1.Secret) (put *corev1.S
 		put, err = secrets.Update(ctx, head, metav1.UpdateOptions{FieldManager: manager})
 		return err
 	})
-	if apierrors.IsNotFound(err) { // removed meanwhile: for a conditional write that is a conflict
+	if apierrors.IsNotFound(err) { // removed meanwhile: for a conditional write this is a conflict
 		err = apierrors.NewConflict(corev1.Resource("secrets"), head.Name, err)
 	}
 	return put, err
 }
 
-// raiseFence makes f the fence of the head: from then on the write of whoever it keeps out fails. It returns
-// state.ErrFenced if f is kept out itself.
+// raiseFence makes f the fence of the head: writes of older holders fail from then on. It returns state.ErrFenced
+// if f itself is fenced.
 func (s *Store) raiseFence(ctx context.Context, f fence) error {
 	for {
 		old, err := s.getHead(ctx)
@@ -340,7 +340,7 @@ func (s *Store) raiseFence(ctx context.Context, f fence) error {
 			return err
 		}
 		switch newest := fenced(old); {
-		case newest.keepsOut(f):
+		case newest.fences(f):
 			return state.ErrFenced
 		case newest == f:
 			return nil // by this very call: its answer was lost

@@ -30,14 +30,14 @@ import (
 	"github.com/eltrain/eltrain/testbed"
 )
 
-// cluster is shared by the tests of this package: each has a namespace of its own. Those that break it start
+// cluster is shared by the tests of this package: each has a namespace of its own. Those that stop servers start
 // their own.
 var cluster *testbed.Cluster
 
-// rights are those that an installation gives.
+// rights is the RBAC of an installation.
 var rights = []string{"../../deploy/base/rbac.yaml"}
 
-// testLease is short for tests that wait for its end, and longer than an API server of a busy machine stands still.
+// testLease is short for tests that wait for its expiry, and longer than the pauses of an API server on a busy machine.
 const testLease = 15 * time.Second
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
@@ -50,7 +50,7 @@ func run(m *testing.M) int {
 	if testing.Short() {
 		return m.Run()
 	}
-	// These tests wait far more than they work: for leases.
+	// These tests mostly wait for leases.
 	if err := flag.Set("test.parallel", "16"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -65,7 +65,7 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, "testbed:", err)
 		code = 1
 	}
-	// Clients keep connections for later and have no Close.
+	// HTTP clients keep idle connections and have no Close.
 	if err := goleak.Find(
 		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),
 		goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"),
@@ -85,7 +85,7 @@ func real(t *testing.T) {
 	}
 }
 
-// place is one state in a namespace of its own, for an account with the rights of an installation.
+// place is one state in a namespace of its own, for an account with the permissions of an installation.
 type place struct {
 	t         *testing.T
 	namespace string
@@ -125,7 +125,7 @@ func TestConformance(t *testing.T) {
 	statetest.Run(t, func(t *testing.T) statetest.Opener { return newPlace(t) })
 }
 
-// The same with a state that is spread over many Secrets.
+// The same with a state that is split over many Secrets.
 func TestConformanceInParts(t *testing.T) {
 	t.Parallel()
 	statetest.Run(t, func(t *testing.T) statetest.Opener {
@@ -137,7 +137,7 @@ func TestConformanceInParts(t *testing.T) {
 
 var who = state.LockInfo{Operation: "apply -watch", Who: "ada@host"}
 
-// enough bounds waits for what must come.
+// enough bounds the wait for expected events.
 const enough = hang.Bound
 
 func (p *place) lock(s *Store) *lock {
@@ -171,7 +171,7 @@ func (p *place) read() state.State {
 	return st
 }
 
-// secrets are the names of the Secrets in the namespace.
+// secrets lists the names of the Secrets in the namespace.
 func (p *place) secrets() (names []string) {
 	p.t.Helper()
 	list, err := cluster.Admin().CoreV1().Secrets(p.namespace).List(p.t.Context(), metav1.ListOptions{})
@@ -184,7 +184,7 @@ func (p *place) secrets() (names []string) {
 	return names
 }
 
-// nothingLeft checks that there are no Secrets but the head that s wrote last and the parts that it names.
+// nothingLeft checks that there are no Secrets except the head that s wrote last and the parts that it names.
 func (p *place) nothingLeft(s *Store) {
 	p.t.Helper()
 	want := []string{headName}
@@ -216,7 +216,7 @@ func (p *place) edit(edit func(*corev1.Secret)) {
 	}
 }
 
-// Random text does not shrink, so this state needs more than one Secret of the largest size.
+// Random text does not compress, so this state needs more than one Secret of the largest size.
 func TestStateBeyondOneSecret(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -234,10 +234,10 @@ func TestStateBeyondOneSecret(t *testing.T) {
 	if n := len(p.secrets()); n != 4 { // 256 KiB in the head and the rest of some 2.1 MiB in parts of 768 KiB
 		t.Fatalf("%d Secrets: %v", n, p.secrets())
 	}
-	// The parts are kept as long as their state is the backup, and no longer.
+	// The parts are kept while their state is the backup, and no longer.
 	second := p.write(s, first.Next(nil), l)
 	if n := len(p.secrets()); n != 4 {
-		t.Fatalf("the backup's parts are not there: %v", p.secrets())
+		t.Fatalf("the backup's parts are missing: %v", p.secrets())
 	}
 	p.write(s, second.Next(nil), l)
 	if n := len(p.secrets()); n != 1 {
@@ -255,8 +255,8 @@ func TestTenThousandSlotsFitTheHead(t *testing.T) {
 	}
 }
 
-// A crash between any two requests of a write leaves the old state or the new one, and what it left is
-// removed by the next holder's first write.
+// A crash between any two requests of a write leaves the old state or the new one, and the leftovers are removed by the
+// next holder's first write.
 func TestCrashBetweenAnyTwoRequests(t *testing.T) {
 	soak.Only(t)
 	t.Parallel()
@@ -278,7 +278,7 @@ func TestCrashBetweenAnyTwoRequests(t *testing.T) {
 			t.Fatalf("after %d requests serial %d is read", after, now.Serial)
 		}
 		if err == nil && now.Serial != next.Serial {
-			t.Fatalf("after %d requests: no error, and the new state is not there", after)
+			t.Fatalf("after %d requests: no error, but the new state is missing", after)
 		}
 		if err := l.Unlock(t.Context()); err != nil {
 			t.Fatal(err)
@@ -297,14 +297,14 @@ func TestCrashBetweenAnyTwoRequests(t *testing.T) {
 	}
 }
 
-// A holder that was stopped in the middle of a write, with its last request ready to be sent, can do no
-// harm however late that arrives.
+// A holder that was suspended in the middle of a write, with its last request ready to be sent, can do no harm however
+// late that arrives.
 func TestLateWriteOfALostHolderIsRefused(t *testing.T) {
 	for name, written := range map[string]int{"first write": 0, "later write": 1} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := newPlace(t)
-			p.options.Lease = 6 * time.Second // a write is tried for not much longer than a usual one
+			p.options.Lease = 6 * time.Second // a write is not retried for much longer than usual
 			a, b := p.open(), p.open()
 			first := p.lock(a)
 			var before state.State
@@ -330,8 +330,8 @@ func TestLateWriteOfALostHolderIsRefused(t *testing.T) {
 	}
 }
 
-// A holder that was stopped while it removed what older writes had left removes nothing of its successor's, not even
-// the parts that no head names yet.
+// A holder that was suspended while it removed leftovers of older writes removes nothing of its successor's, not even
+// parts that no head names yet.
 func TestLateSweepOfALostHolderIsHarmless(t *testing.T) {
 	for name, stop := range map[string]func(*http.Request) bool{"before the list": listsParts, "before a removal": removes} {
 		t.Run(name, func(t *testing.T) {
@@ -386,7 +386,7 @@ func TestASweepDoesNotTrustTheKnownHead(t *testing.T) {
 	s := p.open()
 	l := p.lock(s)
 	want := p.write(s, state.State{}.Next(statetest.Records(1)), l)
-	s.remember(nil) // as that Read does
+	s.remember(nil) // like that Read
 	l.unswept = true
 	if err := s.tidy(t.Context(), l, nil); err != nil {
 		t.Fatal(err)
@@ -396,7 +396,7 @@ func TestASweepDoesNotTrustTheKnownHead(t *testing.T) {
 	}
 }
 
-// An answer that is lost makes the request be sent again; what it finds is its own work.
+// After a lost answer the request is sent again; it then finds its own result.
 func TestLostAnswers(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -421,7 +421,7 @@ func TestLostAnswers(t *testing.T) {
 	}
 }
 
-// What an API server says that has too much to do, or is about to end, is no answer.
+// Errors of an API server that is overloaded or shutting down are retried.
 func TestABusyAPIServerIsAskedAgain(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -445,12 +445,12 @@ func isLost(l *lock) bool {
 	}
 }
 
-// What stands in the Secret is never guessed at.
+// The content of the Secret is never guessed at.
 func TestDamageIsAnErrorThatSaysWhatToDo(t *testing.T) {
 	const back = "annotate secret " + headName + " eltrain.dev/use=backup"
 	for name, c := range map[string]struct {
 		edit func(*corev1.Secret)
-		told []string
+		want []string
 	}{
 		"content edited":      {func(h *corev1.Secret) { h.Data["state"][20] ^= 1 }, []string{"changed after eltrain wrote it", back}},
 		"content removed":     {func(h *corev1.Secret) { delete(h.Data, "state") }, []string{"0 with crc32c", back}},
@@ -482,12 +482,12 @@ func TestDamageIsAnErrorThatSaysWhatToDo(t *testing.T) {
 			if !errors.As(err, &damage) {
 				t.Fatalf("%v; want a DamagedError", err)
 			}
-			for _, want := range c.told {
+			for _, want := range c.want {
 				if !strings.Contains(err.Error(), want) {
 					t.Errorf("%q is not in:\n%v", want, err)
 				}
 			}
-			// What can be seen to be damaged without reading the content is not written over either.
+			// Damage that shows without reading the content is not overwritten either.
 			if strings.HasPrefix(name, "description") {
 				if err := p.open().Write(t.Context(), st.Next(nil), l); !errors.As(err, &damage) {
 					t.Errorf("a write over it: %v; want a DamagedError", err)
@@ -518,7 +518,7 @@ func TestMissingPartIsDamage(t *testing.T) {
 	}
 }
 
-// The way back that the error names works, and ends with the next write.
+// The recovery that the error names works, and ends with the next write.
 func TestBackToTheBackup(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -560,7 +560,7 @@ func TestNewerVersionIsRefused(t *testing.T) {
 	}
 }
 
-// A state that somebody removed under a running master is rewritten, and still fenced.
+// A state that was removed under a running master is rewritten, and still fenced.
 func TestRemovedByHandUnderAHolder(t *testing.T) {
 	p := newPlace(t)
 	s := p.open()
@@ -582,7 +582,7 @@ func TestRemovedByHandUnderAHolder(t *testing.T) {
 	}
 }
 
-// Epochs keep growing when somebody removed the Lease, or else an old holder's could come again.
+// Epochs keep growing if the Lease is removed; otherwise an old holder's could come again.
 func TestLeaseRemovedByHand(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -606,8 +606,8 @@ func TestLeaseRemovedByHand(t *testing.T) {
 	}
 }
 
-// Two claims count to the same epoch when somebody removes the Lease between them. One of them gets the lock, and the other
-// holds nothing from the start.
+// Two claims compute the same epoch if the Lease is removed between them. One of them gets the lock, and the other
+// never holds anything.
 func TestTwoClaimsOfOneEpoch(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -625,7 +625,7 @@ func TestTwoClaimsOfOneEpoch(t *testing.T) {
 	s := p.open()
 	l := p.lock(s)
 	if l.Info().Epoch != 1 {
-		t.Fatalf("the second claim is of epoch %d: the two do not count to the same", l.Info().Epoch)
+		t.Fatalf("the second claim is of epoch %d: the two differ", l.Info().Epoch)
 	}
 	close(fencing.release)
 	var locked *state.LockedError
@@ -638,8 +638,8 @@ func TestTwoClaimsOfOneEpoch(t *testing.T) {
 	}
 }
 
-// A lock that was claimed, and whose answer comes when the lease would be up, as after a restart of the API server, is held
-// for a whole lease from then on.
+// A lock whose claim was answered only when the lease would have expired, as after a restart of the API server, is held for
+// a whole lease from then on.
 func TestAClaimThatIsAnsweredLateCountsAnew(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -653,7 +653,7 @@ func TestAClaimThatIsAnsweredLateCountsAnew(t *testing.T) {
 	p.write(s, state.State{}.Next(statetest.Records(1)), l)
 }
 
-// The Lease is what anybody looks at who asks who leads: kubectl get leases.
+// The Lease shows who the master is: kubectl get leases.
 func TestLeaseTellsPeople(t *testing.T) {
 	p := newPlace(t)
 	s := p.open()
@@ -670,12 +670,12 @@ func TestLeaseTellsPeople(t *testing.T) {
 	}
 	for _, want := range []string{"apply -watch", "ada@host", `"pid":`, `"created":`} {
 		if !strings.Contains(lease.Annotations[annotationHolder], want) {
-			t.Errorf("%s does not tell %s: %s", annotationHolder, want, lease.Annotations[annotationHolder])
+			t.Errorf("%s does not have %s: %s", annotationHolder, want, lease.Annotations[annotationHolder])
 		}
 	}
 }
 
-// A Lease that was taken by other means is respected.
+// A Lease that was acquired by other means is respected.
 func TestLeaseTakenByHand(t *testing.T) {
 	p := newPlace(t)
 	s := p.open()
@@ -693,7 +693,7 @@ func TestLeaseTakenByHand(t *testing.T) {
 	}
 }
 
-// A held lock costs its renewals and nothing else, and a write of a small state one request.
+// A held lock costs only its renewals, and a write of a small state one request.
 func TestSteadyStateWritesOnlyRenewals(t *testing.T) {
 	soak.Only(t)
 	p := newPlace(t)
@@ -706,7 +706,7 @@ func TestSteadyStateWritesOnlyRenewals(t *testing.T) {
 	begun := time.Now()
 	time.Sleep(2 * testLease)
 	counts, took := requests.counts(), time.Since(begun)
-	// A renewal of which the answer did not come is made again, after a look.
+	// A renewal without an answer is sent again, after a read.
 	const look = "GET leases"
 	if n := counts[renewal]; n < renewals || n-counts[unanswered+renewal] > int(took*renewals/testLease)+1 {
 		t.Errorf("%d renewals of a lease of %v in %v", n, testLease, took)
@@ -765,7 +765,7 @@ func TestAMissingRightIsNamed(t *testing.T) {
 	}
 }
 
-// doAll does what a store can do.
+// doAll performs all operations of a store.
 func doAll(ctx context.Context, s *Store) error {
 	st, err := s.Read(ctx)
 	if err != nil {
@@ -789,12 +789,12 @@ func doAll(ctx context.Context, s *Store) error {
 	return nil
 }
 
-// 403 is said for other reasons than a missing right, and those are told as they are.
+// There are other reasons for 403 than a missing permission; they are reported as they are.
 func TestANamespaceThatEndsIsNotCalledAMissingRight(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	admin := cluster.Admin().CoreV1()
-	// A finalizer keeps the namespace in its end.
+	// A finalizer keeps the namespace terminating.
 	keeper := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "keeper", Finalizers: []string{"eltrain.dev/test"}}}
 	if _, err := admin.ConfigMaps(p.namespace).Create(t.Context(), keeper, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -805,7 +805,7 @@ func TestANamespaceThatEndsIsNotCalledAMissingRight(t *testing.T) {
 	t.Cleanup(func() {
 		admin.ConfigMaps(p.namespace).Patch(context.Background(), "keeper", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
 	})
-	// The Role goes with the namespace, so its rules are given to an account of another one, as a ClusterRole.
+	// The Role is deleted with the namespace, so its rules are granted to an account of another one, as a ClusterRole.
 	installed, err := os.ReadFile(rights[0])
 	if err != nil {
 		t.Fatal(err)
@@ -841,28 +841,28 @@ func TestATokenThatIsNotAcceptedIsSaid(t *testing.T) {
 	}
 }
 
-// An API server that comes back after a while refuses everybody at first: that is no right that is missing, however
-// long it was away.
+// An API server that comes back after a while refuses everybody at first: that is no missing permission, however long it
+// was away.
 func TestARefusalRightAfterARestartIsNotBelieved(t *testing.T) {
 	soak.Only(t)
 	t.Parallel()
 	p := newPlace(t)
-	back := time.Now().Add(settled + time.Second)
-	s := p.through((&restarting{back: back, settled: back.Add(settled / 2)}).trip)
+	back := time.Now().Add(refusalStands + time.Second)
+	s := p.through((&restarting{back: back, settled: back.Add(refusalStands / 2)}).trip)
 	if _, err := s.Read(t.Context()); err != nil {
-		t.Errorf("it was believed: %v", err)
+		t.Errorf("the temporary refusal was believed: %v", err)
 	}
 	now := time.Now()
 	s = p.through((&restarting{back: now, settled: now.Add(time.Hour)}).trip)
 	if _, err := s.Read(t.Context()); !errors.As(err, new(*ForbiddenError)) {
-		t.Errorf("one that stands is told as %v", err)
+		t.Errorf("a permanent refusal is reported as %v", err)
 	}
 	if took := time.Since(now); took > patience {
-		t.Errorf("one that stands was asked again for %v", took)
+		t.Errorf("a permanent refusal was retried for %v", took)
 	}
 }
 
-// Nobody took the lock: what a person has to do is to log in again.
+// Nobody took the lock: the person has to log in again.
 func TestALockThatATokenLostSaysSo(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -877,12 +877,12 @@ func TestALockThatATokenLostSaysSo(t *testing.T) {
 	}
 	why := l.Why()
 	if why == nil || errors.Is(why, state.ErrFenced) || !strings.Contains(why.Error(), "the token may have expired") {
-		t.Errorf("it says that it was lost because: %v", why)
+		t.Errorf("it was lost because: %v", why)
 	}
-	token.expired.Store(false) // for the end
+	token.expired.Store(false) // for the cleanup
 }
 
-// An API server that has refused, and answers no more then, is told by what it has said.
+// If an API server refused and then does not answer anymore, the error is the refusal.
 func TestALockThatWasRefusedSaysSo(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -896,9 +896,9 @@ func TestALockThatWasRefusedSaysSo(t *testing.T) {
 		t.Fatal("Lost was not closed")
 	}
 	if why := l.Why(); why == nil || errors.As(why, new(*ForbiddenError)) || !strings.Contains(why.Error(), "User cannot update resource leases") {
-		t.Errorf("it says that it was lost because: %v", why)
+		t.Errorf("it was lost because: %v", why)
 	}
-	refusal.from.Store(false) // for the end
+	refusal.from.Store(false) // for the cleanup
 }
 
 func TestNames(t *testing.T) {

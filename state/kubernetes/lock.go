@@ -18,20 +18,19 @@ import (
 )
 
 // The lock is the Lease of the state's name: it is held while that has a holderIdentity. leaseTransitions is the
-// epoch. The holder renews it by setting renewTime, a third of leaseDurationSeconds after the other, and gives it
-// back by removing holderIdentity, which keeps the epoch. Every step is an update on condition of the
-// resourceVersion that was seen before.
+// epoch. The holder renews it by setting renewTime, every third of leaseDurationSeconds, and releases it by
+// removing holderIdentity, which keeps the epoch. Every step is an update conditional on the resourceVersion that
+// was read before.
 //
-// Another takes over when the Lease has stayed the same for leaseDurationSeconds, as seen by its own clock
-// since its own first look. What time renewTime shows means nothing, so no clocks are compared: the rule of
-// Kubernetes' own leader election. Having taken it, and before it does anything else, a holder raises the fence
-// in the head Secret, which is what makes writes of its predecessor fail.
+// Another process takes over when it has seen the Lease unchanged for leaseDurationSeconds by its own clock. The value
+// of renewTime does not matter, so no clocks are compared: the rule of Kubernetes' own leader election. Before it does
+// anything else, the new holder raises the fence in the head Secret, which makes its predecessor's writes fail.
 
 // annotationHolder is the holder's state.LockInfo, as JSON.
 const annotationHolder = "eltrain.dev/holder"
 
-// holder is who holds a Lease; nil if nobody. One that was taken by other means, kubectl for instance, has a
-// holder too, of whom little is known: it is waited for like any other.
+// holder returns the holder of a Lease; nil if there is none. A Lease acquired by other means, such as kubectl, has a
+// holder too, of which little is known: it is waited for like any other.
 func holder(lease *coordinationv1.Lease) *state.LockInfo {
 	if lease == nil || identity(lease) == "" {
 		return nil
@@ -47,7 +46,7 @@ func holder(lease *coordinationv1.Lease) *state.LockInfo {
 	return &info
 }
 
-// identityOf is the holderIdentity under which somebody takes the lock: for people and for comparison.
+// identityOf is the holderIdentity of a holder: for people and for comparison.
 func identityOf(info state.LockInfo) string { return info.Who + "/" + info.ID }
 
 func identity(lease *coordinationv1.Lease) string {
@@ -64,7 +63,7 @@ func transitions(lease *coordinationv1.Lease) uint64 {
 	return uint64(max(*lease.Spec.LeaseTransitions, 0))
 }
 
-// duration is how long a Lease outlives its last renewal by its holder's own word.
+// duration is how long a Lease outlives its last renewal, as its holder set it.
 func (s *Store) duration(lease *coordinationv1.Lease) time.Duration {
 	if seconds := lease.Spec.LeaseDurationSeconds; seconds != nil && *seconds > 0 {
 		return time.Duration(*seconds) * time.Second
@@ -72,17 +71,17 @@ func (s *Store) duration(lease *coordinationv1.Lease) time.Duration {
 	return s.lease
 }
 
-// silence measures for how long one holder has not renewed, as seen by this process alone.
+// silence measures how long one holder has not renewed, as seen by this process alone.
 type silence struct {
 	uid, version string
 	at           time.Time
 	sum          time.Duration
 }
 
-// observe takes one look at a Lease and returns how long it has been seen to stay the same. A gap between two
-// looks counts for most at most: when this process was stopped together with the holder, or the API server
-// was away, in which case nobody can renew, nobody has watched meanwhile. It counts for that much because an API
-// server that is slow to answer whoever looks is no reason to leave the jobs without a master.
+// observe records an observation of a Lease and returns how long it has been seen unchanged. A gap between two
+// observations counts for most at most: if this process was suspended together with the holder, or the API server was
+// away so that nobody could renew, nobody has watched meanwhile. It does count that much, as slow answers of the API
+// server to contenders must not leave the jobs without a master.
 func (w *silence) observe(lease *coordinationv1.Lease, now time.Time, most time.Duration) time.Duration {
 	uid, version := string(lease.UID), lease.ResourceVersion
 	if w.at.IsZero() || uid != w.uid || version != w.version {
@@ -94,12 +93,12 @@ func (w *silence) observe(lease *coordinationv1.Lease, now time.Time, most time.
 	return w.sum
 }
 
-// looks is how many looks per lease whoever waits takes, while the API server answers at once.
-const looks = 20
+// readsPerLease is how often a contender reads the Lease per lease, while the API server answers at once.
+const readsPerLease = 20
 
-// Lock implements state.Store. It looks at the Lease twenty times per lease of the holder, and a gap between two looks
-// counts for as much as the holder has between two renewals. To take over from a
-// holder that is silent it has to watch for a whole lease of that holder; a shorter timeout ends before.
+// Lock implements state.Store. It reads the Lease twenty times per lease of the holder, and a gap between two readings counts
+// for at most the time between two renewals. To take over from a silent holder it has to watch for a whole lease of that
+// holder; with a shorter timeout it fails.
 func (s *Store) Lock(ctx context.Context, info state.LockInfo, timeout time.Duration) (state.Lock, error) {
 	l, err := s.lock(ctx, info, timeout)
 	if err != nil {
@@ -112,7 +111,7 @@ func (s *Store) lock(ctx context.Context, info state.LockInfo, timeout time.Dura
 	deadline := time.Now().Add(timeout)
 	var silent silence
 	for {
-		lease, err := s.look(ctx, max(time.Until(deadline), patience))
+		lease, err := s.leaseWithin(ctx, max(time.Until(deadline), patience))
 		if err != nil {
 			return nil, err
 		}
@@ -122,7 +121,7 @@ func (s *Store) lock(ctx context.Context, info state.LockInfo, timeout time.Dura
 			if l != nil || err != nil {
 				return l, err
 			}
-			continue // somebody was faster, or the holder woke up
+			continue // another process was faster, or the holder renewed
 		}
 		left := time.Until(deadline)
 		if left <= 0 {
@@ -131,13 +130,13 @@ func (s *Store) lock(ctx context.Context, info state.LockInfo, timeout time.Dura
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
-		case <-time.After(min(left, s.duration(lease)/looks)):
+		case <-time.After(min(left, s.duration(lease)/readsPerLease)):
 		}
 	}
 }
 
-// look reads the Lease; nil if there is none. Whoever waits for the lock waits for the API server as long.
-func (s *Store) look(ctx context.Context, most time.Duration) (*coordinationv1.Lease, error) {
+// leaseWithin reads the Lease, for at most the given time; nil if there is none.
+func (s *Store) leaseWithin(ctx context.Context, most time.Duration) (*coordinationv1.Lease, error) {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	return s.getLease(ctx)
@@ -154,8 +153,8 @@ func (s *Store) getLease(ctx context.Context) (lease *coordinationv1.Lease, err 
 	return lease, err
 }
 
-// putLease creates the Lease if it has no resourceVersion, and updates it otherwise. changed: it is not any
-// more what it was, or not there.
+// putLease creates the Lease if it has no resourceVersion, and updates it otherwise. changed: it was changed or removed
+// meanwhile.
 func (s *Store) putLease(ctx context.Context, lease *coordinationv1.Lease) (put *coordinationv1.Lease, changed bool, err error) {
 	leases := s.typed.CoordinationV1().Leases(s.namespace)
 	if lease.ResourceVersion == "" {
@@ -172,7 +171,7 @@ func (s *Store) putLease(ctx context.Context, lease *coordinationv1.Lease) (put 
 	return put, apierrors.IsConflict(err) || apierrors.IsNotFound(err), err
 }
 
-// claim takes the Lease if it is still as it was judged; nil without an error if not.
+// claim acquires the Lease if it is unchanged since it was judged; otherwise it returns nil without an error.
 func (s *Store) claim(ctx context.Context, info state.LockInfo, judged *coordinationv1.Lease) (*lock, error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
@@ -181,7 +180,7 @@ func (s *Store) claim(ctx context.Context, info state.LockInfo, judged *coordina
 		return nil, err
 	}
 	info.ID, info.PID = uuid.NewString(), os.Getpid()
-	info.Epoch = max(transitions(judged), fenced(head).epoch) + 1 // the fence counts too: somebody may have removed the Lease
+	info.Epoch = max(transitions(judged), fenced(head).epoch) + 1 // the fence counts too, as the Lease may have been removed
 	if info.Created.IsZero() {
 		info.Created = time.Now().UTC()
 	}
@@ -205,7 +204,7 @@ func (s *Store) claim(ctx context.Context, info state.LockInfo, judged *coordina
 	lease.Spec.RenewTime = &metav1.MicroTime{Time: began}
 	put, changed, err := s.putLease(ctx, lease)
 	if changed {
-		// Perhaps by this very claim: its answer was lost, and it was sent again.
+		// Possibly by this very claim: its answer was lost and it was sent again.
 		if put, err = s.getLease(ctx); err == nil && identity(put) != identityOf(info) {
 			return nil, nil
 		}
@@ -215,8 +214,8 @@ func (s *Store) claim(ctx context.Context, info state.LockInfo, judged *coordina
 	}
 	l := &lock{Hold: state.NewHold(info), store: s, lease: put, unswept: true, writing: make(chan struct{}, 1)}
 	if time.Since(began) > s.lease/renewals {
-		// The answer came late, as from an API server that was away: what is left of the lease may be nothing. If it is
-		// this holder's still, it counts again.
+		// The answer was late, as when the API server was away, so the lease may have expired. If it still has this holder,
+		// renew it.
 		began = time.Now()
 		if err := l.touch(ctx); errors.Is(err, state.ErrFenced) {
 			return nil, nil
@@ -228,17 +227,17 @@ func (s *Store) claim(ctx context.Context, info state.LockInfo, judged *coordina
 	if err := s.raiseFence(ctx, fenceOf(info)); err != nil {
 		err = errors.Join(err, l.Unlock(context.WithoutCancel(ctx)))
 		if errors.Is(err, state.ErrFenced) {
-			return nil, nil // two claims after somebody removed the Lease: the other one was faster
+			return nil, nil // two claims after the Lease was removed: the other one was faster
 		}
 		return nil, fmt.Errorf("fence the former holder: %w", err)
 	}
 	return l, nil
 }
 
-// Holder implements state.Store. One that died is told until somebody takes over: that it is dead can only be
-// seen by watching for a lease.
+// Holder implements state.Store. It also reports a dead holder, until another takes over: only watching for a whole
+// lease would show that it is dead.
 func (s *Store) Holder(ctx context.Context) (*state.LockInfo, error) {
-	lease, err := s.look(ctx, patience)
+	lease, err := s.leaseWithin(ctx, patience)
 	if err != nil {
 		return nil, fmt.Errorf("read lock of state %s: %w", s, err)
 	}
@@ -267,11 +266,11 @@ func (s *Store) breakLock(ctx context.Context, id string) (state.LockInfo, error
 			return state.LockInfo{}, &state.NotHeldError{ID: id, Holder: now}
 		}
 		if _, changed, err := s.putLease(ctx, freed(lease)); changed {
-			continue // it was renewed, or another holds it
+			continue // it was renewed, or has another holder
 		} else if err != nil {
 			return state.LockInfo{}, err
 		}
-		// A holder that is alive learns of it with its next renewal, and its writes fail from now on.
+		// A live holder notices with its next renewal; its writes fail from now on.
 		if err := s.raiseFence(ctx, fence{epoch: now.Epoch + 1}); err != nil && !errors.Is(err, state.ErrFenced) {
 			return state.LockInfo{}, fmt.Errorf("fence the former holder: %w", err)
 		}
@@ -279,7 +278,7 @@ func (s *Store) breakLock(ctx context.Context, id string) (state.LockInfo, error
 	}
 }
 
-// freed is a Lease that nobody holds. It keeps the epoch.
+// freed is the Lease without a holder. It keeps the epoch.
 func freed(lease *coordinationv1.Lease) *coordinationv1.Lease {
 	lease = lease.DeepCopy()
 	delete(lease.Annotations, annotationHolder)
@@ -292,28 +291,28 @@ type lock struct {
 	*state.Hold
 	store *Store
 
-	// writing holds a value while a write is under way, and guards unswept.
+	// writing holds a value during a write, and guards unswept.
 	writing chan struct{}
 	// unswept: there may be parts that no head names.
 	unswept bool
 
-	mu       sync.Mutex // of what follows
+	mu       sync.Mutex // guards what follows
 	released bool       // Unlock was called
-	given    bool       // and has done its work
+	freed    bool       // and released the Lease
 
-	// lease is the Lease as this holder put it last. It belongs to the renewing goroutine while that runs.
+	// lease is the Lease as this holder last wrote it. It belongs to the renewing goroutine while that runs.
 	lease *coordinationv1.Lease
 }
 
-// renewals per lease: two may fail before it is in danger.
+// renewals per lease: two may fail before it is at risk.
 const renewals = 3
 
-// keep begins to renew. The lease counts from began.
+// keep starts renewing. The lease counts from began.
 func (l *lock) keep(began time.Time) {
 	l.Keep(state.Renewal{Lease: l.store.lease, Every: l.store.lease / renewals, Renew: l.touch, Place: "the API server"}, began)
 }
 
-// over reports whether the lock is known to be no longer held.
+// over reports whether the lock is known to be lost or released.
 func (l *lock) over() bool {
 	if l.Why() != nil {
 		return true
@@ -323,7 +322,7 @@ func (l *lock) over() bool {
 	return l.released
 }
 
-// confirm returns state.ErrFenced if the Lease is another's.
+// confirm returns state.ErrFenced if the Lease has another holder.
 func (l *lock) confirm(ctx context.Context) error {
 	lease, err := l.store.getLease(ctx)
 	if err == nil && identity(lease) != identityOf(l.Info()) {
@@ -332,7 +331,7 @@ func (l *lock) confirm(ctx context.Context) error {
 	return err
 }
 
-// touch renews once, or returns state.ErrFenced if the Lease is another's or gone. It ends before the next is due.
+// touch renews once, or returns state.ErrFenced if the Lease has another holder or is gone. It ends before the next renewal.
 func (l *lock) touch(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, l.store.lease/renewals)
 	defer cancel()
@@ -343,7 +342,7 @@ func (l *lock) touch(ctx context.Context) error {
 	})
 }
 
-// change updates the Lease, for as long as it is this holder's.
+// change updates the Lease while it belongs to this holder.
 func (l *lock) change(ctx context.Context, edited func(*coordinationv1.Lease) *coordinationv1.Lease) error {
 	for {
 		put, changed, err := l.store.putLease(ctx, edited(l.lease))
@@ -360,26 +359,26 @@ func (l *lock) change(ctx context.Context, edited func(*coordinationv1.Lease) *c
 		if identity(put) != identityOf(l.Info()) {
 			return state.ErrFenced
 		}
-		l.lease = put // edited by hand, or by a request of ours of which the answer was lost
+		l.lease = put // edited by hand, or by a request of ours whose answer was lost
 	}
 }
 
-// Unlock releases the lock. Where another holds it by now, or nobody, there is nothing to give back.
+// Unlock releases the lock. If it was lost, there is nothing to release.
 func (l *lock) Unlock(ctx context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.released = true
-	if l.given {
+	if l.freed {
 		return nil
 	}
-	if err := l.giveBack(ctx); err != nil {
+	if err := l.release(ctx); err != nil {
 		return fmt.Errorf("unlock state %s: %w", l.store, err)
 	}
-	l.given = true
+	l.freed = true
 	return nil
 }
 
-func (l *lock) giveBack(ctx context.Context) error {
+func (l *lock) release(ctx context.Context) error {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
 	if err := l.Halt(ctx); err != nil {

@@ -21,7 +21,7 @@ import (
 // childEnv makes this test binary another process that takes the lock; its value is the kubeconfig to use.
 const childEnv = "ELTRAIN_STATE_TEST_KUBECONFIG"
 
-// runChild takes the lock, says so, writes states until it is killed, and says after each that it is stored.
+// runChild takes the lock, reports it, writes states until it is killed, and reports each that is stored.
 func runChild(kubeconfig string) int {
 	err := childWrite(context.Background(), kubeconfig)
 	fmt.Println("error:", err)
@@ -77,7 +77,7 @@ func (p *place) child() *child {
 	return c
 }
 
-// kill ends the child with SIGKILL and waits for its end; a second call does nothing.
+// kill kills the child with SIGKILL and waits for it; a second call does nothing.
 func (c *child) kill() {
 	if c.cmd.ProcessState == nil {
 		c.cmd.Process.Kill()
@@ -98,8 +98,8 @@ func (c *child) number(what string) (n uint64) {
 	return n
 }
 
-// Two masters: the second one waits, and takes over within the lease after the first was killed. All that
-// the first said was stored is there.
+// Two masters: the second one waits, and takes over within the lease after the first was killed. Everything that the
+// first reported as stored is there.
 func TestTheOtherMasterTakesOverWithinTheLease(t *testing.T) {
 	soak.Only(t)
 	p := newPlace(t)
@@ -131,7 +131,7 @@ func TestTheOtherMasterTakesOverWithinTheLease(t *testing.T) {
 	if got.err != nil {
 		t.Fatal(got.err)
 	}
-	// It counts from the last renewal that was seen; what comes on top is two looks and a busy machine.
+	// The lease counts from the last renewal that was seen; two reads and a busy machine add to it.
 	if took := time.Since(killed); took > 2*testLease {
 		t.Errorf("taken over after %v; the lease is %v", took, testLease)
 	}
@@ -140,7 +140,7 @@ func TestTheOtherMasterTakesOverWithinTheLease(t *testing.T) {
 	}
 	st := p.read()
 	if st.Serial < last {
-		t.Fatalf("serial %d is read, %d was said to be stored", st.Serial, last)
+		t.Fatalf("serial %d is read, %d was reported as stored", st.Serial, last)
 	}
 	p.write(second, st.Next(nil), got.l)
 	if err := got.l.Unlock(t.Context()); err != nil {
@@ -148,7 +148,7 @@ func TestTheOtherMasterTakesOverWithinTheLease(t *testing.T) {
 	}
 }
 
-// An API server that is slow to answer does not keep a dead master's jobs without one: what passes between two looks
+// An API server that is slow to answer does not keep a dead master's jobs without a master: the time between two reads
 // counts, though each takes a quarter of the lease.
 func TestASlowAPIServerDelaysNoTakeOver(t *testing.T) {
 	soak.Only(t)
@@ -177,7 +177,7 @@ func TestASlowAPIServerDelaysNoTakeOver(t *testing.T) {
 	}
 }
 
-// A release is seen at the next look, long before the lease.
+// A release is noticed at the next read, long before the lease expires.
 func TestARollingUpdateDoesNotWaitForTheLease(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -191,7 +191,7 @@ func TestARollingUpdateDoesNotWaitForTheLease(t *testing.T) {
 		}
 		got <- err
 	}()
-	time.Sleep(time.Second) // it waits by now, which makes the test harder; without it, it passes too
+	time.Sleep(time.Second) // it waits by now, which makes the test harder; it would pass without
 	if err := l.Unlock(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -200,8 +200,8 @@ func TestARollingUpdateDoesNotWaitForTheLease(t *testing.T) {
 	}
 }
 
-// An API server that is killed and comes back within the lease costs nobody the lock, and a write that it hits
-// is done once it is back.
+// An API server that is killed and comes back within the lease costs nobody the lock, and an interrupted write is
+// completed once it is back.
 func TestAPIServerRestart(t *testing.T) {
 	soak.Only(t)
 	t.Parallel()
@@ -229,7 +229,7 @@ func TestAPIServerRestart(t *testing.T) {
 	written := make(chan error, 1)
 	go func() { written <- s.Write(context.Background(), st.Next(nil), l) }()
 	own.APIServer.Start(t)
-	if err := <-written; err != nil && time.Since(killed) > patience { // a machine that is busy needs longer than a write tries
+	if err := <-written; err != nil && time.Since(killed) > patience { // on a busy machine this may take longer than a write is retried
 		err = s.Write(t.Context(), st.Next(nil), l)
 		if err != nil {
 			t.Errorf("the write after the one that the restart hit: %v", err)
@@ -248,7 +248,7 @@ func TestAPIServerRestart(t *testing.T) {
 	}
 }
 
-// Without an API server nothing hangs, and the holder knows in time that it leads no more.
+// Without an API server nothing hangs, and the holder notices in time that it is no longer the master.
 func TestAPIServerGone(t *testing.T) {
 	soak.Only(t)
 	t.Parallel()
@@ -272,10 +272,10 @@ func TestAPIServerGone(t *testing.T) {
 		t.Fatal("Lost was not closed")
 	}
 	if why := l.Why(); why == nil || errors.Is(why, state.ErrFenced) || !strings.Contains(why.Error(), "not renewed for") {
-		t.Errorf("it says that it was lost because: %v", why)
+		t.Errorf("it was lost because: %v", why)
 	}
 	if took := time.Since(killed); took > 2*testLease {
-		t.Errorf("told %v after the last chance to renew; the lease is %v", took, testLease)
+		t.Errorf("closed %v after the last chance to renew; the lease is %v", took, testLease)
 	}
 	if err := s.Write(t.Context(), state.State{}.Next(nil), l); !errors.Is(err, state.ErrFenced) {
 		t.Errorf("a write: %v; want ErrFenced", err)

@@ -16,7 +16,7 @@ import (
 	"github.com/eltrain/eltrain/kube"
 )
 
-// The transports here stand between a store and the real API server.
+// These transports are between a store and the real API server.
 
 // through returns a handle whose requests go through trip.
 func (p *place) through(trip func(*http.Request, http.RoundTripper) (*http.Response, error)) *Store {
@@ -39,7 +39,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// dying lets some requests that change something through, and then none at all, as if the process were killed.
+// dying lets some modifying requests through, and then no requests, as if the process were killed.
 type dying struct {
 	left int
 	die  func()
@@ -58,7 +58,7 @@ func (d *dying) trip(r *http.Request, next http.RoundTripper) (*http.Response, e
 	return next.RoundTrip(r)
 }
 
-// stalled holds the first request of some back until release is closed.
+// stalled holds back the first matching request until release is closed.
 type stalled struct {
 	holds            func(*http.Request) bool
 	once             sync.Once
@@ -75,15 +75,15 @@ func (h *stalled) trip(r *http.Request, next http.RoundTripper) (*http.Response,
 	return next.RoundTrip(r)
 }
 
-// await waits until a request is held. ended is of what makes it: that it ends without one is an error.
+// await waits until a request is held. It fails if the operation, whose result is sent to ended, ends without one.
 func (h *stalled) await(t *testing.T, ended <-chan error) {
 	t.Helper()
 	select {
 	case <-h.reached:
 	case err := <-ended:
-		t.Fatalf("it ended without the request that was to be held: %v", err)
+		t.Fatalf("it ended without the request to hold: %v", err)
 	case <-time.After(enough):
-		t.Fatal("the request that was to be held is never made")
+		t.Fatal("the request to hold was never made")
 	}
 }
 
@@ -91,7 +91,7 @@ func stall(holds func(*http.Request) bool) *stalled {
 	return &stalled{holds: holds, reached: make(chan struct{}), release: make(chan struct{})}
 }
 
-// late holds the answer to the first claim of the lock back for so long.
+// late delays the answer to the first claim of the lock.
 type late struct {
 	by   time.Duration
 	once sync.Once
@@ -121,7 +121,7 @@ func listsParts(r *http.Request) bool { return r.URL.Query().Has("labelSelector"
 
 func removes(r *http.Request) bool { return r.Method == http.MethodDelete }
 
-// lossy carries every change out and loses every other answer about an object.
+// lossy executes every modification and loses every other answer about an object.
 type lossy struct {
 	lost atomic.Int32
 	seen sync.Map // *atomic.Int32 by request
@@ -141,7 +141,7 @@ func (l *lossy) trip(r *http.Request, next http.RoundTripper) (*http.Response, e
 	return nil, errors.New("read: connection reset by peer")
 }
 
-// busy answers the first tries of a request with what an API server says that cannot serve it now.
+// busy answers the first attempts of a request with temporary errors of an API server.
 type busy struct {
 	refused atomic.Int32
 	seen    sync.Map // *atomic.Int32 by request
@@ -168,7 +168,7 @@ type counting struct {
 	count map[string]int
 }
 
-// unanswered begins what is counted once more of requests that have had no answer.
+// unanswered prefixes the additional counts of requests without an answer.
 const unanswered = "unanswered "
 
 func (c *counting) trip(r *http.Request, next http.RoundTripper) (*http.Response, error) {
@@ -186,7 +186,7 @@ func (c *counting) trip(r *http.Request, next http.RoundTripper) (*http.Response
 	return answer, err
 }
 
-// reset begins to count again.
+// reset resets the counts.
 func (c *counting) reset() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -199,7 +199,7 @@ func (c *counting) counts() map[string]int {
 	return maps.Clone(c.count)
 }
 
-// restarting is an API server that cannot be reached for a while, and then knows no roles for a while.
+// restarting is an API server that is unreachable for a while, and then knows no roles for a while.
 type restarting struct {
 	back, settled time.Time
 }
@@ -214,7 +214,7 @@ func (a *restarting) trip(r *http.Request, next http.RoundTripper) (*http.Respon
 	return next.RoundTrip(r)
 }
 
-// expiring does not know the token anymore from some moment on.
+// expiring rejects the token from some moment on.
 type expiring struct{ expired atomic.Bool }
 
 func (e *expiring) trip(r *http.Request, next http.RoundTripper) (*http.Response, error) {
@@ -224,7 +224,7 @@ func (e *expiring) trip(r *http.Request, next http.RoundTripper) (*http.Response
 	return next.RoundTrip(r)
 }
 
-// refusing answers the first renewal with a refusal, and no further one: their time runs out.
+// refusing answers the first renewal with a refusal, and no further one: they time out.
 type refusing struct{ from, asked atomic.Bool }
 
 func (f *refusing) trip(r *http.Request, next http.RoundTripper) (*http.Response, error) {
@@ -238,7 +238,7 @@ func (f *refusing) trip(r *http.Request, next http.RoundTripper) (*http.Response
 	return nil, r.Context().Err()
 }
 
-// said is a refusal as an API server writes it.
+// said is a refusal in the API server's format.
 func said(r *http.Request, status int, message, reason string) *http.Response {
 	body := fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"%s","reason":"%s","code":%d}`, message, reason, status)
 	return &http.Response{

@@ -16,16 +16,16 @@ import (
 	"github.com/eltrain/eltrain/state"
 )
 
-// Store keeps one state. What several processes would open is shared here by sharing the pointer.
+// Store keeps one state. Where processes would each open a store, here they share the pointer.
 //
-// A holder lives in this very process, so its lease needs no renewal; Silence stands for a hang or a death.
+// A holder lives in this very process, so its lease needs no renewal; Silence simulates a hang or a death.
 type Store struct {
 	mu     sync.Mutex
-	stored []byte // JSON: what was written shares no memory with what is read
+	stored []byte // JSON, so that what was written shares no memory with what is read
 	key    []byte
 	epoch  uint64
 	holder *lock
-	freed  chan struct{} // closed, and recreated, when the holder lets go or falls silent
+	freed  chan struct{} // closed and replaced when the holder releases the lock or becomes silent
 }
 
 var _ state.Store = (*Store)(nil)
@@ -99,7 +99,7 @@ func (s *Store) Lock(ctx context.Context, info state.LockInfo, timeout time.Dura
 	}
 }
 
-// tryLock returns a channel that is closed when it is worth another try, with a *state.LockedError.
+// tryLock returns, with a *state.LockedError, a channel that is closed when a retry makes sense.
 func (s *Store) tryLock(info state.LockInfo) (*lock, <-chan struct{}, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -175,8 +175,8 @@ func (s *Store) MakeKey(ctx context.Context) ([]byte, error) {
 	return bytes.Clone(s.key), nil
 }
 
-// Silence makes the current holder one whose lease ran out: the next Lock takes over from it. It still
-// holds until then, as a process does that hangs while nobody else wants the lock.
+// Silence simulates that the current holder's lease expired: the next Lock takes over from it. It still holds the
+// lock until then, like a process that hangs while nobody else wants the lock.
 func (s *Store) Silence() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -187,7 +187,7 @@ func (s *Store) Silence() {
 	s.wake()
 }
 
-// Resume ends what Silence did, if nobody took over.
+// Resume undoes Silence, unless another took over.
 func (s *Store) Resume() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -196,7 +196,7 @@ func (s *Store) Resume() {
 	}
 }
 
-// wake makes those who wait in Lock try again. s.mu is held.
+// wake makes waiting calls of Lock try again. s.mu is held.
 func (s *Store) wake() {
 	close(s.freed)
 	s.freed = make(chan struct{})
@@ -208,7 +208,7 @@ type lock struct {
 	silent bool // guarded by store.mu
 }
 
-// Unlock does nothing if the lock was given back before or taken over.
+// Unlock does nothing if the lock was released before or taken over.
 func (l *lock) Unlock(context.Context) error {
 	l.store.mu.Lock()
 	defer l.store.mu.Unlock()

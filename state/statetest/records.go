@@ -7,8 +7,8 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// Records is one job with the given number of worker slots and every kind of value that a store has to keep:
-// times, sizes, maps, nested pointers, text that JSON has to escape.
+// Records is one job with the given number of worker slots and every kind of value that a store has to keep: times, sizes,
+// maps, nested pointers, text that JSON has to escape.
 func Records(slots int) job.Records {
 	at := time.Date(2026, 3, 4, 5, 6, 7, 890123456, time.UTC)
 	cpu := job.CPU(1500)

@@ -1,4 +1,4 @@
-// Package statetest is what every state.Store has to pass.
+// Package statetest is the suite of tests that every state.Store has to pass.
 package statetest
 
 import (
@@ -39,8 +39,8 @@ func Run(t *testing.T, open func(*testing.T) Opener) {
 	}
 }
 
-// RunInBubble runs the suite, and a random walk, on synctest's clock, for stores that wait for nothing but
-// time and this process.
+// RunInBubble runs the suite, and a random walk, on synctest's clock, for stores that wait only for time and this
+// process.
 func RunInBubble(t *testing.T, open func(*testing.T) Opener) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -80,7 +80,7 @@ var cases = []struct {
 	{"holders in turn lose no update", noUpdateLost},
 }
 
-// patience bounds waits for what must come.
+// patience bounds the wait for expected events.
 func patience(o Opener) time.Duration { return 20*o.Lease() + 10*time.Second }
 
 var self = state.LockInfo{Operation: "apply -watch", Who: "ada@host"}
@@ -91,7 +91,7 @@ func lock(t *testing.T, o Opener, s state.Store) state.Lock {
 	if err != nil {
 		t.Fatalf("lock: %v", err)
 	}
-	// Not t.Context: that one has ended when cleanups run.
+	// Not t.Context: that is canceled before cleanups run.
 	t.Cleanup(func() {
 		if err := l.Unlock(context.Background()); err != nil {
 			t.Errorf("unlock at the end: %v", err)
@@ -274,7 +274,7 @@ func tellsHolder(t *testing.T, o Opener) {
 	}
 	for _, got := range []state.LockInfo{locked.Holder, *holder} {
 		if diff := cmp.Diff(info, got); diff != "" {
-			t.Errorf("(-held +told):\n%s", diff)
+			t.Errorf("(-held +reported):\n%s", diff)
 		}
 	}
 	unlock(t, l)
@@ -322,7 +322,7 @@ func releaseEndsWait(t *testing.T, o Opener) {
 		}
 		got <- err
 	}()
-	time.Sleep(20 * time.Millisecond) // the wait may or may not have started; both must end well
+	time.Sleep(20 * time.Millisecond) // the wait may or may not have started; both must work
 	unlock(t, l)
 	if err := <-got; err != nil {
 		t.Fatal(err)
@@ -337,7 +337,7 @@ func unlockTwice(t *testing.T, o Opener) {
 	unlock(t, l)
 	write(t, b, state.State{}.Next(nil), second)
 	if holder, err := a.Holder(t.Context()); err != nil || holder == nil || holder.ID != second.Info().ID {
-		t.Fatalf("a second unlock gave another's lock back: %v, %v", holder, err)
+		t.Fatalf("a second unlock released another's lock: %v, %v", holder, err)
 	}
 }
 
@@ -360,7 +360,7 @@ func epochsGrow(t *testing.T, o Opener) {
 			t.Fatalf("holder %d has epoch %d after %d", i, e, last)
 		}
 		last = l.Info().Epoch
-		if i%2 == 0 { // grows without a write in between, too
+		if i%2 == 0 { // grows even without a write in between
 			if st = write(t, s, st.Next(nil), l); st.Epoch != last {
 				t.Fatalf("written under epoch %d, stored with %d", last, st.Epoch)
 			}
@@ -381,7 +381,7 @@ func liveHolderKeeps(t *testing.T, o Opener) {
 		t.Fatalf("%v; want a LockedError: the holder renews", err)
 	}
 	if isLost(l) {
-		t.Fatal("the holder was told that it lost the lock")
+		t.Fatal("the holder was notified that it lost the lock")
 	}
 	write(t, a, state.State{}.Next(nil), l)
 }
@@ -421,13 +421,13 @@ func lostIsFenced(t *testing.T, o Opener) {
 		t.Fatal("Lost was not closed")
 	}
 	if err := first.Why(); !errors.Is(err, state.ErrFenced) {
-		t.Errorf("the lock was lost to another, and says: %v", err)
+		t.Errorf("the lock was lost to another, but Why is: %v", err)
 	}
 	if err := second.Why(); err != nil {
 		t.Errorf("a lock that is held was lost because: %v", err)
 	}
 	if isLost(second) {
-		t.Fatal("the successor was told that it lost the lock")
+		t.Fatal("the successor was notified that it lost the lock")
 	}
 }
 
@@ -436,9 +436,9 @@ func unlockedIsNotLost(t *testing.T, o Opener) {
 	first := lock(t, o, a)
 	unlock(t, first)
 	lock(t, o, b)
-	time.Sleep(2 * o.Lease()) // in which a lock that is held would be renewed, or lost
+	time.Sleep(2 * o.Lease()) // in which a held lock would be renewed, or lost
 	if isLost(first) || first.Why() != nil {
-		t.Errorf("a lock that was given back is lost: %v", first.Why())
+		t.Errorf("a released lock is lost: %v", first.Why())
 	}
 }
 
@@ -542,7 +542,7 @@ func breakTakes(t *testing.T, o Opener) {
 	if holder, err := b.Holder(t.Context()); holder != nil || err != nil {
 		t.Fatalf("after break: %v, %v; want nobody", holder, err)
 	}
-	second, err := b.Lock(t.Context(), self, 0) // at once: nobody is there to be watched
+	second, err := b.Lock(t.Context(), self, 0) // at once: there is no holder to watch
 	if err != nil {
 		t.Fatalf("lock after break: %v", err)
 	}
@@ -556,11 +556,11 @@ func breakTakes(t *testing.T, o Opener) {
 		t.Fatal("Lost was not closed")
 	}
 	if err := first.Why(); !errors.Is(err, state.ErrFenced) {
-		t.Errorf("the lock was broken, and says: %v", err)
+		t.Errorf("the lock was broken, but Why is: %v", err)
 	}
 	unlock(t, first)
 	if holder, err := a.Holder(t.Context()); err != nil || holder == nil || holder.ID != second.Info().ID {
-		t.Fatalf("the broken lock's unlock gave another's back: %v, %v", holder, err)
+		t.Fatalf("the broken lock's unlock released another's: %v, %v", holder, err)
 	}
 	unlock(t, second)
 }
@@ -573,12 +573,12 @@ func breakOnlyThatLock(t *testing.T, o Opener) {
 	}
 	l := lock(t, o, a)
 	if _, err := b.Break(t.Context(), "another"); !errors.As(err, &none) || none.Holder == nil || none.Holder.ID != l.Info().ID {
-		t.Fatalf("another ID: %v; want a NotHeldError that tells the holder", err)
+		t.Fatalf("another ID: %v; want a NotHeldError with the holder", err)
 	}
 	write(t, a, state.State{}.Next(nil), l)
 	unlock(t, l)
 	if _, err := b.Break(t.Context(), l.Info().ID); !errors.As(err, &none) || none.Holder != nil {
-		t.Fatalf("given back: %v; want a NotHeldError", err)
+		t.Fatalf("released: %v; want a NotHeldError", err)
 	}
 }
 
@@ -586,7 +586,7 @@ func oneKey(t *testing.T, o Opener) {
 	const handles = 4
 	keys, errs := make([][]byte, handles), make([]error, handles)
 	if key, err := o.Open().Key(t.Context()); key != nil || err != nil {
-		t.Fatalf("before it is made the key is %x, %v", key, err)
+		t.Fatalf("before it is created the key is %x, %v", key, err)
 	}
 	var wg sync.WaitGroup
 	for i := range handles {
@@ -601,7 +601,7 @@ func oneKey(t *testing.T, o Opener) {
 			t.Fatalf("handle %d has the key %x, another %x", i, keys[i], keys[0])
 		}
 	}
-	// It is the place's: locks, writes and others' reads leave it alone.
+	// It belongs to the place: locks, writes and other readers do not change it.
 	s := o.Open()
 	l := lock(t, o, s)
 	write(t, s, state.State{}.Next(Records(1)), l)

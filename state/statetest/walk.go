@@ -13,7 +13,7 @@ import (
 	"github.com/eltrain/eltrain/state"
 )
 
-// verbs are what a holder may do in a random walk.
+// verbs are the actions of a holder in a random walk.
 var verbs = []string{"lock", "lock and wait", "unlock", "write", "write stale", "write foreign", "silence", "resume", "rest"}
 
 type step struct {
@@ -21,13 +21,13 @@ type step struct {
 	verb   string
 }
 
-// walk holds a store against a model that knows only a serial, an epoch and who holds the lock.
+// walk checks a store against a model that knows only a serial, an epoch and the holder of the lock.
 func walk(t *testing.T, open func(*testing.T) Opener) {
 	steps := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) step {
 		return step{rapid.IntRange(0, 1).Draw(t, "holder"), rapid.SampledFrom(verbs).Draw(t, "verb")}
 	}), 1, 40)
 	rapid.Check(t, func(rt *rapid.T) {
-		// All is drawn before: rapid's own control flow must not cross the bubble's goroutine.
+		// Everything is drawn in advance: rapid's own control flow must not cross the bubble's goroutine.
 		drawn := steps.Draw(rt, "steps")
 		var err error
 		synctest.Test(t, func(t *testing.T) { err = newModel(open(t)).walk(t.Context(), drawn) })
@@ -44,7 +44,7 @@ type model struct {
 	silent  [2]bool       // of that lock
 	taken   []state.Lock  // all of both
 
-	holder int // -1 is nobody
+	holder int // -1 if there is none
 	epoch  uint64
 	now    state.State
 }
@@ -158,7 +158,7 @@ func (m *model) lock(ctx context.Context, holder int, timeout time.Duration) err
 	return nil
 }
 
-// want turns an outcome into an error of the walk.
+// want checks an outcome of the walk.
 func want(err error, right bool) error {
 	if right {
 		return nil

@@ -1,5 +1,5 @@
-// Build makes the programs that package testbed runs and prints the folders they are in: `make testbed`. With the
-// argument terraform it makes that instead, which only a benchmark needs, and prints where it is.
+// Build builds the programs that package testbed runs and prints their folders: `make testbed`. With the argument
+// terraform it builds terraform instead, which only a benchmark needs, and prints its path.
 package main
 
 import (

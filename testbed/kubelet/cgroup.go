@@ -15,14 +15,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// memoryCgroups is where containers' memory limits are set.
+// memoryCgroups sets containers' memory limits.
 type memoryCgroups struct {
 	parent  string // directory of this Kubelet's cgroup; "" if limits cannot be set
 	unified bool   // cgroup v2
-	err     error  // why they cannot
+	err     error  // why they cannot be set
 }
 
-// newMemoryCgroups makes a cgroup for this Kubelet. Without one, containers run unlimited, and the error says why.
+// newMemoryCgroups makes a cgroup for this Kubelet. Without one, containers are unlimited, and the error says why.
 func newMemoryCgroups() (memoryCgroups, error) {
 	m := memoryCgroups{}
 	m.err = m.find()
@@ -54,8 +54,8 @@ func (m *memoryCgroups) find() error {
 		case r[0] == "cgroup" && slices.Contains(strings.Split(r[2], ","), "memory"):
 			base = below(l[4], l[3], own["memory"])
 		case r[0] == "cgroup2" && base == "":
-			// A v2 cgroup with processes in it cannot have limited children: the nearest that has none, or
-			// the root, for which that rule does not hold.
+			// A v2 cgroup with processes in it cannot have limited children: use the nearest ancestor without processes, or
+			// the root, which is exempt from that rule.
 			dir := below(l[4], l[3], unified)
 			for dir != l[4] && occupied(dir) {
 				dir = filepath.Dir(dir)
@@ -79,10 +79,10 @@ func (m *memoryCgroups) find() error {
 	return nil
 }
 
-// cgroupPrefix begins the name of a Kubelet's cgroup; the process id of its owner follows.
+// cgroupPrefix is the prefix of a Kubelet's cgroup; the process id of its owner follows.
 const cgroupPrefix = "eltrain-kubelet-"
 
-// removeStaleCgroups removes the cgroups of owners that were killed. The kernel refuses while one has processes.
+// removeStaleCgroups removes the cgroups of killed owners. The kernel refuses while one has processes.
 func removeStaleCgroups(base string) {
 	parents, err := filepath.Glob(filepath.Join(base, cgroupPrefix+"*"))
 	if err != nil {
@@ -101,7 +101,7 @@ func removeStaleCgroups(base string) {
 	}
 }
 
-// below is where the cgroup of that path is seen through a mount of root at point.
+// below is the directory of a cgroup's path in a mount of root at point.
 func below(point, root, path string) string {
 	rel, err := filepath.Rel(root, path)
 	if err != nil || strings.HasPrefix(rel, "..") {
@@ -115,7 +115,7 @@ func occupied(dir string) bool {
 	return err != nil || len(b) > 0
 }
 
-// limit makes a cgroup bounded to so many bytes, memory and swap together. It returns "" where that cannot be.
+// limit makes a cgroup limited to so many bytes of memory and swap together; "" if limits cannot be set.
 func (m memoryCgroups) limit(name string, bytes int64) (string, error) {
 	if m.parent == "" {
 		return "", nil
@@ -127,7 +127,7 @@ func (m memoryCgroups) limit(name string, bytes int64) (string, error) {
 	limit := strconv.FormatInt(bytes, 10)
 	var err error
 	if m.unified {
-		// A kubelet has the whole container killed at once since 1.28 (memory.oom.group).
+		// Since 1.28, a kubelet has the whole container killed at once (memory.oom.group).
 		err = errors.Join(set(dir, "memory.max", limit), setIfThere(dir, "memory.swap.max", "0"), setIfThere(dir, "memory.oom.group", "1"))
 	} else {
 		err = errors.Join(set(dir, "memory.limit_in_bytes", limit), setIfThere(dir, "memory.memsw.limit_in_bytes", limit))
@@ -161,7 +161,7 @@ func oomKills(dir string) int {
 	return 0
 }
 
-// removeCgroup removes a cgroup whose processes are dead. The kernel may take a moment to let go of the last.
+// removeCgroup removes a cgroup whose processes are dead. The kernel may take a moment to release the last one.
 func removeCgroup(dir string) {
 	if dir == "" {
 		return
@@ -184,7 +184,7 @@ func set(dir, file, value string) error {
 	return errors.Join(err, f.Close())
 }
 
-// setIfThere is set for files of optional parts of the kernel, as swap accounting.
+// setIfThere is set for files of optional kernel features, such as swap accounting.
 func setIfThere(dir, file, value string) error {
 	if err := set(dir, file, value); !errors.Is(err, fs.ErrNotExist) {
 		return err

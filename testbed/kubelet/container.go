@@ -20,52 +20,51 @@ import (
 )
 
 const (
-	// firstBackOff and lastBackOff bound the wait before a container that ended is started again; it doubles.
-	// The first restart is immediate. healthyAfter is how long a container must have run for it to begin anew.
-	// All three are a kubelet's.
+	// firstBackOff and lastBackOff bound the pause before an ended container is restarted; it doubles. The first restart
+	// is immediate. healthyAfter is how long a container must have run for the pause to be reset. All three are a kubelet's.
 	firstBackOff = 10 * time.Second
 	lastBackOff  = 5 * time.Minute
 	healthyAfter = 10 * time.Minute
 
-	// pullBackOff is when a failed pull turns from ErrImagePull to ImagePullBackOff: a kubelet's next look at
-	// the pod.
+	// pullBackOff is when a failed pull turns from ErrImagePull to ImagePullBackOff: at a kubelet's next sync of the
+	// pod.
 	pullBackOff = time.Second
 
-	// retryEvery is when a container or volume whose ConfigMap or Secret is missing is tried again.
+	// retryEvery is the retry interval for a container or volume whose ConfigMap or Secret is missing.
 	retryEvery = time.Second
 
 	// terminationMessageLimit is how much of a termination message is kept (pkg/kubelet/container).
 	terminationMessageLimit = 4096
-	// fallbackBytes and fallbackLines are how much of the log stands in for it with FallbackToLogsOnError.
+	// fallbackBytes and fallbackLines are how much of the log replaces it with FallbackToLogsOnError.
 	fallbackBytes = 2048
 	fallbackLines = 80
 
-	// runtimeErrorCode is the exit code of a container whose command could not be run, and unknownCode of one
-	// whose end nobody saw: both containerd's.
+	// runtimeErrorCode is the exit code of a container whose command could not be executed, and unknownCode that of one
+	// whose exit status is unknown: both as in containerd.
 	runtimeErrorCode = 128
 	unknownCode      = 255
 )
 
-// container is one container of a pod over all its restarts. The pod's loop owns it, but for what probes write.
+// container is one container of a pod, across its restarts. The pod's loop owns it, except for what probes write.
 type container struct {
 	spec corev1.Container
 	init bool
 
-	process  *process // of the newest attempt; nil before it
-	attempt  int      // of the newest process, from 0
+	process  *process // of the latest attempt; nil before the first
+	attempt  int      // of the latest process, from 0
 	restarts int32
 	state    corev1.ContainerState
 	last     corev1.ContainerState
 	backOff  time.Duration // before the next restart
-	notUntil time.Time     // when it may be tried again
-	pulled   time.Time     // when the pull failed first
+	notUntil time.Time     // no attempt before this time
+	pulled   time.Time     // when the pull first failed
 
 	terminating bool
 	killAt      time.Time
 	killed      bool
 
 	probes *probes
-	doomed atomic.Pointer[string] // what a failed liveness or startup probe said
+	doomed atomic.Pointer[string] // the error of a failed liveness or startup probe
 }
 
 func newContainer(spec corev1.Container, init bool) *container {
@@ -78,12 +77,12 @@ func waiting(reason, message string) corev1.ContainerState {
 
 func (c *container) running() bool { return c.state.Running != nil }
 
-// succeeded says that an init container is done.
+// succeeded reports whether an init container is done.
 func (c *container) succeeded() bool {
 	return c.state.Terminated != nil && c.state.Terminated.ExitCode == 0
 }
 
-// ended is how the newest attempt ended, nil while there is none or it runs.
+// ended is how the latest attempt ended; nil if there was none or it runs.
 func (c *container) ended() *corev1.ContainerStateTerminated {
 	if c.state.Terminated != nil {
 		return c.state.Terminated
@@ -94,7 +93,7 @@ func (c *container) ended() *corev1.ContainerStateTerminated {
 	return nil
 }
 
-// restartable says whether the pod's policy has an ended container started again.
+// restartable reports whether the pod's policy restarts an ended container.
 func (c *container) restartable(policy corev1.RestartPolicy) bool {
 	failed := c.ended() != nil && c.ended().ExitCode != 0
 	switch policy {
@@ -106,7 +105,7 @@ func (c *container) restartable(policy corev1.RestartPolicy) bool {
 	return failed
 }
 
-// adopt takes over what the API says of a container that an earlier Kubelet ran. What was running is dead.
+// adopt takes over the API's status of a container that an earlier Kubelet ran. What was running is dead.
 func (c *container) adopt(status corev1.ContainerStatus, now time.Time) {
 	c.restarts, c.last = status.RestartCount, status.LastTerminationState
 	if status.ContainerID != "" {
@@ -114,11 +113,11 @@ func (c *container) adopt(status corev1.ContainerStatus, now time.Time) {
 	}
 	if status.State.Waiting == nil {
 		c.state = status.State
-		c.lose(now)
+		c.markUnknown(now)
 	}
 }
 
-// start tries to start the next attempt, or says in the container's state why it cannot.
+// start tries to start the next attempt, or sets in the container's state why it cannot.
 func (p *pod) start(ctx context.Context, object *corev1.Pod, c *container, now time.Time) {
 	image, ok := p.images[c.spec.Image]
 	if !ok {
@@ -140,7 +139,7 @@ func (p *pod) start(ctx context.Context, object *corev1.Pod, c *container, now t
 	process, err := p.launch(c, spec)
 	if err != nil {
 		c.startFailed(err, now)
-		p.poke() // it may be started again
+		p.poke() // it may be restarted
 		return
 	}
 	c.process = process
@@ -149,7 +148,7 @@ func (p *pod) start(ctx context.Context, object *corev1.Pod, c *container, now t
 	c.probes = p.probe(c, process, spec)
 }
 
-// begin counts a new attempt, and moves the end of the one before to where it belongs.
+// begin counts a new attempt, and moves the previous termination to the last state.
 func (c *container) begin() {
 	if ended := c.ended(); ended != nil {
 		c.last = corev1.ContainerState{Terminated: ended}
@@ -162,7 +161,7 @@ func (c *container) begin() {
 	c.notUntil, c.pulled = time.Time{}, time.Time{}
 }
 
-// wait keeps the container waiting, and how it ended before.
+// wait sets the container waiting, and keeps its previous termination.
 func (c *container) wait(reason, message string, until time.Time) {
 	if ended := c.ended(); ended != nil {
 		c.last = corev1.ContainerState{Terminated: ended}
@@ -177,7 +176,7 @@ func (p *pod) pull(c *container, now time.Time) {
 		c.wait(reasonErrImagePull, message, now.Add(pullBackOff))
 		return
 	}
-	// Images are given once, so no later pull can do better.
+	// The set of images is fixed, so a later pull would fail too.
 	c.wait(reasonImagePullBackOff, fmt.Sprintf("Back-off pulling image %q", c.spec.Image), now.Add(lastBackOff))
 }
 
@@ -193,7 +192,7 @@ func (c *container) startFailed(err error, now time.Time) {
 	}}
 }
 
-// spec is the container as the runtime is to run it.
+// spec describes the container to the runtime.
 func (p *pod) spec(object *corev1.Pod, c *container, image Image, env *environment) (processSpec, error) {
 	s := processSpec{namespace: p.namespaceFile, hostname: hostname(object), env: env.list(), dir: c.spec.WorkingDir, bare: image.Scratch}
 	var err error
@@ -239,7 +238,7 @@ func (p *pod) spec(object *corev1.Pod, c *container, image Image, env *environme
 	return s, nil
 }
 
-// userOf is whom a container runs as; nil for root.
+// userOf is the user that a container runs as; nil for root.
 func userOf(object *corev1.Pod, c *container, image Image) (*user, error) {
 	var uid, gid, group *int64
 	if s := object.Spec.SecurityContext; s != nil {
@@ -251,7 +250,7 @@ func userOf(object *corev1.Pod, c *container, image Image) (*user, error) {
 	u := user{}
 	switch {
 	case uid != nil:
-		u.uid = *uid // with group 0: the image's is of the image's user
+		u.uid = *uid // with group 0: the image's group belongs to the image's user
 	case image.User != "":
 		if _, err := fmt.Sscanf(image.User, "%d:%d", &u.uid, &u.gid); err != nil {
 			return nil, fmt.Errorf("the image's user %q is not UID:GID", image.User)
@@ -269,14 +268,14 @@ func userOf(object *corev1.Pod, c *container, image Image) (*user, error) {
 	return &u, nil
 }
 
-// launch makes a container's directories, its termination log and its cgroup, and starts it.
+// launch creates a container's directories, termination log and cgroup, and starts it.
 func (p *pod) launch(c *container, s processSpec) (*process, error) {
 	if err := p.runtimeError(); err != nil {
 		return nil, err
 	}
 	dir := filepath.Join(p.dir, "containers", c.spec.Name)
 	tmp := filepath.Join(dir, "tmp")
-	if err := os.RemoveAll(tmp); err != nil { // /tmp is the container's, not the pod's
+	if err := os.RemoveAll(tmp); err != nil { // /tmp is per container, not per pod
 		return nil, err
 	}
 	for _, sub := range []string{s.scratch, tmp} {
@@ -317,10 +316,10 @@ func (p *pod) messagePath(c *container) string {
 	return filepath.Join(p.dir, "containers", c.spec.Name, "termination-log")
 }
 
-// reap takes in the end of a container's process, if it has ended since the last look.
+// reap records the exit of a container's process, if it has ended since the last check.
 func (p *pod) reap(c *container) {
-	// What a dying machine takes with it is not seen. The order counts: a process that it killed has not been seen
-	// to end before the machine has been seen to die.
+	// Exits caused by the death of the machine are not observed. The order matters: if the machine's death killed the
+	// process, dying is already set when the process is seen to have ended.
 	if !c.running() || !c.process.ended() || p.dying() != nil {
 		return
 	}
@@ -347,8 +346,8 @@ func (p *pod) reap(c *container) {
 	}
 }
 
-// lose makes of a container that runs what a runtime finds after the machine has died under it.
-func (c *container) lose(now time.Time) {
+// markUnknown gives a running container the state that a runtime reports after the machine has died.
+func (c *container) markUnknown(now time.Time) {
 	if !c.running() {
 		return
 	}
@@ -360,7 +359,7 @@ func (c *container) lose(now time.Time) {
 	}}
 }
 
-// terminationMessage is what the container left there, or the end of its log where it asks for that.
+// terminationMessage is the container's termination message or, if its policy says so, the end of its log.
 func (p *pod) terminationMessage(c *container, failed bool) string {
 	text := readLimited(p.messagePath(c), terminationMessageLimit)
 	if text != "" || !failed || c.spec.TerminationMessagePolicy != corev1.TerminationMessageFallbackToLogsOnError {
@@ -398,8 +397,8 @@ func (p *pod) containerID(c *container) string {
 	return fmt.Sprintf("process://%s/%s/%d", p.uid, c.spec.Name, c.attempt)
 }
 
-// terminate asks a running container to end, and kills it when the grace is over. Called again it may only
-// shorten what is left of the grace.
+// terminate asks a running container to stop, and kills it when the grace is over. Further calls can only shorten the
+// remaining grace.
 func (p *pod) terminate(c *container, now time.Time, grace time.Duration) {
 	if !c.running() {
 		return
@@ -421,7 +420,7 @@ func (p *pod) terminate(c *container, now time.Time, grace time.Duration) {
 	}
 }
 
-// askToEnd runs the container's preStop hook, if it has one, and sends SIGTERM after it.
+// askToEnd runs the container's preStop hook, if it has one, and then sends SIGTERM.
 func (p *pod) askToEnd(c *container) {
 	process := c.process
 	if c.spec.Lifecycle == nil || c.spec.Lifecycle.PreStop == nil {

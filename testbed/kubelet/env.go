@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// defaultPath is what container runtimes give a container whose image sets no PATH.
+// defaultPath is the PATH that container runtimes set if the image sets none.
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // environment is a list of variables in which a later value replaces an earlier one.
@@ -40,8 +40,8 @@ func (e *environment) list() []string {
 	return out
 }
 
-// expand replaces $(NAME) by its value. $$ is a dollar sign, and a name that is not set stays as it is written:
-// the rule of Kubernetes for command, args and env.
+// expand replaces $(NAME) by its value. $$ is a dollar sign, and an unset name stays as it is written: the rule of
+// Kubernetes for command, args and env.
 func (e *environment) expand(text string) string {
 	var out strings.Builder
 	for {
@@ -79,8 +79,8 @@ func (e *environment) expandAll(words []string) []string {
 	return out
 }
 
-// environment is what the container's command gets. An error is a Secret or ConfigMap that is not there, or
-// lacks a key.
+// environment is the environment of the container's command. It fails if a Secret or ConfigMap, or a key of it, is
+// missing.
 func (p *pod) environment(ctx context.Context, object *corev1.Pod, c *corev1.Container, image Image) (*environment, error) {
 	env := &environment{}
 	env.set("PATH", defaultPath)
@@ -127,7 +127,7 @@ func (p *pod) envFrom(ctx context.Context, source corev1.EnvFromSource) (map[str
 	return nil, nil
 }
 
-// envValue is false when an optional source is not there.
+// envValue returns false if an optional source is missing.
 func (p *pod) envValue(ctx context.Context, object *corev1.Pod, c *corev1.Container, from *corev1.EnvVarSource) (string, bool, error) {
 	var values map[string]string
 	var key, kind, name string
@@ -161,10 +161,10 @@ func (p *pod) envValue(ctx context.Context, object *corev1.Pod, c *corev1.Contai
 	return value, ok, nil
 }
 
-// configMap returns a ConfigMap's data, the binary too. One that may be missing, and is, has none.
+// configMap returns a ConfigMap's data, including binary data; none if it is optional and missing.
 func (p *pod) configMap(ctx context.Context, name string, optional *bool) (map[string]string, error) {
 	object, err := p.configMaps.ConfigMaps(p.namespace).Get(name)
-	if apierrors.IsNotFound(err) { // it may be newer than what is cached
+	if apierrors.IsNotFound(err) { // it may be newer than the cache
 		object, err = p.client.CoreV1().ConfigMaps(p.namespace).Get(ctx, name, metav1.GetOptions{})
 	}
 	if apierrors.IsNotFound(err) && optional != nil && *optional {
@@ -242,7 +242,7 @@ func subscript(path, of string) (string, bool) {
 	return strings.CutSuffix(rest, "']")
 }
 
-// formatMap writes labels as the downward API does: key="value" lines, sorted.
+// formatMap formats labels as the downward API does: key="value" lines, sorted.
 func formatMap(m map[string]string) string {
 	var lines []string
 	for _, key := range sortedKeys(m) {
@@ -251,8 +251,8 @@ func formatMap(m map[string]string) string {
 	return strings.Join(lines, "\n")
 }
 
-// resourceField is a request or limit in units of the divisor, rounded up. A limit that is not set is what the
-// node has.
+// resourceField is a request or limit in units of the divisor, rounded up. The default of a limit is the node's
+// capacity.
 func (n *node) resourceField(object *corev1.Pod, c *corev1.Container, ref *corev1.ResourceFieldSelector) (string, error) {
 	if ref.ContainerName != "" {
 		for i := range object.Spec.Containers {

@@ -1,30 +1,30 @@
 // Package kubelet runs the pods that a real scheduler binds to its nodes as real processes of this machine.
 //
-// It is what a kubelet and a container runtime are to a cluster, for tests: it registers nodes and keeps their
-// leases, starts a pod's containers in order, expands their commands, mounts their volumes, probes them, stops
-// them with their grace, and reports what happened in the words of Kubernetes (reasons, exit codes, conditions).
+// It acts as a kubelet and a container runtime, for tests: it registers nodes and keeps their leases, starts a pod's
+// containers in order, expands their commands, mounts their volumes, probes them, stops them with their grace, and
+// reports their status in the terms of Kubernetes (reasons, exit codes, conditions).
 // A container is a process in mount, pid, uts and ipc namespaces of its own. Its root is an overlay of this
-// machine's root, so that every program installed here can run, or, of a scratch image, empty; what it writes there is
-// its own and is gone with it. What is bound into a container by an Image is the machine's own.
+// machine's root, so that every program installed here can run, or, for a scratch image, empty; its changes are
+// private and removed with it. What an Image binds into a container is the machine's own.
 //
-// It must not know what runs in the pods. It knows no eltrain.
+// It must not know what runs in the pods, or eltrain.
 //
-// What differs from a cluster:
+// Differences from a cluster:
 //   - There is one network. Every node and every pod has a loopback address of its own (127.x.y.z), so a program
-//     that listens on its pod's IP meets no other; one that listens on all addresses may.
-//   - The API server refuses loopback addresses in EndpointSlices. Names of Services are therefore resolved from
-//     the Services and the pods of this Kubelet, by /etc/hosts in every container, to pods directly: a Service's
-//     port must be that of its pods.
+//     that listens on its pod's IP has no conflicts; one that listens on all addresses may.
+//   - The API server rejects loopback addresses in EndpointSlices. So names of Services are resolved by /etc/hosts in
+//     every container, from the Services and the pods of this Kubelet, to pods directly: a Service's port must be
+//     that of its pods.
 //   - A container's root changes when the machine's does.
-//   - A Kubelet adopts nothing: processes end with the one that started them, and a second Kubelet of the same
+//   - A Kubelet adopts nothing: processes are killed with the one that started them, and a second Kubelet of the same
 //     Dir starts from the API server's pods.
 //   - securityContext is ignored except runAsUser, runAsGroup, fsGroup (as a group of the processes) and
-//     readOnlyRootFilesystem. A container of a scratch image that has a user keeps the right to change its root. Cpu is not
-//     limited; requests are not checked.
+//     readOnlyRootFilesystem. A container of a scratch image with a user keeps the capability to change its root. Cpu is
+//     not limited; requests are not checked.
 //   - There are no sidecars (init containers with a restartPolicy), no ephemeral containers, no postStart hooks, no
 //     readiness gates, no exec or attach from outside, no time stamps in logs.
 //
-// It needs root: mounts and namespaces are made directly.
+// It needs root, to make mounts and namespaces.
 package kubelet
 
 import (
@@ -48,13 +48,13 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Options says what a Kubelet serves.
+// Options configure a Kubelet.
 type Options struct {
-	Config *rest.Config     // as whom it speaks to the API server: it reads Secrets and writes Nodes, like a system:nodes member
+	Config *rest.Config     // its credentials: it reads Secrets and writes Nodes, like a member of system:nodes
 	Nodes  []Node           // at least one
 	Images map[string]Image // by the name that pods use; any other image cannot be pulled
-	Dir    string           // where volumes and logs are kept; it must exist
-	Log    *slog.Logger     // nil: nothing is logged
+	Dir    string           // for volumes and logs; it must exist
+	Log    *slog.Logger     // nil: no logs
 
 	// APIServer is the host:port that pods find in KUBERNETES_SERVICE_HOST and _PORT. "" is that of Config.
 	APIServer string
@@ -68,29 +68,29 @@ type Node struct {
 	Taints   []corev1.Taint
 }
 
-// Image is what a container of that image has, besides this machine's root or alone.
+// Image is the content of an image, on top of this machine's root or alone.
 type Image struct {
-	Scratch    bool   // alone: FROM scratch, with Mounts for what is copied into it
-	User       string // UID:GID, in numbers, where the pod names none (USER); "" is root
+	Scratch    bool   // without this machine's root: FROM scratch, with Mounts as its content
+	User       string // UID:GID as numbers, if the pod sets none (USER); "" is root
 	Mounts     []Mount
 	WorkingDir string   // "" is /
-	Env        []string // NAME=value, below what the pod sets
-	Command    []string // what runs when the pod names neither command nor args (ENTRYPOINT)
-	Args       []string // added to Command when the pod names no args (CMD)
+	Env        []string // NAME=value, overridden by the pod
+	Command    []string // the default if the pod sets neither command nor args (ENTRYPOINT)
+	Args       []string // appended to Command if the pod sets no args (CMD)
 }
 
 // Mount binds a file or directory of this machine into the containers of an image.
 type Mount struct {
-	HostPath string // absolute, it must exist
-	Path     string // absolute, where the container sees it
+	HostPath string // absolute; it must exist
+	Path     string // absolute, in the container
 	ReadOnly bool
 }
 
 // defaultPods is a kubelet's own default of pods per node (--max-pods).
 const defaultPods = "110"
 
-// Bound ends the hang of a start and, in package testbed, of a lever. Some seconds are usual; the rest is for a machine
-// that compiles or trains beside it.
+// Bound limits a start and, in package testbed, an injected fault. Some seconds are usual; the rest is for a machine that
+// is busy with other work.
 const Bound = 2 * time.Minute
 
 // Kubelet serves nodes. Its methods are safe for concurrent use.
@@ -115,7 +115,7 @@ type Kubelet struct {
 	done   sync.WaitGroup
 }
 
-// Start registers the nodes and begins to run their pods. ctx bounds the start alone; Close ends the rest.
+// Start registers the nodes and starts running their pods. ctx bounds the start alone; Close stops the rest.
 func Start(ctx context.Context, o Options) (*Kubelet, error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("start the process kubelet: it makes mounts and namespaces, run it as root")
@@ -131,7 +131,7 @@ func Start(ctx context.Context, o Options) (*Kubelet, error) {
 		return nil, fmt.Errorf("start the process kubelet: %w", err)
 	}
 	config := rest.CopyConfig(o.Config)
-	config.QPS = -1 // many nodes share the client; a kubelet each would have a limit of its own
+	config.QPS = -1 // many nodes share the client, where each kubelet would have a limit of its own
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("start the process kubelet: %w", err)
@@ -188,7 +188,7 @@ func (k *Kubelet) start(ctx context.Context, nodes []Node) (err error) {
 	return nil
 }
 
-// watch begins to follow what pods refer to.
+// watch starts following the objects that pods refer to.
 func (k *Kubelet) watch(ctx context.Context) error {
 	factory := informers.NewSharedInformerFactory(k.client, 0)
 	core := factory.Core().V1()
@@ -246,7 +246,7 @@ func (k *Kubelet) pods() []*pod {
 	return all
 }
 
-// refreshVolumes has every pod look at its ConfigMaps and Secrets again.
+// refreshVolumes makes every pod check its ConfigMaps and Secrets.
 func (k *Kubelet) refreshVolumes() {
 	for _, p := range k.pods() {
 		p.stale.Store(true)
@@ -258,12 +258,12 @@ func (k *Kubelet) refreshVolumes() {
 func (k *Kubelet) serviceList() []*corev1.Service {
 	all, err := k.services.List(labels.Everything())
 	if err != nil {
-		return nil // a lister of a cache has no errors
+		return nil // the lister of a cache returns no errors
 	}
 	return all
 }
 
-// apiServer is the address that pods are told.
+// apiServer is the API server's address for pods.
 func apiServer(o Options) (host, port string, err error) {
 	if o.APIServer != "" {
 		return net.SplitHostPort(o.APIServer)

@@ -70,7 +70,7 @@ func TestNode(t *testing.T) {
 	b.await("the lease is renewed", func() bool { return renewed().After(first) })
 	b.await("the node is Ready", func() bool { return b.nodeReady("node") == corev1.ConditionTrue })
 
-	// Deleted, it is made again by a kubelet that starts anew.
+	// After its deletion, a newly started kubelet creates it again.
 	if err := b.client.CoreV1().Nodes().Delete(t.Context(), "node", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestNode(t *testing.T) {
 	}
 }
 
-// final follows a pod until its object is gone and returns its last version.
+// final follows a pod until its object is gone and returns the last version.
 func (b *bed) final(name string, act func()) *corev1.Pod {
 	b.Helper()
 	watcher, err := b.client.CoreV1().Pods(b.namespace).Watch(b.Context(), metav1.ListOptions{FieldSelector: "metadata.name=" + name})
@@ -121,11 +121,11 @@ func TestDeletion(t *testing.T) {
 		grace        int64
 		code         int32
 		phase        corev1.PodPhase
-		least        time.Duration // it takes; the most is patience
+		least        time.Duration // the minimum duration; the maximum is patience
 	}{
 		{"obeys", "trap 'echo asked; exit 0' TERM; echo up; while :; do sleep 0.05; done", 600, 0, corev1.PodSucceeded, 0},
 		{"fails", "trap 'exit 9' TERM; echo up; while :; do sleep 0.05; done", 600, 9, corev1.PodFailed, 0},
-		// The first process of a pid namespace ignores a signal that it has no handler for, as in any container.
+		// The first process of a pid namespace ignores signals without a handler, as in any container.
 		{"ignores", "echo up; sleep 1000 & wait", 2, 137, corev1.PodFailed, 2 * time.Second},
 	} {
 		b.create(b.pod(test.name, test.script))
@@ -152,7 +152,7 @@ func TestDeletion(t *testing.T) {
 	})
 }
 
-// A second deletion with a shorter grace shortens the first.
+// A second deletion with a shorter grace shortens that of the first.
 func TestDeletionShortened(t *testing.T) {
 	b := start(t, "shortened")
 	b.create(b.pod("a", "sleep 1000 & wait"))
@@ -168,7 +168,7 @@ func TestForcedDeletion(t *testing.T) {
 	pid := b.running("a")
 	b.delete("a", seconds(0))
 	b.await("the process is killed", func() bool { return !alive(pid) })
-	// A pod of the same name is another one.
+	// A pod of the same name is a different one.
 	b.create(b.pod("a", "echo second"))
 	b.awaitPhase("a", corev1.PodSucceeded)
 }
@@ -202,11 +202,11 @@ func TestEvictionByTheAPI(t *testing.T) {
 		}
 	})
 	if c := condition(last.Status, corev1.DisruptionTarget); c.Reason != "EvictionByEvictionAPI" {
-		t.Errorf("the condition of who evicted is lost: %v", last.Status.Conditions)
+		t.Errorf("the evictor's condition is lost: %v", last.Status.Conditions)
 	}
 }
 
-// What a node puts out is asked to end, and is told of as put out when it has.
+// An evicted pod is stopped, and reported as evicted once it has ended.
 func TestEvict(t *testing.T) {
 	b := start(t, "evict")
 	for _, test := range []struct {
@@ -239,7 +239,7 @@ func TestEvict(t *testing.T) {
 	}
 }
 
-// Who is put out and then deleted has no longer than the deletion gives it.
+// A pod that is evicted and then deleted has at most the deletion's grace.
 func TestEvictedAndDeleted(t *testing.T) {
 	b := start(t, "evict-delete")
 	b.create(b.pod("a", "trap '' TERM; echo up; while :; do sleep 0.05; done"))
@@ -253,7 +253,7 @@ func TestEvictedAndDeleted(t *testing.T) {
 	}
 }
 
-// A node that says that it is not ready still ends its pods, and tells so.
+// A node that reports itself not ready still stops its pods, and reports it.
 func TestNotReady(t *testing.T) {
 	b := start(t, "failing")
 	b.create(b.pod("a", "trap 'exit 9' TERM; echo up; while :; do sleep 0.05; done"))
@@ -273,7 +273,7 @@ func TestNotReady(t *testing.T) {
 	b.await("the node is Ready again", func() bool { return b.nodeReady("failing") == corev1.ConditionTrue })
 }
 
-// A container runtime that fails, on a node that is ready.
+// A container runtime that fails, on a ready node.
 func TestFailStarts(t *testing.T) {
 	b := start(t, "fail-starts")
 	if err := b.FailStarts("fail-starts", "context deadline exceeded"); err != nil {
@@ -292,8 +292,8 @@ func TestFailStarts(t *testing.T) {
 	b.awaitPhase("b", corev1.PodSucceeded)
 }
 
-// A node that is cut off goes NotReady while its processes go on; the pods that were deleted meanwhile are killed
-// when it is back.
+// A disconnected node becomes NotReady while its processes continue; pods deleted meanwhile are killed when it is
+// back.
 func TestDisconnect(t *testing.T) {
 	b := start(t, "zombie")
 	keep := b.pod("keep", "sleep 1000")
@@ -312,13 +312,13 @@ func TestDisconnect(t *testing.T) {
 	b.delete("drop", seconds(0))
 	settings := filepath.Join(b.dir, "pods", string(b.get("keep").UID), "volumes", "settings", "x")
 	if text, err := os.ReadFile(settings); string(text) != "1" {
-		t.Errorf("news reached a node that is cut off: %q, %v", text, err)
+		t.Errorf("an update reached a disconnected node: %q, %v", text, err)
 	}
 	if !alive(kept) || !alive(dropped) {
-		t.Error("processes of a node that is only cut off have ended")
+		t.Error("processes of a disconnected node have ended")
 	}
 	if _, err := b.client.CoreV1().Pods(b.namespace).GetLogs("keep", &corev1.PodLogOptions{}).DoRaw(t.Context()); err == nil {
-		t.Error("a node that is cut off serves logs")
+		t.Error("a disconnected node serves logs")
 	}
 	if err := b.Reconnect(t.Context(), "zombie"); err != nil {
 		t.Fatal(err)
@@ -327,7 +327,7 @@ func TestDisconnect(t *testing.T) {
 	b.await("the deleted pod is killed", func() bool { return !alive(dropped) })
 	b.await("news reach it", func() bool { text, err := os.ReadFile(settings); return err == nil && string(text) == "2" })
 	if !alive(kept) {
-		t.Error("a pod that is wanted was killed")
+		t.Error("a pod that was not deleted was killed")
 	}
 }
 
@@ -361,7 +361,7 @@ func TestPowerOff(t *testing.T) {
 	})
 }
 
-// The controller manager deletes what does not tolerate a NoExecute taint; the kubelet carries it out.
+// The controller manager deletes pods that do not tolerate a NoExecute taint; the kubelet stops them.
 func TestNoExecute(t *testing.T) {
 	b := start(t, "tainted")
 	b.create(b.pod("a", "trap 'exit 0' TERM; echo up; while :; do sleep 0.05; done"))
@@ -375,7 +375,7 @@ func TestNoExecute(t *testing.T) {
 	}
 }
 
-// What happens while the API server is away is reported when it is back.
+// What happens while the API server is down is reported when it is back.
 func TestAPIServerAway(t *testing.T) {
 	b := start(t, "away")
 	host := t.TempDir()
@@ -396,7 +396,7 @@ func TestAPIServerAway(t *testing.T) {
 	}
 }
 
-// A second Kubelet adopts no process: what ran under the first has ended.
+// A second Kubelet adopts no process: what ran under the first was killed.
 func TestSecondKubelet(t *testing.T) {
 	b := start(t, "second")
 	b.create(b.pod("a", "echo before; sleep 1000"))
@@ -463,7 +463,7 @@ func TestOwnerKilled(t *testing.T) {
 	}
 }
 
-// sleepers are the processes that TestOwnerKilled's pod starts.
+// sleepers are the processes started by TestOwnerKilled's pod.
 func sleepers() []string {
 	lines, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	var found []string
@@ -484,7 +484,7 @@ func TestRunAsUser(t *testing.T) {
 	}
 }
 
-// What a volume of files has for its owner alone, a pod's fsGroup may read too.
+// A pod's fsGroup may read files of a volume that are otherwise only readable by their owner.
 func TestFSGroupReadsVolumes(t *testing.T) {
 	b := start(t, "fsgroup")
 	b.secret("keys", map[string]string{"token": "s3cret\n"})

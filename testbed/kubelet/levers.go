@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// Disconnect cuts a node's kubelet off from the API server, as its death does: it beats no more, hears nothing and
-// reports nothing, its volumes stay as they are, and it serves no logs. Its processes go on, and reach their peers and
-// everybody else as before, which a broken network would not let them: to the cluster they are zombies. The node
-// controller finds the node NotReady after its grace period.
+// Disconnect cuts a node's kubelet off from the API server, as its death does: it sends no heartbeats, receives and reports
+// nothing, does not update volumes, and serves no logs. Its processes continue, and reach their peers as before, which a
+// broken network would prevent: to the cluster they are zombies. The node controller marks the node NotReady after its
+// grace period.
 func (k *Kubelet) Disconnect(node string) error {
 	n, err := k.node(node)
 	if err != nil {
@@ -21,19 +21,19 @@ func (k *Kubelet) Disconnect(node string) error {
 	return nil
 }
 
-// NotReady has a node say so itself, as one does that shuts down or whose container runtime is broken: with its next
-// beat, within a second. Its pods run on, and it obeys and reports as before. The node controller taints it.
+// NotReady makes a node report itself not ready, as when it shuts down or its container runtime is broken, with its next
+// heartbeat, within a second. It still runs and reports its pods. The node controller taints it.
 func (k *Kubelet) NotReady(node, message string) error {
 	n, err := k.node(node)
 	if err != nil {
 		return err
 	}
-	n.setTrouble(message)
+	n.setNotReady(message)
 	return nil
 }
 
-// FailStarts has a node's container runtime fail at each start, with that message, as one under load or with a full disk
-// does: the container ends as StartError with exit code 128. The node says that it is ready. "" ends it.
+// FailStarts makes a node's container runtime fail every start with that message, as under load or with a full disk: the
+// container terminates with StartError and exit code 128. The node stays ready. "" undoes it.
 func (k *Kubelet) FailStarts(node, message string) error {
 	n, err := k.node(node)
 	if err != nil {
@@ -41,14 +41,14 @@ func (k *Kubelet) FailStarts(node, message string) error {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.failing = message
+	n.startFailure = message
 	return nil
 }
 
-// Reconnect ends NotReady, Disconnect or PowerOff. A node that was away registers again, pods that were deleted
-// meanwhile are killed, and the others are reported as they are. A Node that was deleted in the API is made again by it.
-// After PowerOff the containers are reported as terminated with exit code 255 and the reason Unknown, as containerd does
-// after a reboot, and start again where restartPolicy says so.
+// Reconnect undoes NotReady, Disconnect or PowerOff. A node that was away registers again, which recreates a Node deleted
+// in the API; pods deleted meanwhile are killed, and the others are reported. After PowerOff the containers are reported
+// as terminated with exit code 255 and the reason Unknown, as containerd does after a reboot, and restarted according to
+// restartPolicy.
 func (k *Kubelet) Reconnect(ctx context.Context, node string) error {
 	n, err := k.node(node)
 	if err != nil {
@@ -56,7 +56,7 @@ func (k *Kubelet) Reconnect(ctx context.Context, node string) error {
 	}
 	n.levers.Lock()
 	defer n.levers.Unlock()
-	n.setTrouble("")
+	n.setNotReady("")
 	if err := n.connect(ctx); err != nil {
 		return fmt.Errorf("reconnect node %s: %w", node, err)
 	}
@@ -64,9 +64,9 @@ func (k *Kubelet) Reconnect(ctx context.Context, node string) error {
 	return nil
 }
 
-// PowerOff is the sudden death of the machine: Disconnect, and every process is killed. The API server is not told. Whoever
-// has a connection to one of the processes is, which a dead machine would not do: this machine's kernel closes it at once.
-// It returns when the processes are dead.
+// PowerOff simulates the sudden death of the machine: Disconnect, and every process is killed. Unlike with a dead machine,
+// peers of the processes notice, since this machine's kernel closes their connections at once. It returns when the
+// processes are dead.
 func (k *Kubelet) PowerOff(node string) error {
 	n, err := k.node(node)
 	if err != nil {
@@ -82,14 +82,13 @@ func (k *Kubelet) PowerOff(node string) error {
 	return nil
 }
 
-// leastGrace is what a kubelet gives at least to whatever it puts out (minimumGracePeriodInSeconds in
-// pkg/kubelet/kuberuntime).
+// leastGrace is the minimum grace period of an eviction (minimumGracePeriodInSeconds in pkg/kubelet/kuberuntime).
 const leastGrace = 2 * time.Second
 
-// Evict does to a pod what a kubelet does under node pressure: its containers are asked to end, and killed after the grace
-// (of a soft eviction; a hard one gives none), but not before leastGrace. Only when all have ended is the pod told of as
-// Failed, with the reason Evicted, that message, and the condition DisruptionTarget (TerminationByKubelet). The object
-// stays. It returns at once.
+// Evict does to a pod what a kubelet does under node pressure: its containers are stopped, and killed after the grace of a
+// soft eviction (none for a hard one), but at least leastGrace. Only when all have ended is the pod reported as Failed,
+// with the reason Evicted, that message, and the condition DisruptionTarget (TerminationByKubelet). The object stays. Evict
+// returns at once.
 func (k *Kubelet) Evict(namespace, name, message string, grace time.Duration) error {
 	p, err := k.pod(namespace, name)
 	if err != nil {
@@ -112,7 +111,7 @@ func (k *Kubelet) PID(namespace, pod, container string) (int, error) {
 	return pid, nil
 }
 
-// LimitsMemory says why memory limits of containers are not enforced on this machine; nil if they are.
+// LimitsMemory returns why memory limits of containers are not enforced on this machine; nil if they are.
 func (k *Kubelet) LimitsMemory() error { return k.cgroups.err }
 
 func (k *Kubelet) node(name string) (*node, error) {

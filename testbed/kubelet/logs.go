@@ -20,10 +20,10 @@ import (
 	"time"
 )
 
-// followEvery is how often a followed log is looked at for more.
+// followEvery is how often a followed log is checked for more.
 const followEvery = 50 * time.Millisecond
 
-// logServer answers what the API server asks a kubelet for `kubectl logs`.
+// logServer serves the kubelet's API for `kubectl logs`.
 func (n *node) logServer(certificate tls.Certificate) *http.Server {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", n.serveLogs)
@@ -37,7 +37,7 @@ func (n *node) logServer(certificate tls.Certificate) *http.Server {
 
 func (n *node) serveLogs(w http.ResponseWriter, r *http.Request) {
 	if !n.connected() {
-		panic(http.ErrAbortHandler) // cut off: the API server sees a broken connection
+		panic(http.ErrAbortHandler) // disconnected: the API server sees a broken connection
 	}
 	query := r.URL.Query()
 	p, err := n.pod(r.PathValue("namespace"), r.PathValue("pod"))
@@ -58,7 +58,7 @@ func (n *node) serveLogs(w http.ResponseWriter, r *http.Request) {
 	}
 	file, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return // started, and has not written
+		return // started, but has not written
 	}
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -82,13 +82,13 @@ func (n *node) serveLogs(w http.ResponseWriter, r *http.Request) {
 	n.followLog(w, r, file, running)
 }
 
-// followLog writes what is added to the log until the container has ended, the caller goes, or the node does.
+// followLog writes what is added to the log until the container has ended, the caller disconnects, or the node does.
 func (n *node) followLog(w http.ResponseWriter, r *http.Request, file *os.File, running func() bool) {
 	flusher := http.NewResponseController(w)
 	tick := time.NewTicker(followEvery)
 	defer tick.Stop()
 	for {
-		more := running() // before the last look, so that nothing written until then is missed
+		more := running() // before the last copy, so that nothing written until then is missed
 		if _, err := io.Copy(w, file); err != nil {
 			return
 		}
@@ -106,7 +106,7 @@ func (n *node) followLog(w http.ResponseWriter, r *http.Request, file *os.File, 
 	}
 }
 
-// seekTail moves to where the last lines begin.
+// seekTail moves to the beginning of the last lines.
 func seekTail(file *os.File, lines int64) error {
 	end, err := file.Seek(0, io.SeekEnd)
 	if err != nil {
@@ -117,7 +117,7 @@ func seekTail(file *os.File, lines int64) error {
 	}
 	const block = 32 << 10
 	found := int64(0)
-	last := true // the byte after the newline that ends the file begins no line
+	last := true // no line begins after the newline that ends the file
 	for at := end; at > 0; {
 		size := min(block, at)
 		at -= size
@@ -145,8 +145,8 @@ func seekTail(file *os.File, lines int64) error {
 	return err
 }
 
-// selfSigned makes the certificate with which nodes serve logs. The API server checks it against nothing unless
-// it is told to, as with a kubelet's own.
+// selfSigned makes the certificate with which nodes serve logs. By default the API server does not verify it, as with a
+// kubelet's own.
 func selfSigned() (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

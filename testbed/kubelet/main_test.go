@@ -26,7 +26,7 @@ import (
 // cluster is shared: every test has its own nodes and namespace in it.
 var cluster *testbed.Cluster
 
-// nodeLease is short, so that a lost node is seen within a test's patience.
+// nodeLease is short, so that a lost node is noticed within a test's patience.
 const nodeLease = 8 * time.Second
 
 func TestMain(m *testing.M) {
@@ -114,7 +114,7 @@ func start(t *testing.T, nodes ...string) *bed {
 	return startWith(t, images, nodes...)
 }
 
-// startWith is start with images of the test's own.
+// startWith is start with images for the test.
 func startWith(t *testing.T, images map[string]kubelet.Image, nodes ...string) *bed {
 	t.Helper()
 	if cluster == nil {
@@ -144,7 +144,7 @@ func startWith(t *testing.T, images map[string]kubelet.Image, nodes ...string) *
 			b.client.CoreV1().Nodes().Delete(context.Background(), name, metav1.DeleteOptions{})
 		}
 		goleak.VerifyNone(t, goroutines,
-			// Connections of the test's own client to the API server, which are kept.
+			// Idle connections of the test's own client to the API server.
 			goleak.IgnoreAnyFunction("github.com/eltrain/eltrain/testbed.(*Component).start.func1"), // of the cluster
 			goleak.IgnoreAnyFunction("net/http.(*http2ClientConn).readLoop"), goleak.IgnoreAnyFunction("golang.org/x/net/http2.(*ClientConn).readLoop"))
 	})
@@ -184,7 +184,7 @@ func (b *bed) get(name string) *corev1.Pod {
 	return pod
 }
 
-// patience bounds the waits: each is for some seconds' work, on a machine that may be busy.
+// patience bounds the waits: each is for an action of a few seconds, on a machine that may be busy.
 const patience = 2 * time.Minute
 
 func (b *bed) await(what string, holds func() bool) {
@@ -197,7 +197,7 @@ func (b *bed) await(what string, holds func() bool) {
 	b.Fatalf("%s: not within %s", what, patience)
 }
 
-// awaitPod waits until the pod's status is as wanted.
+// awaitPod waits for a status of the pod.
 func (b *bed) awaitPod(name, what string, holds func(corev1.PodStatus) bool) corev1.PodStatus {
 	b.Helper()
 	var last corev1.PodStatus
@@ -248,7 +248,7 @@ func (b *bed) delete(name string, options metav1.DeleteOptions) {
 	}
 }
 
-// logs is what `kubectl logs` would show.
+// logs is the output of `kubectl logs`.
 func (b *bed) logs(name string, options corev1.PodLogOptions) string {
 	b.Helper()
 	stream, err := b.client.CoreV1().Pods(b.namespace).GetLogs(name, &options).Stream(b.Context())
@@ -272,7 +272,7 @@ func (b *bed) awaitLog(name, line string) {
 	})
 }
 
-// output runs a script in a pod to its end and returns what it wrote.
+// output runs a script in a pod to its end and returns its output.
 func (b *bed) output(pod *corev1.Pod) string {
 	b.Helper()
 	b.create(pod)
@@ -280,7 +280,7 @@ func (b *bed) output(pod *corev1.Pod) string {
 		return s.Phase == corev1.PodSucceeded || s.Phase == corev1.PodFailed
 	})
 	if status.Phase != corev1.PodSucceeded {
-		b.Error(show(status)) // one that could not be started has no log
+		b.Error(show(status)) // a container that could not be started has no log
 	}
 	return b.logs(pod.Name, corev1.PodLogOptions{})
 }

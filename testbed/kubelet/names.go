@@ -15,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// names writes the hosts file of every pod: who it is itself, and the names that a cluster's DNS would answer,
-// for the pods that this Kubelet runs.
+// names writes the hosts file of every pod: its own name, and the names that a cluster's DNS would resolve, for the
+// pods that this Kubelet runs.
 type names struct {
 	k    *Kubelet
 	wake chan struct{}
@@ -26,7 +26,7 @@ type names struct {
 
 func newNames(k *Kubelet) *names { return &names{k: k, wake: make(chan struct{}, 1)} }
 
-// poke says that something changed that names depend on.
+// poke reports a change of something that names depend on.
 func (n *names) poke() {
 	select {
 	case n.wake <- struct{}{}:
@@ -77,7 +77,7 @@ func (n *names) write(p *pod, pods []*pod, services []*corev1.Service) error {
 	return os.Rename(fresh, filepath.Join(dir, "hosts"))
 }
 
-// target is a pod as a name may lead to it.
+// target is a pod that names may resolve to.
 type target struct {
 	pod      *corev1.Pod
 	ip       string
@@ -86,8 +86,8 @@ type target struct {
 	ended    bool
 }
 
-// hostsFile renders the hosts file of a pod. A Service's name leads to its ready pods, or to all with
-// publishNotReadyAddresses; a pod that has a hostname, and a Service as its subdomain, has a name of its own there.
+// hostsFile renders the hosts file of a pod. A Service's name resolves to its ready pods, or to all with
+// publishNotReadyAddresses; a pod with a hostname, and a Service as its subdomain, also has a name of its own.
 func hostsFile(own target, targets []target, services []*corev1.Service) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n")

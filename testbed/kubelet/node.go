@@ -23,14 +23,14 @@ import (
 	"k8s.io/client-go/util/retry"
 )
 
-// heartbeatEvery is how often a node renews its lease and looks at its own Ready condition. A kubelet's own
-// default is 10 s; test clusters have shorter grace periods than 40 s.
+// heartbeatEvery is how often a node renews its lease and checks its own Ready condition. A kubelet's default is 10 s;
+// test clusters have grace periods shorter than 40 s.
 const heartbeatEvery = time.Second
 
-// leaseSeconds is a kubelet's own default. The node controller goes by its own grace period, not by this.
+// leaseSeconds is a kubelet's default. The node controller uses its own grace period, not this.
 const leaseSeconds = 40
 
-// callTimeout bounds one call of the API server.
+// callTimeout bounds one call to the API server.
 const callTimeout = 5 * time.Second
 
 // leaseNamespace is where kubelets keep their leases.
@@ -38,9 +38,8 @@ const leaseNamespace = corev1.NamespaceNodeLease
 
 // node is one node and the pods bound to it.
 //
-// Connected, it beats, watches its pods and reports them, also while it says that it is not ready. Disconnected, its
-// processes go on, and it neither hears nor tells anything: a zombie to the cluster. Powered off, its processes are dead
-// as well.
+// Connected, it sends heartbeats, watches its pods and reports them, even while it is not ready. Disconnected, its processes
+// continue, but it receives and reports nothing: a zombie to the cluster. Powered off, its processes are dead as well.
 type node struct {
 	*Kubelet
 	name     string
@@ -48,19 +47,19 @@ type node struct {
 	ip       string
 	server   *http.Server
 
-	levers sync.Mutex // one lever at a time
+	levers sync.Mutex // serializes injected faults
 
-	mu      sync.Mutex
-	pods    map[types.UID]*pod
-	online  chan struct{} // closed while connected
-	session func()        // ends the connection and waits; nil while disconnected
-	off     bool          // powered off: nothing starts
-	trouble string        // why it says that it is not ready; "" while it is
-	failing string        // why its container runtime starts nothing; "" while it does
-	closed  bool
-	workers sync.WaitGroup
+	mu           sync.Mutex
+	pods         map[types.UID]*pod
+	online       chan struct{} // closed while connected
+	session      func()        // ends the connection and waits; nil while disconnected
+	off          bool          // powered off: nothing starts
+	notReady     string        // why it reports itself not ready; "" if it is ready
+	startFailure string        // the error of every container start; "" if they succeed
+	closed       bool
+	workers      sync.WaitGroup
 
-	// reports is held shared during every report, so that a disconnection waits for those under way.
+	// reports is held shared during every report, so that a disconnection waits for those in flight.
 	reports sync.RWMutex
 }
 
@@ -83,7 +82,7 @@ func newNode(k *Kubelet, declared Node, certificate tls.Certificate) (*node, err
 	return n, nil
 }
 
-// connect registers the node and begins a session. It does nothing when there is one.
+// connect registers the node and starts a session, unless there is one.
 func (n *node) connect(ctx context.Context) error {
 	n.mu.Lock()
 	connected := n.session != nil || n.closed
@@ -103,12 +102,12 @@ func (n *node) connect(ctx context.Context) error {
 	n.session = func() { cancel(); done.Wait() }
 	close(n.online)
 	n.mu.Unlock()
-	done.Go(func() { n.beat(session) })
+	done.Go(func() { n.heartbeats(session) })
 	done.Go(func() { n.follow(session) })
 	return nil
 }
 
-// disconnect ends the session, and returns when the node is silent. Processes go on.
+// disconnect ends the session, and returns once the node is silent. Processes continue.
 func (n *node) disconnect() {
 	n.reports.Lock()
 	n.mu.Lock()
@@ -124,7 +123,7 @@ func (n *node) disconnect() {
 	}
 }
 
-// connection is closed while the node is connected.
+// connection returns a channel that is closed while the node is connected.
 func (n *node) connection() <-chan struct{} {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -137,7 +136,7 @@ func (n *node) connected() bool {
 	return n.session != nil
 }
 
-// close kills the node's processes and waits for everything that serves it. The node is disconnected already.
+// close kills the node's processes and waits for everything that serves it. The node must be disconnected.
 func (n *node) close() {
 	n.mu.Lock()
 	n.closed = true
@@ -149,13 +148,13 @@ func (n *node) close() {
 	n.server.Close()
 }
 
-// register makes the Node, or takes over one of that name.
+// register creates the Node, or takes over an existing one.
 func (n *node) register(ctx context.Context) error {
 	nodes := n.client.CoreV1().Nodes()
 	if _, err := nodes.Create(ctx, n.object(), metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		return err
 	}
-	// The node controller writes to a new node at the same time.
+	// The node controller writes to a new node concurrently.
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		current, err := nodes.Get(ctx, n.name, metav1.GetOptions{})
 		if err != nil {
@@ -180,12 +179,12 @@ func (n *node) object() *corev1.Node {
 	}
 }
 
-// updateStatus writes what a kubelet says of its node.
+// updateStatus writes the status that a kubelet reports for its node.
 func (n *node) updateStatus(ctx context.Context, current *corev1.Node) error {
 	updated := current.DeepCopy()
 	updated.Status.Capacity = n.capacity()
 	updated.Status.Allocatable = n.capacity()
-	// No Hostname: the API server would prefer it when it asks for logs, and nothing resolves it.
+	// No Hostname: the API server would prefer it when it requests logs, and nothing resolves it.
 	updated.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: n.ip}}
 	updated.Status.DaemonEndpoints.KubeletEndpoint.Port = kubeletPort
 	updated.Status.NodeInfo.OperatingSystem = runtime.GOOS
@@ -206,30 +205,30 @@ func (n *node) updateStatus(ctx context.Context, current *corev1.Node) error {
 	return err
 }
 
-// readiness is what the node says of itself.
+// readiness is the node's Ready condition.
 func (n *node) readiness() corev1.NodeCondition {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.trouble != "" {
-		return corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: "KubeletNotReady", Message: n.trouble}
+	if n.notReady != "" {
+		return corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: "KubeletNotReady", Message: n.notReady}
 	}
 	return corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", Message: "the process kubelet is posting ready status"}
 }
 
-// runtimeError is why no container is started; nil if they are.
+// runtimeError is why no container can be started; nil if they can.
 func (n *node) runtimeError() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.failing == "" {
+	if n.startFailure == "" {
 		return nil
 	}
-	return errors.New(n.failing)
+	return errors.New(n.startFailure)
 }
 
-func (n *node) setTrouble(trouble string) {
+func (n *node) setNotReady(notReady string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.trouble = trouble
+	n.notReady = notReady
 }
 
 func (n *node) capacity() corev1.ResourceList {
@@ -257,9 +256,8 @@ func setNodeCondition(status *corev1.NodeStatus, c corev1.NodeCondition) {
 	status.Conditions = append(status.Conditions, c)
 }
 
-// beat renews the lease, and says whether the node is ready when that has changed, or the node controller has come to say
-// otherwise.
-func (n *node) beat(ctx context.Context) {
+// heartbeats renews the lease, and updates the Ready condition if it changed, or the node controller has changed it.
+func (n *node) heartbeats(ctx context.Context) {
 	tick := time.NewTicker(heartbeatEvery)
 	defer tick.Stop()
 	for {
@@ -268,13 +266,13 @@ func (n *node) beat(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		if err := n.beatOnce(ctx); err != nil && ctx.Err() == nil {
+		if err := n.heartbeat(ctx); err != nil && ctx.Err() == nil {
 			n.log.Warn("node cannot beat", "node", n.name, "err", err)
 		}
 	}
 }
 
-func (n *node) beatOnce(ctx context.Context) error {
+func (n *node) heartbeat(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	if err := n.renew(ctx); err != nil {
@@ -342,7 +340,7 @@ func (n *node) follow(ctx context.Context) {
 		if !cache.WaitForCacheSync(ctx.Done(), registration.HasSynced) {
 			return
 		}
-		// What was deleted while nobody watched has no event.
+		// There are no events for pods deleted while nobody watched.
 		there := map[types.UID]bool{}
 		for _, o := range informer.GetStore().List() {
 			there[o.(*corev1.Pod).UID] = true
@@ -367,7 +365,7 @@ func (n *node) list() []*pod {
 	return all
 }
 
-// sync takes in the newest version of a pod.
+// sync enters the latest version of a pod.
 func (n *node) sync(object *corev1.Pod) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -390,7 +388,7 @@ func (n *node) sync(object *corev1.Pod) {
 	p.update(object)
 }
 
-// removed says that a pod is no longer in the API.
+// removed enters that a pod is no longer in the API.
 func (n *node) removed(uid types.UID) {
 	n.mu.Lock()
 	p := n.pods[uid]
@@ -411,7 +409,7 @@ func (n *node) power(on bool) {
 	n.off = !on
 	n.mu.Unlock()
 	for _, p := range n.list() {
-		p.stale.Store(true) // what changed while the node was away
+		p.stale.Store(true) // for changes while the node was away
 		p.poke()
 	}
 }

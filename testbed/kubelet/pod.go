@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// pod is one pod on a node, from its binding until its object is gone. run is its only worker: it looks at what
-// is wanted and what is, and takes the next step. Others change what is wanted, and poke it.
+// pod is one pod on a node, from its binding until its object is gone. run is its only worker: it compares the desired
+// with the actual state, and takes the next step. Others change the desired state, and poke it.
 type pod struct {
 	*node
 	uid       types.UID
@@ -27,16 +27,16 @@ type pod struct {
 	log       *slog.Logger
 
 	wake  chan struct{}
-	over  chan struct{} // closed when run returns
+	over  chan struct{} // closed once run returns
 	stale atomic.Bool   // volumes may have changed
 
 	state struct {
 		sync.Mutex
 		object    *corev1.Pod
-		removed   bool          // it is not in the API any more
+		removed   bool          // no longer in the API
 		abandoned bool          // the Kubelet closes
-		dying     chan struct{} // the machine dies: closed when no process is left; nil otherwise
-		evicted   *eviction     // nil: it is not
+		dying     chan struct{} // the machine dies: closed once no process is left; nil otherwise
+		evicted   *eviction     // nil if not evicted
 		ready     bool          // as last reported
 		ended     bool          // its phase is final
 	}
@@ -50,7 +50,7 @@ type pod struct {
 	containers    []*container // init containers first
 	inert         bool         // it had ended before this Kubelet saw it
 	prepared      bool
-	volumesAgain  time.Time // when they are tried again
+	volumesAgain  time.Time // when to retry them
 	namespaceFile *os.File
 	volumes       []*volume
 	startTime     metav1.Time
@@ -58,15 +58,15 @@ type pod struct {
 	final         corev1.PodPhase // once stopped for good
 	reason        string
 	message       string
-	processes     sync.WaitGroup // what waits for processes
+	processes     sync.WaitGroup // goroutines that wait for processes
 	report        *reporter
 }
 
-// attemptLog is where a container's newest output is.
+// attemptLog is the log of a container's latest attempt.
 type attemptLog struct {
 	container *container
 	attempt   int
-	process   *process // nil: it was an earlier Kubelet's
+	process   *process // nil if an earlier Kubelet started it
 }
 
 func (a attemptLog) ended() bool { return a.process == nil || a.process.ended() }
@@ -102,7 +102,7 @@ func newPod(n *node, object *corev1.Pod) *pod {
 	return p
 }
 
-// adopt takes over what an earlier Kubelet reported.
+// adopt takes over the status that an earlier Kubelet reported.
 func (p *pod) adopt(object *corev1.Pod) {
 	status := object.Status
 	p.inert = status.Phase == corev1.PodSucceeded || status.Phase == corev1.PodFailed
@@ -125,7 +125,7 @@ func (p *pod) adopt(object *corev1.Pod) {
 	}
 }
 
-// poke has run look again.
+// poke makes run check again.
 func (p *pod) poke() {
 	select {
 	case p.wake <- struct{}{}:
@@ -155,7 +155,7 @@ func (p *pod) abandon() {
 	p.poke()
 }
 
-// eviction is how the node puts a pod out.
+// eviction is how the node evicts a pod.
 type eviction struct {
 	message string
 	grace   time.Duration
@@ -180,15 +180,15 @@ func (p *pod) gone() bool {
 	return p.state.removed
 }
 
-// target is the pod as a name may lead to it.
+// target is the pod as a target of names.
 func (p *pod) target() target {
 	p.state.Lock()
 	defer p.state.Unlock()
 	return target{pod: p.state.object, ip: p.ip, hostname: hostname(p.state.object), ready: p.state.ready, ended: p.state.ended || p.state.removed}
 }
 
-// crash kills the pod's processes as the death of the machine does, and waits for their end. The node is powered
-// off already.
+// crash kills the pod's processes as the death of the machine does, and waits until they ended. The node is already
+// powered off.
 func (p *pod) crash() {
 	dying := make(chan struct{})
 	p.state.Lock()
@@ -226,7 +226,7 @@ func (p *pod) pid(container string) int {
 	return newest.process.os.Pid
 }
 
-// logFile is a container's log, of its newest attempt or of the one before.
+// logFile is the log of a container's latest attempt, or of the one before.
 func (p *pod) logFile(name string, previous bool) (path string, running func() bool, err error) {
 	p.logs.Lock()
 	defer p.logs.Unlock()
@@ -277,7 +277,7 @@ func (p *pod) run() {
 	}
 }
 
-// step does what can be done now, and says when to look again at the latest (zero: when poked), or that the pod
+// step does what can be done now, and returns when to check again at the latest (zero: when poked), or that the pod
 // is over.
 func (p *pod) step(now time.Time) (next time.Time, over bool) {
 	p.state.Lock()
@@ -314,13 +314,13 @@ func (p *pod) step(now time.Time) (next time.Time, over bool) {
 		p.advance(ctx, object, now)
 	}
 	if !removed && !abandoned {
-		p.tell(object, evicted, now)
+		p.reportStatus(object, evicted, now)
 	}
 	return p.next(object, now), false
 }
 
-// stop ends all containers, and when they have ended fixes the pod's phase: the given one, or for "" what the
-// containers' exit codes say.
+// stop stops all containers, and once they have ended sets the pod's final phase: the given one, or if "" the one that
+// follows from the containers' exit codes.
 func (p *pod) stop(now time.Time, grace time.Duration, phase corev1.PodPhase, reason, message string) {
 	p.terminateAll(now, grace)
 	if p.anyRunning() {
@@ -339,21 +339,21 @@ func (p *pod) terminateAll(now time.Time, grace time.Duration) {
 	}
 }
 
-// dying is closed when no process is left; it is nil unless the machine dies.
+// dying is closed once no process is left; it is nil unless the machine dies.
 func (p *pod) dying() chan struct{} {
 	p.state.Lock()
 	defer p.state.Unlock()
 	return p.state.dying
 }
 
-// die kills what runs, waits for its end, and forgets how it ended.
+// die kills everything that runs, waits for it, and discards the exit statuses.
 func (p *pod) die(dying chan struct{}, now time.Time) {
 	p.terminateAll(now, 0)
 	for _, c := range p.containers {
 		if c.running() {
 			<-c.process.done
 		}
-		c.lose(now)
+		c.markUnknown(now)
 	}
 	p.state.Lock()
 	p.state.dying = nil
@@ -370,7 +370,7 @@ func (p *pod) anyRunning() bool {
 	return false
 }
 
-// grace is how long the pod's containers get to end.
+// grace is the pod's termination grace period.
 func grace(object *corev1.Pod) time.Duration {
 	if object.Spec.TerminationGracePeriodSeconds == nil {
 		return corev1.DefaultTerminationGracePeriodSeconds * time.Second
@@ -378,7 +378,7 @@ func grace(object *corev1.Pod) time.Duration {
 	return time.Duration(*object.Spec.TerminationGracePeriodSeconds) * time.Second
 }
 
-// deletionGrace is what the newest delete call gave.
+// deletionGrace is the grace period of the latest delete call.
 func deletionGrace(object *corev1.Pod) time.Duration {
 	if object.DeletionGracePeriodSeconds == nil {
 		return grace(object)
@@ -391,7 +391,7 @@ func overdue(object *corev1.Pod, started metav1.Time, now time.Time) bool {
 	return limit != nil && now.Sub(started.Time) >= time.Duration(*limit)*time.Second
 }
 
-// advance brings the pod nearer to running: its volumes, its init containers one after the other, its containers.
+// advance moves the pod closer to running: its volumes, its init containers one after the other, its containers.
 func (p *pod) advance(ctx context.Context, object *corev1.Pod, now time.Time) {
 	if p.settle(object) || !p.prepare(ctx, object, now) {
 		return
@@ -417,7 +417,7 @@ func (p *pod) advance(ctx context.Context, object *corev1.Pod, now time.Time) {
 	p.settle(object)
 }
 
-// settle fixes the pod's phase when its containers have ended and none is to start again, and says whether it has.
+// settle sets the pod's final phase if its containers have ended and none is to be restarted, and reports whether it did.
 func (p *pod) settle(object *corev1.Pod) bool {
 	init, main := p.statuses()
 	if reached := phase(object.Spec.RestartPolicy, init, main); reached == corev1.PodSucceeded || reached == corev1.PodFailed {
@@ -426,7 +426,7 @@ func (p *pod) settle(object *corev1.Pod) bool {
 	return p.final != ""
 }
 
-// prepare makes what all containers share, once. It is false while that is not possible.
+// prepare makes what all containers share, once. It returns false while that is not possible.
 func (p *pod) prepare(ctx context.Context, object *corev1.Pod, now time.Time) bool {
 	if p.prepared {
 		return true
@@ -447,7 +447,7 @@ func (p *pod) prepare(ctx context.Context, object *corev1.Pod, now time.Time) bo
 	return true
 }
 
-// drive takes the next step with one container: start it, restart it, or end it because a probe failed.
+// drive takes the next step with one container: start it, restart it, or stop it because a probe failed.
 func (p *pod) drive(ctx context.Context, object *corev1.Pod, c *container, now time.Time) {
 	if c.running() {
 		if message := c.doomed.Load(); message != nil {
@@ -484,7 +484,7 @@ func probeGrace(object *corev1.Pod, c *container) time.Duration {
 	return grace(object)
 }
 
-// next is when something falls due without anybody's doing.
+// next is when to check again without being poked.
 func (p *pod) next(object *corev1.Pod, now time.Time) time.Time {
 	var first time.Time
 	consider := func(t time.Time) {
@@ -496,7 +496,7 @@ func (p *pod) next(object *corev1.Pod, now time.Time) time.Time {
 	if renewal := p.renewal(); renewal.After(now) {
 		consider(renewal)
 	} else if !renewal.IsZero() {
-		consider(now.Add(retryEvery)) // it failed, or the node is cut off
+		consider(now.Add(retryEvery)) // it failed, or the node is disconnected
 	}
 	if limit := object.Spec.ActiveDeadlineSeconds; limit != nil && p.final == "" {
 		consider(p.startTime.Add(time.Duration(*limit) * time.Second))
@@ -512,7 +512,7 @@ func (p *pod) next(object *corev1.Pod, now time.Time) time.Time {
 	return first
 }
 
-// statuses are the containers' statuses as the API wants them.
+// statuses are the containers' statuses for the API.
 func (p *pod) statuses() (init, main []corev1.ContainerStatus) {
 	for _, c := range p.containers {
 		s := corev1.ContainerStatus{
@@ -535,8 +535,8 @@ func (p *pod) statuses() (init, main []corev1.ContainerStatus) {
 	return init, main
 }
 
-// tell hands the pod's newest status to the reporter.
-func (p *pod) tell(object *corev1.Pod, evicted *eviction, now time.Time) {
+// reportStatus passes the pod's current status to the reporter.
+func (p *pod) reportStatus(object *corev1.Pod, evicted *eviction, now time.Time) {
 	if p.inert {
 		p.report.set(nil, object.DeletionTimestamp != nil)
 		return
@@ -569,7 +569,7 @@ func (p *pod) tell(object *corev1.Pod, evicted *eviction, now time.Time) {
 	p.report.set(&status, object.DeletionTimestamp != nil && p.final != "" && !p.anyRunning())
 }
 
-// noteReady keeps what names depend on.
+// noteReady records the part of the status that names depend on.
 func (p *pod) noteReady(status corev1.PodStatus) {
 	ready := false
 	for _, c := range status.Conditions {

@@ -84,7 +84,7 @@ func TestRunningPod(t *testing.T) {
 	}
 }
 
-// A process killed by signal n has the exit code 128+n.
+// The exit code of a process killed by signal n is 128+n.
 func TestSignalled(t *testing.T) {
 	b := start(t, "signalled")
 	b.create(b.pod("killed", "exec sleep 1000"))
@@ -117,7 +117,7 @@ func TestOutOfMemory(t *testing.T) {
 		t.Error(show(status))
 	}
 
-	// A first process that outlives the one that was killed says itself how it ended, and is OOMKilled all the same.
+	// A first process that survives the killed one has an exit code of its own, and is OOMKilled nevertheless.
 	pod = b.pod("child", "python3 -c 'b\"x\" * (1 << 30)'; echo $? > /dev/termination-log; exit 3")
 	pod.Spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("64Mi")}
 	b.create(pod)
@@ -131,14 +131,14 @@ func TestOutOfMemory(t *testing.T) {
 	}
 }
 
-// cgroups are those that Kubelets of this process have made.
+// cgroups are those created by Kubelets of this process.
 func cgroups(t *testing.T) []string {
 	var found []string
 	err := filepath.WalkDir("/sys/fs/cgroup", func(path string, entry fs.DirEntry, err error) error {
 		if err == nil && strings.HasPrefix(entry.Name(), fmt.Sprintf("eltrain-kubelet-%d-", os.Getpid())) {
 			found = append(found, path)
 		}
-		return nil // others make and remove cgroups meanwhile
+		return nil // other processes create and remove cgroups meanwhile
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -212,7 +212,7 @@ func TestImage(t *testing.T) {
 	pod = b.pod("unknown", "")
 	pod.Spec.Containers[0].Image = "registry.example/none:1"
 	b.create(pod)
-	b.awaitPod("unknown", "ErrImagePull", func(s corev1.PodStatus) bool { // or that is over already
+	b.awaitPod("unknown", "ErrImagePull", func(s corev1.PodStatus) bool { // or a later state
 		return len(s.ContainerStatuses) > 0 && s.ContainerStatuses[0].State.Waiting != nil && slices.Contains([]string{"ErrImagePull", "ImagePullBackOff"}, s.ContainerStatuses[0].State.Waiting.Reason)
 	})
 	if status := b.awaitWaiting("unknown", "ImagePullBackOff"); status.Phase != corev1.PodPending {
@@ -235,15 +235,15 @@ func TestImageMounts(t *testing.T) {
 		t.Error(out)
 	}
 	if text, err := os.ReadFile(filepath.Join(dir, "written")); string(text) != "y\n" {
-		t.Errorf("a mount is not the machine's: %q, %v", text, err)
+		t.Errorf("a mount does not show the machine's file: %q, %v", text, err)
 	}
 	if _, err := os.Stat("/opt/new/bin"); err == nil {
-		t.Error("a mount point was made on the machine")
+		t.Error("a mount point was created on the machine")
 	}
 }
 
-// A static program alone in its image runs without anything of this machine, as whom its pod says, and can write nowhere
-// in its root but in its volumes. It ends with whoever runs it, though it changed its user. Its probes have no more.
+// A static program in a scratch image runs without anything of this machine, as the pod's user, and can write only to its
+// volumes. It is killed with its parent, even though it changed its user. Its probes have the same restrictions.
 func TestScratchImage(t *testing.T) {
 	tell := filepath.Join(t.TempDir(), "tell")
 	build := exec.Command("go", "build", "-o", tell, "./testdata/tell")
@@ -288,7 +288,7 @@ killed errno 0
 	sick.Name, sick.Spec.Containers[0].ReadinessProbe, sick.Spec.Containers[0].LivenessProbe = "sick", nil, probe("bin/sh")
 	b.create(pod)
 	b.create(sick)
-	b.awaitPhase("sick", corev1.PodFailed) // there is no shell for its probe, above its working directory or below
+	b.awaitPhase("sick", corev1.PodFailed) // there is no shell for its probe
 	b.awaitPod("probed", "is ready", func(s corev1.PodStatus) bool { return len(s.ContainerStatuses) > 0 && s.ContainerStatuses[0].Ready })
 
 	pod = b.pod("elsewhere", "")
@@ -300,7 +300,7 @@ killed errno 0
 	}
 }
 
-// The root of an image is read-only where its container asks for it, /tmp with it; volumes are not.
+// The root of an image is read-only if its container asks for it, including /tmp; volumes are not.
 func TestReadOnlyRoot(t *testing.T) {
 	b := startWith(t, map[string]kubelet.Image{image: {Mounts: []kubelet.Mount{{HostPath: t.TempDir(), Path: "/tmp/of/the/image"}}}}, "read-only")
 	pod := b.pod("a", "for d in / /etc /tmp /volume; do (echo x > $d/new) 2>/dev/null && echo $d; done; ls /bin/sh; ls /tmp/of/the")
@@ -313,8 +313,8 @@ func TestReadOnlyRoot(t *testing.T) {
 	}
 }
 
-// A child of this process that has not come to its command has a copy of each file that was open when it was made: of one in
-// the root of a container that is being made too, were they made at the same time, and such a root is not made read-only.
+// A forked child of this process has a copy of each open file until its exec. If that included a file in the root of a
+// container being created at the same time, the root could not be made read-only.
 func TestReadOnlyRootAmidForks(t *testing.T) {
 	b := start(t, "amid-forks")
 	forks, stop := context.WithCancel(t.Context())
@@ -342,7 +342,7 @@ func TestReadOnlyRootAmidForks(t *testing.T) {
 	}
 }
 
-// What a container writes outside its volumes is its own, and the machine's /tmp is not seen.
+// A container's changes outside its volumes are private, and the machine's /tmp is hidden.
 func TestIsolation(t *testing.T) {
 	b := start(t, "isolation")
 	probe := filepath.Join(os.TempDir(), filepath.Base(b.dir)+"-probe")
@@ -403,7 +403,7 @@ func TestRestart(t *testing.T) {
 		return s.ContainerStatuses[0].RestartCount == 2 && s.ContainerStatuses[0].State.Waiting != nil
 	})
 	second, third := c.LastTerminationState.Terminated, status.ContainerStatuses[0].LastTerminationState.Terminated
-	if pause := third.StartedAt.Sub(second.FinishedAt.Time); pause < 9*time.Second { // of 10, in times of whole seconds
+	if pause := third.StartedAt.Sub(second.FinishedAt.Time); pause < 9*time.Second { // of 10; times have whole seconds
 		t.Errorf("restarted after %s", pause)
 	}
 }
@@ -476,11 +476,11 @@ func TestVolumes(t *testing.T) {
 		t.Errorf("got  %q\nwant %q", out, want)
 	}
 	if text, err := os.ReadFile(filepath.Join(host, "written")); string(text) != "changed\n" {
-		t.Errorf("a hostPath volume is not the machine's: %q, %v", text, err)
+		t.Errorf("a hostPath volume does not show the machine's file: %q, %v", text, err)
 	}
 }
 
-// A mounted ConfigMap follows the object, and never shows half of a change.
+// A mounted ConfigMap follows the object, and never shows a partial change.
 func TestVolumeFollowsItsObject(t *testing.T) {
 	b := start(t, "follows")
 	b.configMap("settings", map[string]string{"x": "1", "y": "1"})
@@ -499,8 +499,8 @@ func TestVolumeFollowsItsObject(t *testing.T) {
 	}
 }
 
-// A volume of files is read-only to its containers, and others can be mounted over directories in it: they are
-// there before, and a change of the object leaves them.
+// A volume of files is read-only to its containers, and others can be mounted on directories in it: these exist before,
+// and survive a change of the object.
 func TestVolumeMountedInAVolumeOfFiles(t *testing.T) {
 	b := start(t, "nested")
 	b.configMap("settings", map[string]string{"x": "1"})
@@ -521,7 +521,7 @@ func TestVolumeMountedInAVolumeOfFiles(t *testing.T) {
 
 func TestServiceAccountToken(t *testing.T) {
 	b := start(t, "token")
-	// The API server is asked as any client in a cluster would, and with the certificate that a pod is given.
+	// The API server is accessed like from a cluster, with the pod's certificate.
 	out := b.output(b.pod("a", `cat /var/run/secrets/kubernetes.io/serviceaccount/token; python3 -c '
 import os, ssl, urllib.request
 context = ssl.create_default_context(cafile="/var/run/secrets/kubernetes.io/serviceaccount/ca.crt")
@@ -625,7 +625,7 @@ func TestLogs(t *testing.T) {
 	}
 
 	if _, err := b.client.CoreV1().Pods(b.namespace).GetLogs("ended", &corev1.PodLogOptions{Timestamps: true}).DoRaw(t.Context()); err == nil {
-		t.Error("times of log lines are not kept, and were promised")
+		t.Error("timestamps of log lines are not kept, but were accepted")
 	}
 
 	loop := b.pod("loop", "echo attempt; exit 1")
@@ -637,7 +637,7 @@ func TestLogs(t *testing.T) {
 	}
 }
 
-// Names of pods behind a headless Service resolve in every pod, as soon as there is such a pod.
+// Names of pods behind a headless Service resolve in every pod as soon as such a pod exists.
 func TestNames(t *testing.T) {
 	b := start(t, "names")
 	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "job"}, Spec: corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone, PublishNotReadyAddresses: true, Selector: map[string]string{"job": "a"}}}

@@ -20,8 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// probes runs the probes of one process. A container without a readiness probe is ready, one without a startup
-// probe has started.
+// probes runs the probes of one process. Without a readiness probe a container is ready, without a startup probe it
+// has started.
 type probes struct {
 	pod       *pod
 	container *container
@@ -29,7 +29,7 @@ type probes struct {
 	env       []string
 	user      *user // nil for root
 
-	cancel   context.CancelFunc // of all
+	cancel   context.CancelFunc // of all probes
 	liveness context.CancelFunc
 	done     sync.WaitGroup
 
@@ -37,7 +37,7 @@ type probes struct {
 	ready   atomic.Bool
 }
 
-// probe begins to probe a process that has just started.
+// probe starts probing a process that has just started.
 func (p *pod) probe(c *container, process *process, s processSpec) *probes {
 	r := &probes{pod: p, container: c, pid: process.os.Pid, env: s.env, user: s.user}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -59,16 +59,16 @@ func (p *pod) probe(c *container, process *process, s processSpec) *probes {
 	return r
 }
 
-// stop ends all probes and waits for them.
+// stop stops all probes and waits for them.
 func (r *probes) stop() {
 	r.cancel()
 	r.done.Wait()
 }
 
-// stopLiveness ends those that could have the container killed, when it is being stopped anyway.
+// stopLiveness stops the probes that could kill the container, when it is being stopped anyway.
 func (r *probes) stopLiveness() { r.liveness() }
 
-// start waits for the startup probe. It is false when the container is not to be probed further.
+// start waits for the startup probe. It returns false if the container is not to be probed further.
 func (r *probes) start(ctx context.Context) bool {
 	probe := r.container.spec.StartupProbe
 	if probe == nil {
@@ -103,7 +103,7 @@ func (r *probes) doomUnlessOK(ok bool, err error) {
 	r.pod.poke()
 }
 
-// keep probes until ctx ends, and tells each verdict that the thresholds allow.
+// keep probes until ctx ends, and calls verdict whenever a threshold is reached.
 func (r *probes) keep(ctx context.Context, probe *corev1.Probe, verdict func(ok bool, err error)) {
 	if !sleep(ctx, time.Duration(probe.InitialDelaySeconds)*time.Second) {
 		return
@@ -133,7 +133,7 @@ func (r *probes) keep(ctx context.Context, probe *corev1.Probe, verdict func(ok 
 	}
 }
 
-// handle does what a probe or hook asks for.
+// handle performs the action of a probe or hook.
 func (r *probes) handle(ctx context.Context, command *corev1.ExecAction, get *corev1.HTTPGetAction, socket *corev1.TCPSocketAction, pause *corev1.SleepAction) error {
 	switch {
 	case command != nil:
@@ -198,7 +198,7 @@ func (r *probes) get(ctx context.Context, get *corev1.HTTPGetAction) error {
 	return nil
 }
 
-// address is where a probe connects: the pod's own IP unless it names a host.
+// address is where a probe connects: the pod's own IP unless it sets a host.
 func (r *probes) address(host string, port intstr.IntOrString) (string, error) {
 	if host == "" {
 		host = r.pod.ip
@@ -214,7 +214,7 @@ func (r *probes) address(host string, port intstr.IntOrString) (string, error) {
 	return "", fmt.Errorf("the container has no port %q", port.StrVal)
 }
 
-// sleep is false when ctx ended before.
+// sleep returns false if ctx ended before.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -226,7 +226,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// probeClient checks no certificate and keeps no connection, as a kubelet's prober.
+// probeClient verifies no certificate and keeps no connection, as a kubelet's prober.
 var probeClient = &http.Client{Transport: &http.Transport{
 	DisableKeepAlives: true,
 	Proxy:             nil,

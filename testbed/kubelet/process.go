@@ -17,23 +17,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// initScript is what runs between the fork and the container's command, as pid 1 of the new pid namespace: only
-// from in there can its /proc be mounted. The line it reads is written once the process is in its cgroup. It
-// ends by becoming the command, which so is pid 1 itself: like in a container, a signal that it has no handler
-// for is ignored, and its end is the end of all. Its first argument is where the container's root is.
+// initScript runs between the fork and the container's command, as pid 1 of the new pid namespace: only from inside can
+// its /proc be mounted. The line that it reads is written once the process is in its cgroup. It execs the command, which
+// so is pid 1 itself: as in a container, signals without a handler are ignored, and when it exits all others are killed.
+// Its first argument is the path of the container's root.
 const initScript = `mount -t proc proc "$1/proc" && shift && read -r _ <&3 && exec 3<&- && exec "$@"`
 
-// bareRoot is where the root of a container of a scratch image is while what leads to its command, which that does not
-// have, still runs in the machine's.
+// bareRoot is where the root of a scratch image's container is mounted, while the launching programs, which are not in it,
+// still run in the machine's.
 const bareRoot = "/.image"
 
-// chroot is the last of what leads to such a command. It is in coreutils.
+// chroot is the last of the launching programs for such a container. It is in coreutils.
 const chroot = "/usr/sbin/chroot"
 
-// defaultShm is the size of /dev/shm that a container runtime gives when no volume is mounted there.
+// defaultShm is the default size of /dev/shm of container runtimes, if no volume is mounted there.
 const defaultShm = "64m"
 
-// devices are the nodes in /dev that the OCI runtime specification asks for.
+// devices are the device nodes in /dev that the OCI runtime specification requires.
 var devices = []struct {
 	name         string
 	major, minor uint32
@@ -43,52 +43,52 @@ var deviceLinks = [][2]string{
 	{"/proc/self/fd", "fd"}, {"/proc/self/fd/0", "stdin"}, {"/proc/self/fd/1", "stdout"}, {"/proc/self/fd/2", "stderr"}, {"pts/ptmx", "ptmx"},
 }
 
-// processSpec is a container as the runtime sees it.
+// processSpec describes a container to the runtime.
 type processSpec struct {
 	namespace *os.File // the pod's mount namespace
 	hostname  string
-	scratch   string // an empty directory, over which the container's own layer is mounted
+	scratch   string // an empty directory, on which the container's own layer is mounted
 	mounts    []bind
-	bare      bool   // there is nothing but the mounts, nothing of this machine's root
-	readOnly  bool   // the root, not what is mounted
-	dir       string // working directory, made if it is not there; "/" if bare
+	bare      bool   // there are only the mounts, without this machine's root
+	readOnly  bool   // the root, not the mounts
+	dir       string // working directory, created if missing; "/" if bare
 	argv      []string
 	env       []string
 	user      *user
-	log       string // file that takes stdout and stderr
+	log       string // file for stdout and stderr
 	cgroup    string // directory of its memory cgroup; "" for none
 }
 
-// bind is one file or directory of the pod's mount namespace and where the container sees it.
+// bind is a file or directory of the pod's mount namespace and its path in the container.
 type bind struct {
 	from, to string
 	readOnly bool
-	root     bool // is of the container's root: read-only where that is, once all is mounted
-	create   bool // from becomes a directory if it is not there, as a subPath does
+	root     bool // it belongs to the container's root: read-only if that is, once all is mounted
+	create   bool // from is created as a directory if missing, as for a subPath
 }
 
-type user struct{ uid, gid, group int64 } // group is the one beside gid
+type user struct{ uid, gid, group int64 } // group is a supplementary one
 
-// process is a started container. Its fields after done are valid once done is closed.
+// process is a started container. The fields after done are valid once done is closed.
 type process struct {
 	os      *os.Process
 	started time.Time
 
 	done     chan struct{}
 	finished time.Time
-	code     int // exit code, 128+n when signal n ended it
+	code     int // exit code; 128+n if killed by signal n
 	oom      bool
 }
 
-// errCommand is a command that cannot be run, in the words of containerd and runc.
+// errCommand is a command that cannot be executed, with the message of containerd and runc.
 type errCommand struct{ reason string }
 
 func (e errCommand) Error() string {
 	return "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: unable to start container process: exec: " + e.reason + ": unknown"
 }
 
-// onThread runs f on an operating-system thread that nothing else ever runs on: what f does to its namespaces
-// ends with it. The thread lives until f returns, so children of f may be bound to it by Pdeathsig.
+// onThread runs f on an operating-system thread that nothing else ever runs on: f's changes to its namespaces end with
+// it. The thread lives until f returns, so children of f may be tied to it by Pdeathsig.
 func onThread(f func()) {
 	go func() {
 		runtime.LockOSThread() // never unlocked: the runtime ends the thread with the goroutine
@@ -96,8 +96,8 @@ func onThread(f func()) {
 			f()
 			return
 		}
-		// The main thread would not end, and its namespaces are what /proc shows of the process. Hold it until
-		// another has been found.
+		// The main thread would not end, and /proc shows its namespaces as those of the process. Hold it until another
+		// thread was found.
 		found := make(chan struct{})
 		onThread(func() { close(found); f() })
 		<-found
@@ -131,7 +131,7 @@ func podNamespace(tmpfs map[string]string) (*os.File, error) {
 	return namespace, err
 }
 
-// startProcess starts a container. The error is an errCommand when it is the command that cannot be run.
+// startProcess starts a container. If the command cannot be executed the error is an errCommand.
 func startProcess(s processSpec) (*process, error) {
 	log, err := os.OpenFile(s.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
@@ -165,7 +165,7 @@ func startProcess(s processSpec) (*process, error) {
 	return p, nil
 }
 
-// end notes how the container ended. The kernel lets its first process be waited for when all others of its pid
+// end records how the container ended. The kernel reports the exit of its first process only when all others of its pid
 // namespace are gone.
 func (p *process) end(state *os.ProcessState, cgroup string) {
 	p.finished, p.code = time.Now(), state.ExitCode()
@@ -203,13 +203,13 @@ func (s processSpec) start(log, procs *os.File) (*exec.Cmd, error) {
 	defer open.Close()
 	argv := []string{"-c", initScript, "init", s.root()}
 	if s.user != nil {
-		// A change of user clears Pdeathsig, so it is set once more.
+		// A change of user clears Pdeathsig, so it is set again.
 		argv = append(argv, "setpriv", "--reuid", strconv.FormatInt(s.user.uid, 10), "--regid", strconv.FormatInt(s.user.gid, 10), "--groups", strconv.FormatInt(s.user.group, 10), "--pdeathsig", "KILL")
-		if s.bare { // the user is to change the root; the command keeps that right
+		if s.bare { // the user has to change the root; the command keeps that capability
 			argv = append(argv, "--inh-caps", "+sys_chroot", "--ambient-caps", "+sys_chroot")
 		}
 	}
-	// The shell drops variables whose names it does not like, and adds its own. env gives exactly these.
+	// The shell drops variables with unusual names, and adds its own. env sets exactly these.
 	argv = append(argv, "env", "-i")
 	argv = append(argv, s.env...)
 	if s.bare {
@@ -239,31 +239,31 @@ func (s processSpec) start(log, procs *os.File) (*exec.Cmd, error) {
 	return cmd, nil
 }
 
-// awaitCommand waits until pid 1 of the new namespace is no longer what leads to the command, which ignores a
-// SIGTERM. The proc that it mounted is seen from here. It gives up after a second: then somebody waits for a
-// container's whole grace.
+// awaitCommand waits until pid 1 of the new namespace is no longer a launching program, which ignores SIGTERM. It reads
+// the proc that pid 1 mounted. It gives up after a second; in the worst case somebody then waits for a container's whole
+// grace.
 func awaitCommand(proc string) {
 	const tries, pause = 1000, time.Millisecond
 	for range tries {
 		b, err := os.ReadFile(filepath.Join(proc, "1", "cmdline"))
 		mounting := errors.Is(err, fs.ErrNotExist) && !exists(filepath.Join(proc, "self"))
-		// One that turns into the next has no command line for a moment, as has one that has ended.
+		// During an exec the command line is empty for a moment, and so is that of a process that has ended.
 		turning := err == nil && len(b) == 0 && !zombie(filepath.Join(proc, "1"))
-		if !mounting && !turning && !leads(string(b)) {
+		if !mounting && !turning && !isLauncher(string(b)) {
 			return
 		}
 		time.Sleep(pause)
 	}
 }
 
-// zombie reports whether the process with this folder in /proc has ended, and nobody has waited for it yet.
+// zombie reports whether the process with this folder in /proc has ended but was not waited for.
 func zombie(proc string) bool {
 	status, err := os.ReadFile(filepath.Join(proc, "status"))
 	return err == nil && strings.Contains(string(status), "\nState:\tZ")
 }
 
-// leads reports whether a command line is one of what leads to a container's command.
-func leads(line string) bool {
+// isLauncher reports whether a command line is that of a launching program.
+func isLauncher(line string) bool {
 	for _, words := range [][]string{{"/bin/sh", "-c", initScript}, {"setpriv", "--reuid"}, {"env", "-i"}, {chroot, bareRoot}} {
 		if strings.HasPrefix(line, strings.Join(words, "\x00")+"\x00") {
 			return true
@@ -277,7 +277,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// root is where enter leaves the container's root, for the calling thread: "" where that is its own.
+// root is where enter mounts the container's root, as the calling thread sees it: "" if it is the thread's own root.
 func (s processSpec) root() string {
 	if s.bare {
 		return bareRoot
@@ -285,7 +285,7 @@ func (s processSpec) root() string {
 	return ""
 }
 
-// enter takes the calling thread into new namespaces and makes the container's files its root.
+// enter moves the calling thread into new namespaces and makes the container's files its root.
 func (s processSpec) enter() error {
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
 		return fmt.Errorf("leave the shared working directory: %w", err)
@@ -299,8 +299,8 @@ func (s processSpec) enter() error {
 	if err := unix.Sethostname([]byte(s.hostname)); err != nil {
 		return fmt.Errorf("set the host name %q: %w", s.hostname, err)
 	}
-	// Sources are opened before the root changes, and attached after it: only then do absolute links on the way
-	// to a mount point (/var/run is one) lead to where the container would find it.
+	// Sources are opened before the root changes, and attached afterwards: only then are absolute links on the way to a
+	// mount point (such as /var/run) resolved as in the container.
 	trees := make([]int, 0, len(s.mounts)+1)
 	defer func() {
 		for _, tree := range trees {
@@ -343,7 +343,7 @@ func (s processSpec) enter() error {
 		}
 	}
 	within := func(path string) string { return filepath.Join("/", s.root(), path) }
-	for _, dir := range slices.Compact([]string{"/dev", within("/dev")}) { // what leads to the command has a standard input too
+	for _, dir := range slices.Compact([]string{"/dev", within("/dev")}) { // the launching programs have a standard input too
 		if err := makeDev(dir); err != nil {
 			return fmt.Errorf("make /dev: %w", err)
 		}
@@ -356,7 +356,7 @@ func (s processSpec) enter() error {
 			return fmt.Errorf("mount %s: %w", m.to, err)
 		}
 	}
-	// The hosts file is replaced as a whole when it changes, which a mount of the file itself would not show.
+	// The hosts file is replaced atomically when it changes, which a mount of the file itself would not show.
 	os.Remove(within("/etc/hosts"))
 	if err := os.Symlink(filepath.Join(podEtc, "hosts"), within("/etc/hosts")); err != nil {
 		return err
@@ -383,8 +383,8 @@ func (s processSpec) enter() error {
 	return nil
 }
 
-// writeUnforked writes a file while nothing forks: a child would have the file open until it comes to its exec, and for so long
-// the mount that it is in cannot be made read-only.
+// writeUnforked writes a file while nothing forks: a forked child would keep the file open until its exec, during which
+// the mount cannot be made read-only.
 func writeUnforked(path, content string) error {
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
@@ -402,11 +402,11 @@ func makeBareRoot() error {
 	return os.Mkdir(filepath.Join(bareRoot, "proc"), 0o755)
 }
 
-// podEtc is where a container finds the directory of files that its pod's containers share.
+// podEtc is where a container finds the files shared by its pod's containers.
 const podEtc = "/etc/.pod"
 
-// overlayRoot makes an overlay of the root, with all changes in memory below scratch, the new root. The layer
-// cannot be on the root's own file system: overlayfs refuses a layer inside another.
+// overlayRoot makes an overlay of the root the new root, with all changes in memory below scratch. The upper layer
+// cannot be on the root's own file system: overlayfs rejects a layer inside another.
 func overlayRoot(scratch string) error {
 	if err := unix.Mount("tmpfs", scratch, "tmpfs", 0, "mode=0755"); err != nil {
 		return fmt.Errorf("mount the container's layer: %w", err)
@@ -425,7 +425,7 @@ func overlayRoot(scratch string) error {
 	if err := unix.Chdir("root"); err != nil {
 		return err
 	}
-	// The old root is stacked on the new one at the same point, and detached from there (pivot_root(2)).
+	// The old root is stacked on the new one at the same path, and detached from there (pivot_root(2)).
 	if err := unix.PivotRoot(".", "."); err != nil {
 		return fmt.Errorf("change the root: %w", err)
 	}
@@ -435,7 +435,7 @@ func overlayRoot(scratch string) error {
 	return unix.Chdir("/")
 }
 
-// makeDev makes what containers have in /dev at another place, which is made if it is not there.
+// makeDev makes a container's /dev at dir, which is created if missing.
 func makeDev(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -448,7 +448,7 @@ func makeDev(dir string) error {
 		if err := unix.Mknod(path, unix.S_IFCHR|0o666, int(unix.Mkdev(d.major, d.minor))); err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}
-		if err := unix.Chmod(path, 0o666); err != nil { // the umask does not count
+		if err := unix.Chmod(path, 0o666); err != nil { // Mknod applies the umask
 			return err
 		}
 	}
@@ -486,7 +486,7 @@ func makeMountPoint(path string, dir bool) error {
 	return f.Close()
 }
 
-// lookPath finds the command as the container would, from where enter leaves the caller.
+// lookPath finds the command as the container would, after enter.
 func (s processSpec) lookPath() (string, error) {
 	command := s.argv[0]
 	if strings.Contains(command, "/") {

@@ -16,14 +16,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// firstRetry and lastRetry bound the wait before a report that failed is sent again; it doubles.
+// firstRetry and lastRetry bound the pause before a failed report is retried; it doubles.
 const (
 	firstRetry = 100 * time.Millisecond
 	lastRetry  = 2 * time.Second
 )
 
-// reporter writes a pod's status to the API server, always the newest, for as long as it takes; and when the pod
-// is being deleted and has ended, removes its object after its last status has been written.
+// reporter writes the latest status of a pod to the API server, retrying until it succeeds; if the pod is being deleted
+// and has ended, it then removes the pod's object.
 type reporter struct {
 	pod  *pod
 	wake chan struct{}
@@ -35,7 +35,7 @@ type reporter struct {
 
 func newReporter(p *pod) *reporter { return &reporter{pod: p, wake: make(chan struct{}, 1)} }
 
-// set says what is to be reported. A nil status leaves what is there.
+// set sets what to report. A nil status leaves the present one.
 func (r *reporter) set(status *corev1.PodStatus, remove bool) {
 	r.mu.Lock()
 	r.status, r.delete = status, remove
@@ -77,7 +77,7 @@ func (r *reporter) run(ctx context.Context) {
 				break
 			}
 			if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-				break // it is gone, or another pod has its name: the watch will say so
+				break // it is gone, or another pod has its name: the watch reports it
 			}
 			if ctx.Err() == nil {
 				r.pod.log.Warn("status is not written", "err", err)
@@ -90,14 +90,14 @@ func (r *reporter) run(ctx context.Context) {
 	}
 }
 
-// statusPatch writes a status as a strategic merge patch, which leaves the conditions of others alone. Its UID makes
-// it fail for another pod of the same name.
+// statusPatch encodes a status as a strategic merge patch, which preserves other writers' conditions. Because of its UID
+// it fails for another pod of the same name.
 func statusPatch(uid types.UID, status *corev1.PodStatus) ([]byte, error) {
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(status)
 	if err != nil {
 		return nil, err
 	}
-	// Addresses would be merged with those that an earlier Kubelet gave.
+	// Addresses would be merged with those set by an earlier Kubelet.
 	for _, list := range []string{"podIPs", "hostIPs"} {
 		if addresses, ok := fields[list].([]any); ok {
 			fields[list] = append(addresses, map[string]any{"$patch": "replace"})
@@ -106,10 +106,10 @@ func statusPatch(uid types.UID, status *corev1.PodStatus) ([]byte, error) {
 	return json.Marshal(map[string]any{"metadata": map[string]any{"uid": uid}, "status": fields})
 }
 
-// errDisconnected is a report that came too late to be made.
+// errDisconnected: the node was disconnected before the report.
 var errDisconnected = errors.New("the node is disconnected")
 
-// report writes while the node stays connected.
+// report writes while holding off a disconnection.
 func (r *reporter) report(ctx context.Context, status, written *corev1.PodStatus, remove bool) error {
 	r.pod.reports.RLock()
 	defer r.pod.reports.RUnlock()

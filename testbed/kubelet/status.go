@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Reasons are those of a kubelet and containerd, which programs match.
+// Reasons of a kubelet and containerd, which programs match.
 const (
 	reasonCompleted        = "Completed"
 	reasonError            = "Error"
@@ -25,8 +25,8 @@ const (
 	reasonDeadline         = "DeadlineExceeded"
 )
 
-// phase follows from the containers: the table of a kubelet (getPhase). Init containers are those before the
-// others in order.
+// phase derives a pod's phase from its containers, as a kubelet does (getPhase). Init containers are those that run
+// before the others, in order.
 func phase(policy corev1.RestartPolicy, init, main []corev1.ContainerStatus) corev1.PodPhase {
 	for _, s := range init {
 		ended := s.State.Terminated
@@ -67,10 +67,10 @@ func phase(policy corev1.RestartPolicy, init, main []corev1.ContainerStatus) cor
 	case policy == corev1.RestartPolicyNever:
 		return corev1.PodFailed
 	}
-	return corev1.PodRunning // a failed one is started again
+	return corev1.PodRunning // a failed one is restarted
 }
 
-// finalPhase is the phase of a pod whose containers have been stopped for good.
+// finalPhase is the phase of a pod whose containers were stopped permanently.
 func finalPhase(init, main []corev1.ContainerStatus) corev1.PodPhase {
 	for _, s := range append(append([]corev1.ContainerStatus{}, init...), main...) {
 		ended := s.State.Terminated
@@ -84,7 +84,7 @@ func finalPhase(init, main []corev1.ContainerStatus) corev1.PodPhase {
 	return corev1.PodSucceeded
 }
 
-// conditions are those that a kubelet keeps. before gives the times of those that have not changed.
+// conditions are those that a kubelet maintains. Unchanged ones keep their times in before.
 func conditions(status corev1.PodStatus, sandbox bool, generation int64, now metav1.Time, before []corev1.PodCondition) []corev1.PodCondition {
 	var uninitialized, unready []string
 	for _, s := range status.InitContainerStatuses {
@@ -133,7 +133,7 @@ func conditions(status corev1.PodStatus, sandbox bool, generation int64, now met
 	return out
 }
 
-// backOffMessage is a kubelet's own sentence.
+// backOffMessage is a kubelet's own message.
 func backOffMessage(seconds float64, container, name, namespace, uid string) string {
 	return fmt.Sprintf("back-off %gs restarting failed container=%s pod=%s_%s(%s)", seconds, container, name, namespace, uid)
 }

@@ -10,14 +10,14 @@ import (
 )
 
 // kubeletPort is where every node serves logs, on its own address. It is below the range of ephemeral ports, so
-// that no outgoing connection takes it.
+// that no outgoing connection uses it.
 const kubeletPort = 20250
 
-// nodeAddresses is how many addresses of the subnet nodes may have: 127.x.0.1 up to 127.x.0.254.
+// nodeAddresses is the number of addresses for nodes: 127.x.0.1 up to 127.x.0.254.
 const nodeAddresses = 254
 
-// subnet hands out addresses of 127.x.0.0/16, which all belong to this machine without any set-up. Kubelets of
-// other processes get other values of x: whoever listens on 127.x.0.0:kubeletPort owns it.
+// subnet allocates addresses of 127.x.0.0/16, which belong to this machine without any set-up. Kubelets of other
+// processes have other values of x: the listener on 127.x.0.0:kubeletPort owns it.
 type subnet struct {
 	second byte
 	lock   net.Listener
@@ -52,7 +52,7 @@ func (s *subnet) node() (string, error) {
 	return net.IPv4(127, s.second, 0, byte(s.nodes)).String(), nil
 }
 
-// pod is the next address for a pod. An address is used again only after 65,000 others.
+// pod is the next address for a pod. An address is reused only after 65,000 others.
 func (s *subnet) pod() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -103,7 +103,7 @@ func TestHostsFile(t *testing.T) {
 }
 
 func TestSeekTail(t *testing.T) {
-	long := strings.Repeat("x", 40_000) // more than is read at a time
+	long := strings.Repeat("x", 40_000) // more than is read at once
 	for _, test := range []struct {
 		text  string
 		lines int64
@@ -158,7 +158,7 @@ func TestSwap(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// One directory with the files, the link to it, and a link per name: nothing of the first version.
+	// One directory with the files, the link to it, and a link per name: nothing of the first version is left.
 	if read("a") != "3" || read("c") != "4" || len(entries) != 4 {
 		t.Errorf("a=%q c=%q, entries %v", read("a"), read("c"), entries)
 	}
@@ -193,6 +193,6 @@ func TestSubnets(t *testing.T) {
 		t.Errorf("%d different addresses", len(seen))
 	}
 	if _, err := first.node(); err == nil {
-		t.Error("an address was given to one node too many")
+		t.Error("one node too many got an address")
 	}
 }

@@ -26,17 +26,17 @@ type payloadFile struct {
 	mode fs.FileMode
 }
 
-// dataLink is the name of the link through which a volume's files are seen, so that all of them change at once.
+// dataLink is the link through which a volume's files are visible, so that all of them change atomically.
 const dataLink = "..data"
 
-// tokenRefreshes is after which part of its life a service account's token is replaced (a kubelet's own rule:
-// when 80% of it have passed).
+// tokenRefreshes is the fraction of its lifetime after which a service account's token is replaced (as a kubelet does:
+// after 80%).
 const tokenRefreshes = 0.8
 
 // groupReads is what a kubelet adds to the mode of a read-only volume's files for an fsGroup.
 const groupReads fs.FileMode = 0o440
 
-// defaultTokenSeconds is how long a token lives unless the pod says otherwise.
+// defaultTokenSeconds is a token's lifetime unless the pod sets it.
 const defaultTokenSeconds = 3600
 
 // volume is one volume of a pod.
@@ -44,16 +44,16 @@ type volume struct {
 	name    string
 	path    string // on this machine, in the pod's mount namespace
 	sources []corev1.VolumeProjection
-	mode    fs.FileMode // of files whose item says none
-	group   int         // that owns the files; -1 for the kubelet's own
-	written payload     // what is there now
+	mode    fs.FileMode // of files whose item sets none
+	group   int         // the group that owns the files; -1 for the kubelet's own
+	written payload     // the current files
 
 	token        string
 	tokenRenewal time.Time
 }
 
-// prepareVolumes makes the pod's volumes, and the mount namespace that holds those in memory. It is called until
-// it succeeds.
+// prepareVolumes makes the pod's volumes, and the mount namespace with those in memory. It is called until it
+// succeeds.
 func (p *pod) prepareVolumes(ctx context.Context, object *corev1.Pod) error {
 	tmpfs := map[string]string{}
 	var volumes []*volume
@@ -80,7 +80,7 @@ func (p *pod) prepareVolumes(ctx context.Context, object *corev1.Pod) error {
 	return nil
 }
 
-// declare finds or makes a volume's place, and says what is to be written there.
+// declare finds or makes a volume's directory, and determines its content.
 func (p *pod) declare(object *corev1.Pod, declared corev1.Volume, tmpfs map[string]string) (*volume, error) {
 	v := &volume{name: declared.Name, path: filepath.Join(p.dir, "volumes", declared.Name), mode: fs.FileMode(corev1.ConfigMapVolumeSourceDefaultMode), group: -1}
 	if s := object.Spec.SecurityContext; s != nil && s.FSGroup != nil {
@@ -101,7 +101,7 @@ func (p *pod) declare(object *corev1.Pod, declared corev1.Volume, tmpfs map[stri
 		if err := os.MkdirAll(v.path, 0o777); err != nil {
 			return nil, err
 		}
-		return v, os.Chmod(v.path, 0o777) // the umask does not count
+		return v, os.Chmod(v.path, 0o777) // MkdirAll applies the umask
 	case source.ConfigMap != nil:
 		s := source.ConfigMap
 		v.setMode(s.DefaultMode)
@@ -125,8 +125,8 @@ func (p *pod) declare(object *corev1.Pod, declared corev1.Volume, tmpfs map[stri
 	return v, v.makeMountPoints(object)
 }
 
-// makeMountPoints makes the directories in a volume of files over which containers have other volumes mounted.
-// They see it read-only, so it cannot be done later. A kubelet does the same.
+// makeMountPoints makes the directories in a volume of files on which containers mount other volumes. Containers see
+// it read-only, so it cannot be done later. A kubelet does the same.
 func (v *volume) makeMountPoints(object *corev1.Pod) error {
 	for _, c := range slices.Concat(object.Spec.InitContainers, object.Spec.Containers) {
 		for _, outer := range c.VolumeMounts {
@@ -153,7 +153,7 @@ func (v *volume) setMode(mode *int32) {
 	}
 }
 
-// hostPath checks the path, or makes what it asks for.
+// hostPath checks the path, or creates it if its type says so.
 func hostPath(source *corev1.HostPathVolumeSource) error {
 	kind := corev1.HostPathUnset
 	if source.Type != nil {
@@ -173,7 +173,7 @@ func hostPath(source *corev1.HostPathVolumeSource) error {
 	return err
 }
 
-// refresh writes volumes anew whose sources have changed. A source that has gone leaves what was written.
+// refresh rewrites volumes whose sources have changed. If a source is gone, the written files stay.
 func (p *pod) refresh(ctx context.Context, object *corev1.Pod, now time.Time) {
 	for _, v := range p.volumes {
 		err := p.writeVolume(ctx, object, v)
@@ -257,7 +257,7 @@ func (p *pod) project(ctx context.Context, object *corev1.Pod, v *volume, source
 	return errors.New("the process kubelet does not know this kind of projection")
 }
 
-// items picks the keys that are asked for, or all.
+// items picks the requested keys, or all.
 func (v *volume) items(values map[string]string, items []corev1.KeyToPath, optional *bool, files payload) error {
 	if items == nil {
 		for key, value := range values {
@@ -285,7 +285,7 @@ func (v *volume) itemMode(mode *int32) fs.FileMode {
 	return v.mode
 }
 
-// serviceAccountToken is the volume's token, a new one when it is time.
+// serviceAccountToken is the volume's token; a new one if it is due for replacement.
 func (p *pod) serviceAccountToken(ctx context.Context, object *corev1.Pod, v *volume, source *corev1.ServiceAccountTokenProjection) (string, error) {
 	if v.token != "" && time.Now().Before(v.tokenRenewal) {
 		return v.token, nil
@@ -312,9 +312,9 @@ func (p *pod) serviceAccountToken(ctx context.Context, object *corev1.Pod, v *vo
 	return v.token, nil
 }
 
-// swap replaces a volume's files by others, all at once: they are written into a new directory, and a link is
-// moved to it, which the visible names go through. It is the way that Kubernetes writes them, which programs know
-// that watch such files. A group may read them all, as a pod's fsGroup may.
+// swap replaces a volume's files atomically: they are written into a new directory, to which the link is moved through
+// which they are visible. This is how Kubernetes writes them, which programs that watch such files rely on. If group is
+// not negative, it may read them all, as a pod's fsGroup may.
 func swap(dir string, files payload, group int) error {
 	fresh, err := os.MkdirTemp(dir, "..")
 	if err != nil {
@@ -339,7 +339,7 @@ func swap(dir string, files payload, group int) error {
 				return err
 			}
 		}
-		if err := os.Chmod(target, mode); err != nil { // the umask does not count
+		if err := os.Chmod(target, mode); err != nil { // WriteFile applies the umask
 			return err
 		}
 		top, _, _ := strings.Cut(path, "/")
@@ -379,7 +379,7 @@ func swap(dir string, files payload, group int) error {
 	return os.RemoveAll(filepath.Join(dir, old))
 }
 
-// mounts are what the container sees of its volumes.
+// mounts are the container's mounts of its volumes.
 func (p *pod) mounts(c *corev1.Container, env *environment) ([]bind, error) {
 	var out []bind
 	for _, m := range c.VolumeMounts {

@@ -1,8 +1,8 @@
-// Share runs a command beside a cluster that all packages that the command tests share, as testbed.Shared has it:
+// Share runs a command with a cluster that all packages tested by the command share, see testbed.Shared:
 //
 //	share [-volcano-conf FILE] COMMAND...
 //
-// It brings the cluster up, with Volcano, sets testbed.SharedEnv for the command, and ends as that does.
+// It brings up the cluster, with Volcano, sets testbed.SharedEnv for the command, and exits with its code.
 package main
 
 import (
@@ -46,7 +46,7 @@ func share(configuration string, command []string) (code int, err error) {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, cluster.Close()) }()
-	// An interrupt is for the command; what the tests have in their folders is taken away after it.
+	// An interrupt is passed to the command; the tests' folders are removed afterwards.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)

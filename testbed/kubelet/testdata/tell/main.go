@@ -1,4 +1,4 @@
-// Tell says what a container of an image without anything else finds, and what it may write.
+// Tell prints what a container of a scratch image finds, and what it may write.
 package main
 
 import (
