@@ -82,7 +82,7 @@ func Run(ctx context.Context, c job.AgentConfig, log *slog.Logger) int {
 		log.Error("the agent's configuration is unusable", "error", err)
 		exit := &job.Exit{Code: ExitConfig, At: time.Now(), NotStarted: err.Error()}
 		if err := rec.exit(job.LastWord{Exit: exit, State: job.MemberFailed, Reason: job.EndFailed}); err != nil {
-			log.Error("cannot record the end", "error", err)
+			log.Error("cannot record the exit", "error", err)
 		}
 		return ExitConfig
 	}
@@ -161,7 +161,7 @@ func newAgent(c job.AgentConfig, rec *record, log *slog.Logger) (*agent, error) 
 		fmt.Fprintf(sink, "[eltrain] the output of an earlier job of this name ends here\n")
 	}
 	if err := adoptOrphans(); err != nil {
-		log.Warn("orphaned descendants will not be found", "error", err)
+		log.Warn("cannot adopt orphaned descendants", "error", err)
 	}
 	a.launcher = &launcher{
 		config: &a.config, base: os.Environ(), errorDir: errorDir, signal: ask,
@@ -292,7 +292,7 @@ func (a *agent) start(p elastic.Place) {
 // recordProcesses records which processes run, for a provider that finds this agent dead.
 func (a *agent) recordProcesses(generation int, ids []processID) {
 	if err := a.record.processes(generation, ids, int(a.launcher.oomKills.Load())); err != nil {
-		a.log.Error("the processes were not recorded", "error", err)
+		a.log.Error("cannot record the processes", "error", err)
 	}
 }
 
@@ -322,7 +322,7 @@ func (a *agent) reserve() {
 	a.port.end()
 	port, err := reservePort(a.lastPort)
 	if err != nil {
-		a.log.Error("no port to offer", "error", err) // the member can have any rank but 0
+		a.log.Error("cannot reserve a port for MASTER_PORT", "error", err) // the member can have any rank but 0
 		a.port = nil
 		return
 	}
@@ -381,7 +381,7 @@ func (a *agent) currentReport() outgoing {
 func (a *agent) finish() int {
 	l := a.life
 	if err := a.record.exit(job.LastWord{Exit: l.exit, State: l.state, Reason: a.ended.reason}); err != nil {
-		a.log.Error("cannot record the end", "error", err)
+		a.log.Error("cannot record the exit", "error", err)
 	}
 	a.log.Info("the agent exits", "reason", a.ended.reason)
 	switch a.ended.reason {

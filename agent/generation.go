@@ -553,7 +553,7 @@ func (s *supervisor) terminate() {
 // must not be given to the next incarnation, so the agent waits, and logs it.
 func (s *supervisor) killAll() {
 	if s.killed {
-		s.log.Error("killed processes do not end", "pids", s.pids())
+		s.log.Error("processes did not exit after SIGKILL", "pids", s.pids())
 	} else {
 		close(s.killing)
 	}

@@ -79,7 +79,7 @@ func (s *sink) Write(b []byte) (int, error) {
 		s.incomplete = b[n-1] != '\n'
 	}
 	if err != nil && !s.failed {
-		s.log.Error("output of the processes is lost", "error", err)
+		s.log.Error("cannot write the output of the processes", "error", err)
 	}
 	s.failed = err != nil
 	return given, nil

@@ -276,7 +276,7 @@ func TestFullDiskDoesNotStopTraining(t *testing.T) {
 			t.Errorf("write: %d, %v", n, err)
 		}
 	}
-	if n := strings.Count(said.String(), "output of the processes is lost"); n != 1 {
+	if n := strings.Count(said.String(), "cannot write the output of the processes"); n != 1 {
 		t.Errorf("logged %d times", n)
 	}
 }

@@ -63,9 +63,9 @@ func (r *ReconcileRequest) UnmarshalJSON(raw []byte) error {
 func (r *RegisterRequest) check() error {
 	switch {
 	case r.Host == "" || len(r.Host) > maxHost || strings.ContainsFunc(r.Host, notInHost):
-		return &Error{Malformed, "host is not an address or a name that peers could dial"}
+		return &Error{Malformed, "host is not a valid address or host name"}
 	case len(r.Node) > maxHost:
-		return &Error{Malformed, "node is longer than a node's name may be"}
+		return &Error{Malformed, "the name of the node is too long"}
 	case r.AgentPID < 0:
 		return &Error{Malformed, "agent_pid is negative"}
 	}
@@ -116,7 +116,7 @@ func checkMember(slot string, incarnation int, r *Report) error {
 		return &Error{Malformed, fmt.Sprintf("rank %d is not below world_slots %d", r.Rank, r.WorldSlots)}
 	}
 	if r.Step < 0 || r.FirstStep < 0 || r.Saved.Step < 0 || r.StepRate < 0 || r.CPU < 0 || r.Memory < 0 {
-		return &Error{Malformed, "step, step_rate, cpu and memory_bytes must not be negative"}
+		return &Error{Malformed, "step, first_step, saved.step, step_rate, cpu and memory must not be negative"}
 	}
 	if r.Exit != nil {
 		trimExit(r.Exit)

@@ -116,7 +116,7 @@ func (c *Client) do(ctx context.Context, method, jobName, verb string, in, out a
 		return refusal(verb, res.Status, raw)
 	}
 	if err := json.Unmarshal(raw, out); err != nil {
-		return fmt.Errorf("%s: the reply is not the service's: %w", verb, err)
+		return fmt.Errorf("%s: invalid reply from the service: %w", verb, err)
 	}
 	return nil
 }
@@ -125,7 +125,7 @@ func (c *Client) do(ctx context.Context, method, jobName, verb string, in, out a
 func refusal(verb, status string, raw []byte) error {
 	var e ErrorReply
 	if err := json.Unmarshal(raw, &e); err != nil || e.Code == "" {
-		return fmt.Errorf("%s: %s, not by the service: %.200q", verb, status, raw)
+		return fmt.Errorf("%s: %s: the reply is not from the service: %.200q", verb, status, raw)
 	}
 	return &Error{e.Code, e.Message}
 }

@@ -324,7 +324,7 @@ func (c *Coordinator) Order(name, uid string, slot job.Address, incarnation int)
 	}
 	s, err := j.rdzv.admit(slot, incarnation)
 	if err == nil && !s.present {
-		err = &Error{RegisterFirst, fmt.Sprintf("the lease of %s ran out", slot)}
+		err = &Error{RegisterFirst, fmt.Sprintf("the lease of %s expired", slot)}
 	}
 	if err != nil {
 		j.refused(err)

@@ -219,7 +219,7 @@ func (r *Rendezvous) admit(addr job.Address, incarnation int) (*slot, error) {
 		// The provider launched it before the plan's outcome reached us.
 		return nil, &Error{NotReady, fmt.Sprintf("incarnation %d of %s is not known yet", incarnation, addr)}
 	case s.ended:
-		return nil, &Error{Fenced, fmt.Sprintf("incarnation %d of %s is considered to have ended", incarnation, addr)}
+		return nil, &Error{Fenced, fmt.Sprintf("incarnation %d of %s has ended", incarnation, addr)}
 	}
 	return s, nil
 }

@@ -569,7 +569,7 @@ func (s *Server) authorizeWebhook(r *http.Request) error {
 	want, err := s.opts.Webhook()
 	if err != nil { // the client's token may be right
 		s.log.Warn("reconcile request refused: cannot read its token", "error", err)
-		return &Error{NotReady, "the token of service { reconcile_token_file } cannot be read or must not be used; the master's output says why"}
+		return &Error{NotReady, "the token of service { reconcile_token_file } cannot be read or is not secure; see the master's output"}
 	}
 	a, b := sha256.Sum256([]byte(want)), sha256.Sum256([]byte(bearer(r)))
 	if want == "" || subtle.ConstantTimeCompare(a[:], b[:]) != 1 {

@@ -135,7 +135,7 @@ func addPodGroupFields(definition *unstructured.Unstructured, version VolcanoDef
 	}
 	versions, _, err := unstructured.NestedSlice(definition.Object, "spec", "versions")
 	if err != nil || len(versions) != 1 {
-		return fmt.Errorf("%s has %d versions, and not one: %w", definition.GetName(), len(versions), err)
+		return fmt.Errorf("%s has %d versions, want 1: %w", definition.GetName(), len(versions), err)
 	}
 	path := []string{"schema", "openAPIV3Schema", "properties", "spec", "properties"}
 	fields, _, err := unstructured.NestedMap(versions[0].(map[string]any), path...)

@@ -104,7 +104,7 @@ func (c *Cluster) readAuthority() (*authority, error) {
 	}
 	block, _ := pem.Decode(text)
 	if block == nil {
-		return nil, fmt.Errorf("%s holds no certificate", c.CAFile())
+		return nil, fmt.Errorf("%s contains no certificate", c.CAFile())
 	}
 	certificate, err := x509.ParseCertificate(block.Bytes)
 	if err != nil {
@@ -121,7 +121,7 @@ func readKey(path string) (*ecdsa.PrivateKey, error) {
 	}
 	block, _ := pem.Decode(text)
 	if block == nil {
-		return nil, fmt.Errorf("%s holds no key", path)
+		return nil, fmt.Errorf("%s contains no key", path)
 	}
 	return x509.ParseECPrivateKey(block.Bytes)
 }

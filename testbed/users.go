@@ -137,7 +137,7 @@ func (c *Cluster) grant(ctx context.Context, user User, path string) error {
 		granted++
 	}
 	if granted == 0 {
-		return fmt.Errorf("holds no Role and no ClusterRole")
+		return fmt.Errorf("contains no Role or ClusterRole")
 	}
 	return nil
 }

@@ -203,7 +203,7 @@ func Resolve(path string) (string, error) {
 }
 
 func irregular(path string) error {
-	return fmt.Errorf("%q is not a regular file and is not replaced. Name a file", path)
+	return fmt.Errorf("%q is not a regular file and cannot be replaced. Name a regular file", path)
 }
 
 // withoutDraftName removes the draft's name, which differs each time, from an error, so that a lasting error has the same text and is
@@ -213,7 +213,7 @@ func withoutDraftName(err error) error {
 	if !errors.As(err, &at) {
 		return err
 	}
-	return fmt.Errorf("%s a new file beside it: %w", at.Op, at.Err)
+	return fmt.Errorf("%s a temporary file next to it: %w", at.Op, at.Err)
 }
 
 // withoutLinkNames does the same for an error with two names.

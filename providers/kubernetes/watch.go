@@ -144,7 +144,7 @@ func (w *watching) Delete(o any) error { return w.deliver(o, true) }
 func (w *watching) deliver(o any, gone bool) error {
 	object, ok := o.(runtime.Object)
 	if !ok {
-		return fmt.Errorf("%T is no object", o)
+		return fmt.Errorf("%T is not an object", o)
 	}
 	w.one(object, gone)
 	return nil

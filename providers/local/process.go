@@ -145,13 +145,13 @@ func readStat(pid int) (stat, error) {
 	_, rest, ok := cutLast(string(b), ")")
 	f := strings.Fields(rest)
 	if !ok || len(f) < 20 {
-		return stat{}, fmt.Errorf("/proc/%d/stat is not understood: %q", pid, b)
+		return stat{}, fmt.Errorf("cannot parse /proc/%d/stat: %q", pid, b)
 	}
 	ppid, err1 := strconv.Atoi(f[1])
 	session, err2 := strconv.Atoi(f[3])
 	start, err3 := strconv.ParseUint(f[19], 10, 64)
 	if err := errors.Join(err1, err2, err3); err != nil {
-		return stat{}, fmt.Errorf("/proc/%d/stat is not understood: %w", pid, err)
+		return stat{}, fmt.Errorf("cannot parse /proc/%d/stat: %w", pid, err)
 	}
 	return stat{ppid: ppid, session: session, start: start}, nil
 }

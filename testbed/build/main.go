@@ -33,5 +33,5 @@ func build(ctx context.Context, args []string) ([]string, error) {
 		path, err := testbed.Terraform(ctx, os.Stderr)
 		return []string{path}, err
 	}
-	return nil, fmt.Errorf("what is %q? Write nothing, or terraform", args)
+	return nil, fmt.Errorf("unknown argument %q: use none, or terraform", args)
 }

@@ -230,7 +230,7 @@ func (p *pod) field(object *corev1.Pod, path string) (string, error) {
 	case "status.podIP", "status.podIPs":
 		return p.ip, nil
 	}
-	return "", fmt.Errorf("the process kubelet does not know the field %s", path)
+	return "", fmt.Errorf("the process kubelet does not support the field %s", path)
 }
 
 // subscript is the key in path['key'].
@@ -275,7 +275,7 @@ func (n *node) resourceField(object *corev1.Pod, c *corev1.Container, ref *corev
 	case "requests":
 		quantity = c.Resources.Requests[corev1.ResourceName(name)]
 	default:
-		return "", fmt.Errorf("the process kubelet does not know the resource %s", ref.Resource)
+		return "", fmt.Errorf("the process kubelet does not support the resource %s", ref.Resource)
 	}
 	divisor := ref.Divisor
 	if divisor.IsZero() {

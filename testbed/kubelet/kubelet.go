@@ -121,7 +121,7 @@ func Start(ctx context.Context, o Options) (*Kubelet, error) {
 		return nil, errors.New("start the process kubelet: it makes mounts and namespaces, run it as root")
 	}
 	if len(o.Nodes) == 0 {
-		return nil, errors.New("start the process kubelet: no nodes are given")
+		return nil, errors.New("start the process kubelet: no nodes configured")
 	}
 	dir, err := filepath.Abs(o.Dir)
 	if err != nil {

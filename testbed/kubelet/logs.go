@@ -47,7 +47,7 @@ func (n *node) serveLogs(w http.ResponseWriter, r *http.Request) {
 	}
 	for _, option := range []string{"timestamps", "sinceSeconds", "sinceTime"} {
 		if value := query.Get(option); value != "" && value != "false" {
-			http.Error(w, "the process kubelet keeps no times of log lines: "+option+" cannot be had", http.StatusBadRequest)
+			http.Error(w, option+" is not supported: the process kubelet does not record the times of log lines", http.StatusBadRequest)
 			return
 		}
 	}

@@ -45,7 +45,7 @@ func (n *names) run(ctx context.Context) {
 		services := n.k.serviceList()
 		for _, p := range pods {
 			if err := n.write(p, pods, services); err != nil {
-				p.log.Warn("hosts file is not written", "err", err)
+				p.log.Warn("cannot write the hosts file", "err", err)
 			}
 		}
 	}

@@ -267,7 +267,7 @@ func (n *node) heartbeats(ctx context.Context) {
 		case <-tick.C:
 		}
 		if err := n.heartbeat(ctx); err != nil && ctx.Err() == nil {
-			n.log.Warn("node cannot beat", "node", n.name, "err", err)
+			n.log.Warn("heartbeat failed", "node", n.name, "err", err)
 		}
 	}
 }

@@ -272,7 +272,7 @@ func (p *pod) run() {
 	}
 	if p.gone() {
 		if err := os.RemoveAll(p.dir); err != nil {
-			p.node.log.Warn("directory of a pod is left", "err", err)
+			p.node.log.Warn("cannot remove the pod directory", "err", err)
 		}
 	}
 }

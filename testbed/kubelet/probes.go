@@ -154,7 +154,7 @@ func (r *probes) handle(ctx context.Context, command *corev1.ExecAction, get *co
 		sleep(ctx, time.Duration(pause.Seconds)*time.Second)
 		return nil
 	}
-	return errors.New("the process kubelet does not know this kind of probe")
+	return errors.New("the process kubelet does not support this type of probe")
 }
 
 // exec runs a command in the container.

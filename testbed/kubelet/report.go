@@ -80,7 +80,7 @@ func (r *reporter) run(ctx context.Context) {
 				break // it is gone, or another pod has its name: the watch reports it
 			}
 			if ctx.Err() == nil {
-				r.pod.log.Warn("status is not written", "err", err)
+				r.pod.log.Warn("cannot write the pod status", "err", err)
 			}
 			if !sleep(ctx, retry) {
 				return

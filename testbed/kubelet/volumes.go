@@ -117,7 +117,7 @@ func (p *pod) declare(object *corev1.Pod, declared corev1.Volume, tmpfs map[stri
 		v.setMode(source.Projected.DefaultMode)
 		v.sources = source.Projected.Sources
 	default:
-		return nil, errors.New("the process kubelet does not know this kind of volume")
+		return nil, errors.New("the process kubelet does not support this type of volume")
 	}
 	if err := os.MkdirAll(v.path, 0o755); err != nil {
 		return nil, err
@@ -180,7 +180,7 @@ func (p *pod) refresh(ctx context.Context, object *corev1.Pod, now time.Time) {
 		if err == nil || apierrors.IsNotFound(err) {
 			continue
 		}
-		p.log.Warn("volume is not refreshed", "volume", v.name, "err", err)
+		p.log.Warn("cannot refresh the volume", "volume", v.name, "err", err)
 		p.stale.Store(true)
 		p.volumesAgain = now.Add(retryEvery)
 	}
@@ -254,7 +254,7 @@ func (p *pod) project(ctx context.Context, object *corev1.Pod, v *volume, source
 		files[source.ServiceAccountToken.Path] = payloadFile{token, v.mode}
 		return nil
 	}
-	return errors.New("the process kubelet does not know this kind of projection")
+	return errors.New("the process kubelet does not support this type of projection")
 }
 
 // items picks the requested keys, or all.

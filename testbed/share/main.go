@@ -31,7 +31,7 @@ func main() {
 
 func share(configuration string, command []string) (code int, err error) {
 	if len(command) == 0 {
-		return 0, errors.New("no command is given")
+		return 0, errors.New("missing command")
 	}
 	volcano := &testbed.Volcano{}
 	if configuration != "" {
