@@ -43,7 +43,7 @@ const (
 	WorldBroke   Event = "world broke"   // a peer left or failed; this slot waits for the next world
 	ExitedZero   Event = "exited 0"      // all its processes succeeded
 	Fault        Event = "fault"         // exit other than 0, killed, hung, could not start
-	BeatsMissed  Event = "beats missed"  // heartbeats are missing for the suspicion time
+	BeatsMissed  Event = "beats missed"  // its agent missed a heartbeat
 	Heard        Event = "heard again"   // a suspect sent a request
 	LeaseExpired Event = "lease expired" // silent for the whole lease, or known to be gone
 	Retry        Event = "retry"         // budget left

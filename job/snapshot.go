@@ -109,8 +109,7 @@ type Member struct {
 	Registered time.Time   `json:"registered,omitzero"`
 	// Left is when it first reported MemberLeaving, by the service's clock; zero in every other state.
 	Left time.Time `json:"left,omitzero"`
-	// Silent is set if it has no open request and sent none for the suspicion time, a part of the lease; Expired
-	// when the lease ran out.
+	// Silent is set if it missed a heartbeat, which is due every third of the lease; Expired when the lease ran out.
 	Silent  bool `json:"silent,omitempty"`
 	Expired bool `json:"expired,omitempty"`
 }
