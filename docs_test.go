@@ -309,7 +309,7 @@ func TestCommandsPageHasEveryCause(t *testing.T) {
 			t.Fatal(err)
 		}
 		counts := "no"
-		if job.Cause(text).Users() {
+		if job.Cause(text).Budgeted() {
 			counts = "yes"
 		}
 		if row := regexp.MustCompile("(?m)^\\| `" + text + "` \\| .* \\| " + counts + " \\|$"); !row.MatchString(page) {

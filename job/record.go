@@ -110,8 +110,8 @@ const (
 	Deletion          Cause = "deleted"            // somebody else deleted it in its infrastructure
 )
 
-// Users reports whether the cause lies in the user's program: such faults are charged to the budget, others are not.
-func (c Cause) Users() bool {
+// Budgeted reports whether faults with this cause are charged to the budget: those of the user's program are, others are not.
+func (c Cause) Budgeted() bool {
 	switch c {
 	case ProcessFailed, ProcessKilled, OutOfMemory, StartFailed:
 		return true

@@ -115,7 +115,7 @@ func (s *Secrets) find(text string) [][]int {
 			}
 			f := []int{from + at, from + at + len(value)}
 			from = f[0] + 1
-			if stands(text, f) && !slices.ContainsFunc(seals, func(o []int) bool { return f[0] < o[1] && o[0] < f[1] }) {
+			if counts(text, f) && !slices.ContainsFunc(seals, func(o []int) bool { return f[0] < o[1] && o[0] < f[1] }) {
 				found = append(found, f)
 				from = f[1]
 			}
@@ -138,8 +138,8 @@ func (s *Secrets) find(text string) [][]int {
 	return all
 }
 
-// stands reports whether a match counts: a short one only as a whole word.
-func stands(text string, f []int) bool {
+// counts reports whether a match counts: a short one only as a whole word.
+func counts(text string, f []int) bool {
 	if f[1]-f[0] >= shortSecret {
 		return true
 	}
@@ -235,7 +235,7 @@ func (s *Sealer) places(j *Job) {
 // place seals the value at a place of a role. s.mu must be held.
 func (s *Sealer) place(r *Role, p Place) {
 	if p.Argument == "pod" {
-		s.within(r.Pod, p.Within)
+		s.sealPath(r.Pod, p.Within)
 		return
 	}
 	s.argument(&r.Program, p)
@@ -262,8 +262,8 @@ func (s *Sealer) argument(program *Program, p Place) {
 	}
 }
 
-// within seals the value at a path in decoded YAML or JSON, in place.
-func (s *Sealer) within(in any, path []string) {
+// sealPath seals the value at a path in decoded YAML or JSON, in place.
+func (s *Sealer) sealPath(in any, path []string) {
 	if len(path) == 0 {
 		return
 	}
@@ -274,7 +274,7 @@ func (s *Sealer) within(in any, path []string) {
 		case is && len(path) == 1:
 			in[path[0]] = s.sealPlain(inner)
 		case is:
-			s.within(inner, path[1:])
+			s.sealPath(inner, path[1:])
 		}
 	case []any:
 		i, err := strconv.Atoi(path[0])
@@ -283,7 +283,7 @@ func (s *Sealer) within(in any, path []string) {
 		case len(path) == 1:
 			in[i] = s.sealPlain(in[i])
 		default:
-			s.within(in[i], path[1:])
+			s.sealPath(in[i], path[1:])
 		}
 	}
 }

@@ -129,7 +129,7 @@ func TestErrorsBeyondTheCutAreErrors(t *testing.T) {
 	}
 }
 
-// tree writes files below a new directory, by path.
+// writeTree writes files, by path, into a new directory and returns it.
 func writeTree(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()

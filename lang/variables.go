@@ -364,7 +364,7 @@ func (l *loader) fit(v *variable, val cty.Value, what string) cty.Value {
 	return converted
 }
 
-// besides returns a range near a variable's value whose quoted source does not show the value.
+// nearby returns a range near a variable's value whose quoted source does not show the value.
 func (l *loader) nearby(v *variable) hcl.Range {
 	switch {
 	case l.cfg.Files[v.from.Filename] == nil:
