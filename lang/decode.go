@@ -193,7 +193,7 @@ func defaultValue(f job.Field) cty.Value {
 // evaluator returns the value of an argument, and the context of its evaluation, for diagnostics.
 type evaluator func(*hcl.Attribute) (cty.Value, *hcl.EvalContext, hcl.Diagnostics)
 
-// decoder stores a tree in a Go value.
+// decoder decodes a tree into a Go value.
 type decoder struct {
 	l    *loader
 	eval evaluator
@@ -261,7 +261,7 @@ func (d *decoder) argument(to reflect.Value, f job.Field, t *tree) {
 	case f.Kind == job.References || f.Kind == job.Paths:
 		to.Set(reflect.ValueOf(d.references(t, attr)))
 	case f.Late && refersTo(attr.Expr, "slot"):
-		// perSlot evaluates it for each slot.
+		// Left to perSlot, which evaluates it for each slot.
 	default:
 		d.evaluate(to, f, t)
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 // Format returns src in canonical format: HCL's own spacing and alignment, "\n" line ends and one at the end.
-// It only changes white space, and is idempotent. Source with a syntax error is refused.
+// It only changes white space, and is idempotent. Source with a syntax error is rejected.
 func Format(src []byte, filename string) ([]byte, hcl.Diagnostics) {
 	if d := checkSource(src, filename, hclsyntax.LexConfig); d != nil {
 		return nil, hcl.Diagnostics{d}

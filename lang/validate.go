@@ -39,7 +39,7 @@ func (l *loader) complain(at *hcl.Range, t *tree, summary, format string, args .
 	l.report(d)
 }
 
-// checkJob checks a job against the rules that go maxAmount types. A rule is skipped if the values that it
+// checkJob checks a job against the rules that go beyond types. A rule is skipped if the values that it
 // is about are already known to be invalid.
 func (l *loader) checkJob(j *job.Job, t *tree) {
 	if usable := l.usable(); t.sound("provider") && !l.root().incomplete && !slices.Contains(usable, j.Provider) {

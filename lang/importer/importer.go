@@ -582,7 +582,7 @@ func (im *importer) command(words []string) {
 	im.add(j)
 }
 
-// assignments moves leadingAssignments NAME=VALUE words of a command line to the role's env, and returns the other words.
+// assignments moves leading NAME=VALUE words of a command line to the role's env, and returns the other words.
 func (im *importer) assignments(r *role, argv []string, line *value) []string {
 	for len(argv) > 0 && assignment.MatchString(argv[0]) {
 		name, text, _ := strings.Cut(argv[0], "=")

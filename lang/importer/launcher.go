@@ -150,7 +150,7 @@ var (
 	assignment = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*=`)
 )
 
-// leadingAssignments returns the number of leadingAssignments words that set variables for the command.
+// leadingAssignments returns the number of leading words that set variables for the command.
 func leadingAssignments(words []word) int {
 	for i, w := range words {
 		if len(w.parts) == 0 || !assignment.MatchString(w.parts[0].text) || w.parts[0].variable != "" {

@@ -169,7 +169,7 @@ func leastSlots(j *imported) int {
 	return sum
 }
 
-// noQueue drops the queue of a job whose provider has no queues.
+// noQueue drops the queue of a job whose provider has no queues, with a warning unless it is the default one.
 func (im *importer) noQueue(v *value) {
 	im.dropUnless(v, defaultQueue, "Queues need the volcano provider: provider = \"volcano\" in the job, and provider \"volcano\" { queue = %q }.", scalarOf(v))
 }

@@ -145,7 +145,7 @@ var serviceVariable = regexp.MustCompile(`^([A-Z0-9_]+?)_(?:SERVICE_(?:HOST|PORT
 // apiService is the API server's Service, whose variables are in every pod.
 const apiService = "kubernetes"
 
-// serviceOf returns the Service that a variable may belong to, in lower case with dashes, as Services are namespaceValue.
+// serviceOf returns the Service that a variable may belong to, in lower case with dashes, as Services are named.
 func serviceOf(name string) (service string, ok bool) {
 	m := serviceVariable.FindStringSubmatch(name)
 	if m == nil || slices.Contains(ownVariables, name) || strings.HasPrefix(name, launcherVariable) {
