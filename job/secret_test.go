@@ -71,7 +71,7 @@ func TestASealedJobHasNoSecretAndIsLaunchedWithIt(t *testing.T) {
 	before := fmt.Sprintf("%#v", plain)
 	sealed := s.Jobs([]Job{plain})[0]
 	if after := fmt.Sprintf("%#v", plain); after != before {
-		t.Fatal("what was given was changed")
+		t.Fatal("the argument was modified")
 	}
 	sealed.Roles[0].DependsOn = nil // names are not sealed
 	sealed.Secrets = nil            // never in JSON
@@ -85,7 +85,7 @@ func TestASealedJobHasNoSecretAndIsLaunchedWithIt(t *testing.T) {
 	}
 	want := Launch{Program: plain.Roles[0].Program, Pod: plain.Roles[0].Pod, Checkpoint: plain.Checkpoint, Progress: plain.Progress}
 	if diff := cmp.Diff(want, opened); diff != "" {
-		t.Errorf("launched otherwise than declared (-declared +launched):\n%s", diff)
+		t.Errorf("the launch differs from the declaration (-declared +launched):\n%s", diff)
 	}
 	if role := s.Role(r); !reflect.DeepEqual(role.Pod, plain.Roles[0].Pod) {
 		t.Errorf("the provider is asked about %v", role.Pod)
@@ -93,7 +93,7 @@ func TestASealedJobHasNoSecretAndIsLaunchedWithIt(t *testing.T) {
 	// Another process does not know the value, and must not start anything with its seal.
 	for _, other := range []*Sealer{nil, keyed("k")} {
 		if _, err := other.Launch(Launch{Program: r.Program}); !errors.Is(err, ErrSealed) {
-			t.Errorf("launched by one who does not know the value: %v", err)
+			t.Errorf("launched without knowing the value: %v", err)
 		}
 		if other.Knows(&sealed) {
 			t.Error("it claims to know the value")
@@ -113,7 +113,7 @@ func TestAChangedSecretIsSeen(t *testing.T) {
 		t.Errorf("the same value differs: %v", diff)
 	}
 	if len(Diff(a, other)) == 0 || print(a) == print(other) {
-		t.Error("another value is no change")
+		t.Error("another value is not a change")
 	}
 	if a.Roles[0].Env["T"] == rekeyed.Roles[0].Env["T"] {
 		t.Error("the digest does not depend on the key: anybody can try values")
@@ -145,7 +145,7 @@ func TestWhatProcessesWroteIsSealed(t *testing.T) {
 		}
 	}
 	if exit.Message != "bad token hunter2" {
-		t.Error("the service's own was changed")
+		t.Error("the argument was modified")
 	}
 }
 
@@ -215,7 +215,7 @@ func TestPlacesAreSealedWhateverIsThere(t *testing.T) {
 			{"worker", "command", []string{"9"}}, {"worker", "env", []string{"GONE"}}, {"worker", "pod", []string{"gone", "x"}}, {"other", "env", []string{"ON"}},
 		}}
 	if !plain.Sensitive() {
-		t.Fatal("nobody would ask for a key")
+		t.Fatal("the job does not count as sensitive, so no key would be required")
 	}
 	s := keyed("k")
 	sealed := s.Jobs([]Job{plain})[0]
@@ -231,18 +231,18 @@ func TestPlacesAreSealedWhateverIsThere(t *testing.T) {
 	inner := list[2].(map[string]any)
 	for _, v := range []any{spec["hostNetwork"], list[0], inner["port"]} {
 		if text, is := v.(string); !is || !hidden.In(text) {
-			t.Errorf("%v is in clear", v)
+			t.Errorf("%v is not sealed", v)
 		}
 	}
 	if list[1] != 1.5 || inner["plain"] != int64(80) {
-		t.Errorf("what is not sensitive became %v", list)
+		t.Errorf("the list with values that are not sensitive is %v", list)
 	}
 	if diff := cmp.Diff(sealed, s.Jobs([]Job{sealed})[0]); diff != "" {
 		t.Errorf("sealed twice:\n%s", diff)
 	}
 	opened, err := s.Launch(Launch{Program: r.For(1), Pod: r.Pod})
 	if diff := cmp.Diff(Launch{Program: program, Pod: plain.Roles[0].Pod}, opened); err != nil || diff != "" {
-		t.Errorf("launched otherwise than declared, %v:\n%s", err, diff)
+		t.Errorf("the launch differs from the declaration, %v:\n%s", err, diff)
 	}
 	if !s.Knows(&sealed) || !reflect.DeepEqual(s.Role(r).Pod, plain.Roles[0].Pod) {
 		t.Error("it does not know its own values")
@@ -251,6 +251,6 @@ func TestPlacesAreSealedWhateverIsThere(t *testing.T) {
 		t.Error("another process claims to know them")
 	}
 	if _, err := keyed("k").Launch(Launch{Pod: r.Pod}); !errors.Is(err, ErrSealed) {
-		t.Errorf("launched by one who does not know the values: %v", err)
+		t.Errorf("launched without knowing the values: %v", err)
 	}
 }

@@ -78,7 +78,7 @@ func TestTooLargeIsNotMalformed(t *testing.T) {
 		`1e+20 is too large: the limit is 1000000000 cores`:           func() error { _, err := Cores(1e20); return err },
 	} {
 		if err := parse(); err == nil || err.Error() != want {
-			t.Errorf("told is %v, want %s", err, want)
+			t.Errorf("the error is %v, want %s", err, want)
 		}
 	}
 	longest := "2562047h47m16.854775807s"

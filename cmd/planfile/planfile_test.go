@@ -83,7 +83,7 @@ func TestASavedPlanIsWhatWasSaved(t *testing.T) {
 	again := got.Facts.Input
 	again.NewUID = f.Facts.Input.NewUID
 	if p := plan.Make(again); fmt.Sprint(p.Summary(), len(p.Changes)) != fmt.Sprint(f.Facts.Plan.Summary(), len(f.Facts.Plan.Changes)) {
-		t.Errorf("what was read gives the plan %+v, and what was saved %+v", p.Summary(), f.Facts.Plan.Summary())
+		t.Errorf("planning from the file gives %+v, want %+v", p.Summary(), f.Facts.Plan.Summary())
 	}
 	info, err := os.Stat(path)
 	if err != nil || info.Mode().Perm() != 0o600 {
@@ -102,7 +102,7 @@ func TestASavedPlanHoldsNoSecret(t *testing.T) {
 		t.Errorf("the file has the secret in it: %s", text)
 	}
 	if env := got.Facts.Input.Jobs[0].Roles[0].Env["N"]; env != "17x7" {
-		t.Errorf("what only looks like a short secret became %q", env)
+		t.Errorf("a text that only looks like a short secret became %q", env)
 	}
 	if cmd := got.Facts.Input.Jobs[0].Roles[0].Command[3]; cmd == shortSecret {
 		t.Error("the short secret is in the file")
@@ -149,7 +149,7 @@ func TestASealedPlanWantsTheVeryValues(t *testing.T) {
 	none.Facts.Input.Jobs[0].Roles[0].Program = job.Program{Command: []string{"true"}}
 	none.Facts.Input.Jobs[0].Roles[0].Pod = nil
 	if got, err = Read(saved(t, none), "0.1.0"); err != nil || got.Sealed() {
-		t.Errorf("a plan whose jobs have no secret in them asks for some: %v", err)
+		t.Errorf("a plan whose jobs have no secrets requires some: %v", err)
 	}
 }
 
@@ -251,7 +251,7 @@ func TestCheck(t *testing.T) {
 		case c.stale != "" && (!errors.As(err, &stale) || !strings.Contains(err.Error(), c.stale)):
 			t.Errorf("%s: %v, want %q", c.name, err, c.stale)
 		case len(others) != c.others:
-			t.Errorf("%s: besides there is %v", c.name, others)
+			t.Errorf("%s: other changes are %v", c.name, others)
 		}
 	}
 }
