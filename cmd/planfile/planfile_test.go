@@ -219,7 +219,7 @@ func TestCheck(t *testing.T) {
 		name    string
 		happens func(in *plan.Input)
 		stale   string // part of the error; "" if it can be applied
-		others int
+		others  int
 	}{
 		{name: "nothing", happens: func(*plan.Input) {}},
 		{name: "a foreign load elsewhere that leaves room", happens: func(in *plan.Input) { in.Snapshot.Nodes[0].Foreign.CPU = 500 }},
