@@ -27,7 +27,7 @@ import (
 
 var update = flag.Bool("update", false, "write what is generated into the pages of docs/")
 
-// pages are the Markdown files that a user reads.
+// pages returns the Markdown files of the user documentation.
 func pages(t *testing.T) []string {
 	t.Helper()
 	found, err := filepath.Glob("docs/*.md")
@@ -46,10 +46,10 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
-// region is a part of a page that is written by this test: from <!-- generated NAME --> to <!-- end -->.
+// region matches a generated part of a page: from <!-- generated NAME --> to <!-- end -->.
 var region = regexp.MustCompile(`(?s)<!-- generated ([a-z -]+?) -->\n(.*?)<!-- end -->`)
 
-// generated holds each region of a page against what text gives for its name, or writes it with -update.
+// generated compares each region of a page with the result of text for its name; with -update it writes the page.
 func generated(t *testing.T, path string, text func(name string) (string, bool)) (names []string) {
 	t.Helper()
 	page := read(t, path)
@@ -58,7 +58,7 @@ func generated(t *testing.T, path string, text func(name string) (string, bool))
 		names = append(names, name)
 		body, known := text(name)
 		if !known {
-			t.Errorf("%s: nothing is generated under the name %q", path, name)
+			t.Errorf("%s: there is no generated part %q", path, name)
 			return whole
 		}
 		return "<!-- generated " + name + " -->\n" + strings.TrimSpace(body) + "\n<!-- end -->"
@@ -67,7 +67,7 @@ func generated(t *testing.T, path string, text func(name string) (string, bool))
 		return names
 	}
 	if !*update {
-		t.Errorf("%s does not say what the code does; run: go test . -run %s -update", path, t.Name())
+		t.Errorf("%s is out of date; run: go test . -run %s -update", path, t.Name())
 		return names
 	}
 	if err := os.WriteFile(path, []byte(fresh), 0o644); err != nil {
@@ -76,7 +76,7 @@ func generated(t *testing.T, path string, text func(name string) (string, bool))
 	return names
 }
 
-// fence is a block of code with a language in a page.
+// fence matches a fenced code block with a language.
 var fence = regexp.MustCompile("(?s)```([a-z]+)\n(.*?)```")
 
 func TestHCLInPagesIsValid(t *testing.T) {
@@ -128,10 +128,10 @@ func TestImportPageIsTheImporter(t *testing.T) {
 	}
 }
 
-// entry is a flag, a command or an exit code in a help text, with what the help says of it in one line.
+// entry is a flag, a command or an exit code in a help text, with its description in one line.
 type entry struct{ name, text string }
 
-// entries are those under a heading of a help text.
+// entries returns the entries under a heading of a help text.
 func entries(help, heading string) (list []entry) {
 	_, section, _ := strings.Cut(help, "\n"+heading+":\n")
 	for line := range strings.Lines(section) {
@@ -151,7 +151,7 @@ func entries(help, heading string) (list []entry) {
 	return list
 }
 
-// table is the entries as a Markdown table.
+// table formats entries as a Markdown table.
 func table(head string, list []entry) string {
 	if len(list) == 0 {
 		return ""
@@ -195,9 +195,9 @@ func TestCommandsPageIsTheHelp(t *testing.T) {
 			add(command.name, command.name, command.text)
 		}
 	}
-	add("agent", "agent", "Run in a slot; providers start it") // in no list: people have no need of it
+	add("agent", "agent", "Run in a slot; providers start it") // not listed in the help, since users do not need it
 
-	users := map[entry][]string{} // of each option
+	users := map[entry][]string{} // commands, by option
 	exits := "| command | 0 | 1 | 2 | 3 |\n|---|---|---|---|---|\n"
 	for _, name := range commands {
 		for _, option := range entries(helps[name], "Options") {
@@ -272,7 +272,7 @@ func TestCommandsPageHasEveryFieldOfTheStatus(t *testing.T) {
 			return
 		}
 		if typ == reflect.TypeFor[job.Reason]() {
-			return // docs/reasons.md has what is in one
+			return // see docs/reasons.md
 		}
 		for i := range typ.NumField() {
 			name, _, _ := strings.Cut(typ.Field(i).Tag.Get("json"), ",")
@@ -288,7 +288,7 @@ func TestCommandsPageHasEveryFieldOfTheStatus(t *testing.T) {
 	check("", reflect.TypeFor[view.StatusModel]())
 }
 
-// The table of causes has each that there is, and says of each whether it counts.
+// The table of causes is complete, and says for each cause whether it is charged to the budget.
 func TestCommandsPageHasEveryCause(t *testing.T) {
 	page := read(t, "docs/commands.md")
 	file, err := parser.ParseFile(token.NewFileSet(), "job/record.go", nil, 0)
@@ -309,7 +309,7 @@ func TestCommandsPageHasEveryCause(t *testing.T) {
 			t.Fatal(err)
 		}
 		counts := "no"
-		if job.Cause(text).Users() {
+		if job.Cause(text).Budgeted() {
 			counts = "yes"
 		}
 		if row := regexp.MustCompile("(?m)^\\| `" + text + "` \\| .* \\| " + counts + " \\|$"); !row.MatchString(page) {

@@ -13,10 +13,10 @@ import (
 	"testing"
 )
 
-// What asks the machine's clock, or waits for it.
+// clock lists the functions of package time that read the clock or wait.
 var clock = []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "NewTimer", "Tick", "NewTicker"}
 
-// clocked are the tests of tiers 1 and 2 that may, by file or by file and function, and why.
+// clocked lists the tests of tiers 1 and 2 that may use them, by file or by file and function, with the reason.
 var clocked = map[string]string{
 	"elastic/server_test.go":                       "a real HTTP server and its long polls",
 	"elastic/bench_test.go":                        "a benchmark",
@@ -24,7 +24,7 @@ var clocked = map[string]string{
 	"lang/importer/property_test.go FuzzManifests": "the fuzzer itself bounds no input",
 }
 
-// Tests of tiers 1 and 2 do not sleep and look at no clock, but at the one of a synctest bubble.
+// Tests of tiers 1 and 2 do not sleep and use no clock except that of a synctest bubble.
 func TestPureTestsAskNoClock(t *testing.T) {
 	used := map[string]bool{}
 	for _, tier := range []string{"pure", "deterministic"} {
@@ -44,12 +44,12 @@ func TestPureTestsAskNoClock(t *testing.T) {
 	}
 	for allowed := range clocked {
 		if !used[allowed] {
-			t.Errorf("%s asks no clock any more: take it off the list", allowed)
+			t.Errorf("%s no longer uses the clock: remove it from the list", allowed)
 		}
 	}
 }
 
-// Tests of tier 4 assert outcomes: how long something takes they do not even ask.
+// Tests of tier 4 assert outcomes and measure no durations.
 func TestContractTestsMeasureNoTime(t *testing.T) {
 	functionsOf(t, "contract", func(file string, f *ast.FuncDecl) {
 		if len(calls(f, "time", "Since")) > 0 && len(calls(f, "soak", "Only"))+len(calls(f, "synctest", "Test")) == 0 {
@@ -58,12 +58,12 @@ func TestContractTestsMeasureNoTime(t *testing.T) {
 	})
 }
 
-// unbounded are the tests of tiers 3 and 4 that wait with a bound of their own, and why.
+// unbounded lists the packages of tiers 3 and 4 whose tests use their own timeouts, with the reason.
 var unbounded = map[string]string{
 	"apply": "its loop becomes a value: see the simulator",
 }
 
-// What ends the hang of a wait in tiers 3 and 4 is the same everywhere: hang.Bound, not a number of somebody's.
+// All waits in tiers 3 and 4 have the same timeout: hang.Bound, not a literal.
 func TestWaitsHaveOneBound(t *testing.T) {
 	number := regexp.MustCompile(`^(\d+ \* )?time\.(Minute|Hour)$|^\d\d+ \* time\.Second$`)
 	for _, tier := range []string{"adapters", "contract"} {
@@ -90,7 +90,7 @@ func TestWaitsHaveOneBound(t *testing.T) {
 	}
 }
 
-// functionsOf visits the functions of a tier's test files, and of packages that tests share.
+// functionsOf visits the functions in a tier's test files and in its packages of shared test code.
 func functionsOf(t *testing.T, tier string, visit func(file string, f *ast.FuncDecl)) {
 	t.Helper()
 	out, err := exec.Command("./scripts/gate.sh", "folders", tier).Output()
@@ -102,7 +102,7 @@ func functionsOf(t *testing.T, tier string, visit func(file string, f *ast.FuncD
 		if err != nil {
 			t.Fatal(err)
 		}
-		parsed, shared := map[string]*ast.File{}, false // is it a package that tests share?
+		parsed, shared := map[string]*ast.File{}, false // shared: the package has shared test code
 		for _, path := range files {
 			if parsed[path], err = parser.ParseFile(token.NewFileSet(), path, nil, 0); err != nil {
 				t.Fatal(err)
@@ -122,7 +122,7 @@ func functionsOf(t *testing.T, tier string, visit func(file string, f *ast.FuncD
 	}
 }
 
-// calls lists which of these functions of a package are called below a node.
+// calls returns those of a package's functions that are called below a node.
 func calls(below ast.Node, pkg string, names ...string) (found []string) {
 	ast.Inspect(below, func(n ast.Node) bool {
 		if call, is := n.(*ast.CallExpr); is {

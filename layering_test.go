@@ -19,15 +19,14 @@ import (
 
 const module = "github.com/eltrain/eltrain/"
 
-// rooms says which of our packages each room may import, by prefix. What is not listed here is a new room
-// and must be given its place.
+// rooms says which of our packages each room may import, by prefix. A new room must be added here.
 var rooms = map[string][]string{
 	"job":                    {},
 	"lang":                   {"job"},
 	"lang/importer":          {"job", "lang"},
 	"plan":                   {"job"},
 	"elastic":                {"job"},
-	"agent":                  {"job", "elastic", "internal/atomicfile"}, // elastic: the wire types and the client
+	"agent":                  {"job", "elastic", "internal/atomicfile"}, // elastic: wire types and client
 	"state":                  {"job", "conditions", "internal/atomicfile"},
 	"state/statetest":        {"job", "conditions", "state"},
 	"state/memory":           {"job", "state"},
@@ -36,7 +35,7 @@ var rooms = map[string][]string{
 	"providers/providertest": {"job", "providers"},
 	"providers/podtest":      {"job", "providers", "testbed", "internal/hang"},
 	"providers/local":        {"job", "providers", "internal/atomicfile"},
-	"providers/sim":          {"job", "providers", "elastic"}, // its agents speak the service's language
+	"providers/sim":          {"job", "providers", "elastic"}, // its agents use the service's wire types
 	"providers/volcano":      {"job", "providers", "providers/kubernetes", "kube"},
 	"providers/kubernetes":   {"job", "providers", "kube"},
 	"state/kubernetes":       {"job", "state", "kube"},
@@ -56,9 +55,9 @@ var rooms = map[string][]string{
 	"examples":               {},
 	"deploy":                 {},
 	"e2e":                    {"e2e/site", "e2e/heal"},
-	"e2e/site":               {"internal/trainlog", "internal/hang"}, // what all of e2e share
+	"e2e/site":               {"internal/trainlog", "internal/hang"}, // shared by all of e2e
 	"e2e/heal":               {"e2e/site", "internal/loopback"},
-	"e2e/podsite":            {"e2e/site", "e2e/heal", "testbed"}, // what the next three share
+	"e2e/podsite":            {"e2e/site", "e2e/heal", "testbed"}, // shared by the next three
 	"e2e/faults":             {"testbed", "e2e/site", "e2e/podsite"},
 	"e2e/kubernetes":         {"testbed", "e2e/site", "e2e/podsite", "e2e/heal"},
 	"e2e/volcano":            {"testbed", "e2e/site", "e2e/podsite", "e2e/heal"},
@@ -66,8 +65,8 @@ var rooms = map[string][]string{
 	"bench":                  {"bench/internal", "job", "plan", "elastic", "agent", "lang", "state", "providers", "apply", "testbed", "internal/trainlog"},
 }
 
-// unreachable lists what a room must not reach, not even through others: the planner and the language decide
-// and read, they ask nobody.
+// unreachable lists packages that a room must not import even indirectly: the planner and the language do no I/O beyond
+// reading files.
 var unreachable = map[string][]string{
 	"job":  {"net/http", "os/exec", "k8s.io/"},
 	"plan": {"net/http", "os/exec", "k8s.io/"},
@@ -75,11 +74,11 @@ var unreachable = map[string][]string{
 
 	"lang/importer": {"net/http", "os/exec", "k8s.io/"},
 
-	// What these two cost at every start is in docs/decisions.md.
+	// For the cost of these two at startup see docs/decisions.md.
 	"cmd/eltrain": {"text/template", "k8s.io/client-go/kubernetes/"},
 }
 
-// impure lists what the planner must not import itself: with the same input it gives the same plan.
+// impure lists what the planner must not import directly: it must be a pure function.
 var impure = []string{"os", "math/rand", "math/rand/v2", "crypto/rand", "context", "sync"}
 
 type listed struct {
@@ -120,7 +119,7 @@ func TestImportsRunOneWay(t *testing.T) {
 	}
 }
 
-// The planner never asks the clock: time is an argument.
+// The planner does not read the clock: time is an argument.
 func TestThePlannerAsksNoClock(t *testing.T) {
 	files, err := filepath.Glob("plan/*.go")
 	if err != nil || len(files) == 0 {
@@ -132,12 +131,12 @@ func TestThePlannerAsksNoClock(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !strings.HasSuffix(file, "_test.go") && regexp.MustCompile(`time\.(Now|Since|Until|Sleep|After|New)`).Match(text) {
-			t.Errorf("%s asks the clock", file)
+			t.Errorf("%s reads the clock", file)
 		}
 	}
 }
 
-// The Loop is a value: no clock, goroutine, channel, lock, file or context. Only these files of its room have some.
+// The Loop is a value: no clock, goroutine, channel, lock, file or context. Only the files in outside may use them.
 func TestTheLoopIsAValue(t *testing.T) {
 	outside := []string{"driver.go", "lanes.go", "teller.go", "eyes.go", "planner.go", "live.go", "files.go", "gitlock.go", "commit.go", "identity_unix.go"}
 	files, err := filepath.Glob("apply/*.go")
@@ -162,7 +161,7 @@ func TestTheLoopIsAValue(t *testing.T) {
 	}
 }
 
-// No object of apply is what all of it hangs on: at most 20 fields and 40 methods each.
+// Types of apply have at most 20 fields and 40 methods.
 func TestObjectsOfApplyAreSmall(t *testing.T) {
 	const mostFields, mostMethods = 20, 40
 	files, err := filepath.Glob("apply/*.go")
@@ -207,7 +206,7 @@ func TestObjectsOfApplyAreSmall(t *testing.T) {
 	}
 }
 
-// roomOf finds the room that a package belongs to: itself, or the nearest listed parent.
+// roomOf returns the room of a package: itself, or the nearest listed parent.
 func roomOf(pkg string) string {
 	for p := pkg; ; {
 		if _, known := rooms[p]; known {
@@ -240,7 +239,7 @@ func list(t *testing.T) []listed {
 	}
 }
 
-// The planner gives codes: see job.Reason. Two words in a row are the beginning of a sentence.
+// The planner returns codes, see job.Reason, not sentences. Two consecutive words count as a sentence.
 func TestThePlannerWritesNoSentence(t *testing.T) {
 	files, err := filepath.Glob("plan/*.go")
 	if err != nil || len(files) == 0 {
@@ -255,7 +254,7 @@ func TestThePlannerWritesNoSentence(t *testing.T) {
 	}
 }
 
-// Only cmd/ speaks to people, so only there a command or a flag of eltrain has its name in a text.
+// Only cmd/ writes texts for users, so only there may strings name commands or flags of eltrain.
 func TestNoCommandIsNamedBelowCmd(t *testing.T) {
 	named := commandLine(t)
 	for _, pkg := range list(t) {
@@ -280,10 +279,10 @@ func TestNoCommandIsNamedBelowCmd(t *testing.T) {
 	}
 }
 
-// below are the rooms below cmd/.
+// below lists the rooms in the layers below cmd/.
 var below = []string{"job", "lang", "plan", "elastic", "agent", "conditions", "apply", "providers", "state", "kube", "internal"}
 
-// commandLine finds what a user types: a command of eltrain, or a flag of one. docs/commands.md has the help of all.
+// commandLine returns a pattern for commands and flags of eltrain, which it reads from docs/commands.md.
 func commandLine(t *testing.T) *regexp.Regexp {
 	t.Helper()
 	var commands, flags []string
@@ -303,7 +302,7 @@ func commandLine(t *testing.T) *regexp.Regexp {
 	return regexp.MustCompile(`\beltrain (` + strings.Join(commands, "|") + `)\b|(^|[^\w-])--?(` + strings.Join(flags, "|") + `)\b`)
 }
 
-// texts are the strings of a file, but for the paths and the tags.
+// texts returns the string literals of a file, except import paths and struct tags.
 func texts(t *testing.T, path string) (found []string) {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)

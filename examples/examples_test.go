@@ -1,9 +1,9 @@
 //go:build unix
 
-// Package examples_test runs the example training scripts by hand, without a launcher: it
-// plays the launcher's part (environment, kills, restarts) and holds the scripts to what
-// their first lines promise. Everything that measures or tests eltrain with these scripts
-// stands on these properties.
+// Package examples_test runs the example training scripts without a launcher: it does the
+// launcher's work (environment, kills, restarts) and checks what the scripts' headers
+// promise. All tests and benchmarks of eltrain that use these scripts rely on these
+// properties.
 package examples_test
 
 import (
@@ -31,13 +31,13 @@ import (
 
 const exitPeerLost = 17
 
-// A trainer is one of the example scripts and what may be asked of it.
+// A trainer is one of the example scripts, with limits for its tests.
 type trainer struct {
 	name      string
 	python    string
 	script    string
-	bound     time.Duration // for all that should happen soon, start of the interpreter included
-	tolerance float64       // how far the losses of two worlds may differ
+	bound     time.Duration // for everything that should happen soon, including the interpreter's start
+	tolerance float64       // maximum difference of the losses of two worlds
 }
 
 var stdlib = trainer{
@@ -45,8 +45,8 @@ var stdlib = trainer{
 	bound: 30 * time.Second,
 }
 
-// torch is Debian's PyTorch. Without it the tests that need it are left out, except where
-// it must be there: WITH_TORCH is set by `make test` and CI by every CI service.
+// torch returns the script for Debian's PyTorch. Without PyTorch the test is skipped, or
+// fails where it is required: make test sets WITH_TORCH, and every CI service sets CI.
 func torch(t *testing.T) trainer {
 	t.Helper()
 	tr := trainer{
@@ -176,14 +176,14 @@ func testSignalMakesACheckpoint(t *testing.T, tr trainer) {
 	if got := checkpoints(t, dir); len(got) > 0 {
 		t.Fatalf("checkpoints before anybody asked: %v", got)
 	}
-	// Any rank may get it; rank 0 is the one that writes.
+	// Any rank may get the signal; rank 0 writes the checkpoint.
 	for _, r := range []int{1, 0} {
 		had, at := len(checkpoints(t, dir)), w.lastStep()
 		w.ranks[r].signal(t, syscall.SIGUSR1)
 		w.until("a checkpoint", func() bool { return len(checkpoints(t, dir)) > had })
 		newest := newestCheckpoint(t, dir)
 		w.until("training to go on", func() bool { return w.lastStep() > stepOf(t, newest) })
-		w.until("word of it", func() bool { return w.lastSaved() == stepOf(t, newest) })
+		w.until("its line in the output", func() bool { return w.lastSaved() == stepOf(t, newest) })
 		if step := stepOf(t, newest); step < at || step > at+1000 {
 			t.Errorf("asked after step %d, checkpoint of step %d, want it at once", at, step)
 		}
@@ -207,7 +207,7 @@ func TestTorchCrashWritesTheErrorFile(t *testing.T) {
 func testCrash(t *testing.T, tr trainer) {
 	t.Helper()
 	dir := t.TempDir()
-	for range 2 { // in every world, resumed ones too
+	for range 2 { // in every world, including resumed ones
 		w := tr.start(t, 2, nil, "--steps=50", "--ckpt-every=10", "--crash-at=25", "--step-ms=0", "--ckpt-dir", dir)
 		if code := w.ranks[1].wait(t); code != 1 {
 			t.Errorf("crashed rank exited with %d, want 1:\n%s", code, w)
@@ -261,7 +261,7 @@ func TestRankOfAnEarlierWorldIsKeptOut(t *testing.T) {
 		conn, err = net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", w.port))
 		return err == nil
 	})
-	if _, err := conn.Write([]byte("GET / HTTP/1.1\r\n\r\n")); err != nil { // a stranger does no harm either
+	if _, err := conn.Write([]byte("GET / HTTP/1.1\r\n\r\n")); err != nil { // an unrelated connection must be harmless, too
 		t.Fatal(err)
 	}
 	stale := &world{t: t, trainer: stdlib, port: w.port}
@@ -337,7 +337,7 @@ func TestEventsTellTheTimesOfAStart(t *testing.T) {
 
 // ---- running ranks ----------------------------------------------------------------------
 
-// A world is the ranks that one test started, as a launcher would have.
+// A world is a set of ranks started by a test, as a launcher would.
 type world struct {
 	t       *testing.T
 	trainer trainer
@@ -351,7 +351,7 @@ type rank struct {
 	out       *output
 	errorFile string
 	bound     time.Duration
-	done      chan struct{} // closed when it has ended and all its output is in out
+	done      chan struct{} // closed when it has exited and all its output is in out
 }
 
 // start runs a world of the given size.
@@ -380,7 +380,7 @@ func (w *world) add(n, size int, env []string, args ...string) *rank {
 	}
 	go func() {
 		defer close(r.done)
-		_ = r.cmd.Wait() // what matters of it is in ProcessState
+		_ = r.cmd.Wait() // the result is in ProcessState
 	}()
 	w.t.Cleanup(func() {
 		_ = r.cmd.Process.Kill()
@@ -390,7 +390,7 @@ func (w *world) add(n, size int, env []string, args ...string) *rank {
 	return r
 }
 
-// mustExit waits for all ranks and wants this code of each.
+// mustExit waits for all ranks, and fails the test unless each exits with this code.
 func (w *world) mustExit(code int) {
 	w.t.Helper()
 	for _, r := range w.ranks {
@@ -407,7 +407,7 @@ func (w *world) kill() {
 	}
 }
 
-// until polls, and fails the test if the condition does not come true or a rank ends.
+// until polls, and fails the test if the condition does not become true or a rank exits.
 func (w *world) until(what string, ok func() bool) {
 	w.t.Helper()
 	for end := time.Now().Add(w.trainer.bound); !ok(); time.Sleep(5 * time.Millisecond) {
@@ -436,7 +436,7 @@ var (
 	beginLine = regexp.MustCompile(`(?m)^rank 0 of \d+ begins after step (\d+)`)
 )
 
-// losses are the losses that rank 0 printed, by step.
+// losses returns the losses that rank 0 printed, by step.
 func (w *world) losses() map[int]string {
 	all := map[int]string{}
 	for _, m := range stepLine.FindAllStringSubmatch(w.ranks[0].out.String(), -1) {
@@ -454,7 +454,7 @@ func (w *world) lastStep() int {
 	return last
 }
 
-// lastSaved is the step of the last checkpoint that was printed; 0 if none was.
+// lastSaved returns the step of the last checkpoint in the output; 0 if there is none.
 func (w *world) lastSaved() int {
 	lines := savedLine.FindAllStringSubmatch(w.ranks[0].out.String(), -1)
 	if len(lines) == 0 {
@@ -480,7 +480,7 @@ func (r *rank) signal(t *testing.T, s syscall.Signal) {
 	}
 }
 
-// wait returns the exit code, -1 if a signal ended it.
+// wait returns the exit code, -1 if a signal killed it.
 func (r *rank) wait(t *testing.T) int {
 	t.Helper()
 	select {
@@ -529,7 +529,7 @@ func (r *rank) errorMessage(t *testing.T) string {
 	return file.Message.Message
 }
 
-// output is what a process has printed so far.
+// output collects what a process has printed so far.
 type output struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -547,8 +547,8 @@ func (o *output) String() string {
 	return o.buf.String()
 }
 
-// freePort stays below the range that outgoing connections take their ports from, so that
-// none of the many connections of parallel tests can take it before rank 0 does.
+// freePort returns a port below the ephemeral range, so that no outgoing connection of a
+// parallel test can take it before rank 0 listens.
 func freePort(t *testing.T) int {
 	t.Helper()
 	for range 100 {
@@ -566,7 +566,7 @@ func freePort(t *testing.T) int {
 
 // ---- comparing --------------------------------------------------------------------------
 
-// mustAgree wants equal losses at equal steps. got may lack steps.
+// mustAgree checks that losses are equal at equal steps. got may have fewer steps.
 func (tr trainer) mustAgree(t *testing.T, want, got map[int]string) {
 	t.Helper()
 	if len(got) == 0 {
@@ -576,7 +576,7 @@ func (tr trainer) mustAgree(t *testing.T, want, got map[int]string) {
 		w := want[step]
 		a, errA := strconv.ParseFloat(w, 64)
 		b, errB := strconv.ParseFloat(g, 64)
-		// A hair more than the tolerance: both were rounded to nine decimals.
+		// Slightly more than the tolerance, because both were rounded to nine decimals.
 		if errA != nil || errB != nil || math.Abs(a-b) > tr.tolerance*1.01 || (tr.tolerance == 0 && w != g) {
 			t.Errorf("loss at step %d: %s, want %s", step, g, w)
 		}
@@ -585,7 +585,7 @@ func (tr trainer) mustAgree(t *testing.T, want, got map[int]string) {
 
 var complete = regexp.MustCompile(`^step-(\d{8})\.(json|pt)$`)
 
-// checkpoints are the complete ones, oldest first.
+// checkpoints returns the names of complete checkpoints, oldest first.
 func checkpoints(t *testing.T, dir string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Address names a slot forever: job.NAME.ROLE[INDEX]. It says nothing about which process is in it.
+// Address is the permanent address of a slot: job.NAME.ROLE[INDEX]. It is independent of the processes in it.
 type Address struct {
 	Job   string
 	Role  string
@@ -16,7 +16,7 @@ type Address struct {
 
 func (a Address) String() string { return "job." + a.Job + "." + a.Short() }
 
-// Short is the address within its job: worker[3].
+// Short returns the address within its job: worker[3].
 func (a Address) Short() string { return a.Role + "[" + strconv.Itoa(a.Index) + "]" }
 
 func (a Address) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
@@ -37,7 +37,7 @@ func (a Address) Compare(b Address) int {
 	return a.Index - b.Index
 }
 
-// ParseAddress reads one slot's address.
+// ParseAddress parses the address of one slot.
 func ParseAddress(s string) (Address, error) {
 	sel, err := ParseSelector(s)
 	if err != nil {
@@ -49,26 +49,26 @@ func ParseAddress(s string) (Address, error) {
 	return Address{sel.Job, sel.Role, sel.Ranges[0][0]}, nil
 }
 
-// ParseShort reads an address within a job, as agents send it: worker[3].
+// ParseShort parses an address within a job, as agents send it: worker[3].
 func ParseShort(job, s string) (Address, error) { return ParseAddress("job." + job + "." + s) }
 
-// Selector is an address as commands take it: a job, a role, one slot or a set of slots.
-// Role is "" for the whole job; Ranges is nil for all slots of the role, else inclusive index ranges.
+// Selector selects a job, a role, one slot or a set of slots, as commands take it.
+// Role is "" for the whole job; Ranges is nil for all slots of the role, otherwise inclusive index ranges.
 type Selector struct {
 	Job    string
 	Role   string
 	Ranges [][2]int
-	// Declared is what ParseTarget read, up to the role: the module or the job as the files write it. Without a key where
-	// they have one it stands for several jobs, see Covers. Job is "" for a module.
+	// Declared is the text given to ParseTarget, up to the role: the address of a module or job as declared. If it omits
+	// keys, it stands for several jobs, see Covers. Job is "" for a module.
 	Declared string `json:",omitempty"`
 }
 
-// maxIndex bounds what a selector may name, so that a typed range cannot ask for billions of slots.
+// maxIndex bounds the indices of a selector, so that a range cannot mean billions of slots.
 const maxIndex = 1_000_000
 
-// ParseSelector reads job.NAME, job.NAME.ROLE, job.NAME.ROLE[3], …[0-3,7] and …[*]. A job that is one of
-// several made by for_each, or is in a module, may also be written as the files declare it:
-// job.NAME["KEY"] is job.NAME-KEY, and module.M["KEY"].job.NAME is job.M-KEY-NAME (see InstanceName).
+// ParseSelector parses job.NAME, job.NAME.ROLE, job.NAME.ROLE[3], …[0-3,7] and …[*]. An instance of for_each, or a
+// job in a module, may also be written as declared: job.NAME["KEY"] is job.NAME-KEY, and module.M["KEY"].job.NAME
+// is job.M-KEY-NAME (see InstanceName).
 func ParseSelector(s string) (Selector, error) {
 	sel, err := ParseTarget(s)
 	if err == nil && sel.Job == "" {
@@ -78,7 +78,7 @@ func ParseSelector(s string) (Selector, error) {
 	return sel, err
 }
 
-// ParseTarget reads what ParseSelector does, and module.M or module.M["KEY"].
+// ParseTarget parses what ParseSelector does, and also module.M and module.M["KEY"].
 func ParseTarget(s string) (Selector, error) {
 	bad := func(why string) (Selector, error) {
 		return Selector{}, fmt.Errorf("%q is not an address (%s): write job.NAME, job.NAME.ROLE, job.NAME.ROLE[3], [0-3,7] or [*], prefixed with module.NAME. in a module", s, why)
@@ -142,18 +142,17 @@ func ParseTarget(s string) (Selector, error) {
 	return sel, nil
 }
 
-// unquotedKey says how to write a key of for_each, or all of them, where address, of a job or a module, has something else
-// in brackets: people write job.NAME[*].
+// unquotedKey is the error about anything but a quoted key in brackets after the address of a job or module, such as
+// job.NAME[*].
 func unquotedKey(address string) string {
 	return fmt.Sprintf(`a for_each key must be quoted: %s["KEY"]; without a key, %s selects all of them`, address, address)
 }
 
-// InstanceName is the name of a job that is in modules or made by for_each: of the outermost module its
-// name and, if it has one, its key, and so on inwards, with "-" between. So it is a name like any other, in
-// addresses, labels and file names.
+// InstanceName returns the name of a job in modules or with a for_each key: names and keys, from the outermost module
+// inwards, joined by "-". So it can be used like any other name, in addresses, labels and file names.
 func InstanceName(parts ...string) string { return strings.Join(parts, "-") }
 
-// cutInstance reads NAME or NAME["KEY"] from the beginning of s, and returns what follows.
+// cutInstance parses NAME or NAME["KEY"] at the beginning of s, and returns the rest.
 func cutInstance(s string) (parts []string, rest string, ok bool) {
 	end := strings.IndexAny(s, ".[")
 	if end < 0 {
@@ -171,7 +170,7 @@ func cutInstance(s string) (parts []string, rest string, ok bool) {
 	return parts, rest, ValidName(name)
 }
 
-// parseRanges reads 0-3,7. If it is not ok, malformed is the first part that is no range.
+// parseRanges parses 0-3,7. If ok is false, malformed is the first invalid part.
 func parseRanges(set string) (ranges [][2]int, malformed string, ok bool) {
 	for _, part := range strings.Split(set, ",") {
 		lo, hi, isRange := strings.Cut(part, "-")
@@ -188,7 +187,7 @@ func parseRanges(set string) (ranges [][2]int, malformed string, ok bool) {
 	return ranges, "", true
 }
 
-// Matches reports whether a is among the slots that s names.
+// Matches reports whether s selects the slot a.
 func (s Selector) Matches(a Address) bool {
 	if a.Job != s.Job || s.Role != "" && a.Role != s.Role {
 		return false
@@ -201,8 +200,8 @@ func (s Selector) Matches(a Address) bool {
 	return len(s.Ranges) == 0
 }
 
-// Covers reports whether a job is among those that Declared stands for: it is in that module, or it is that job, with any
-// key where Declared has none. address is what the job is declared as, module.eval["de"].job.gpt.
+// Covers reports whether Declared includes a job: it is in that module, or it is that job, where an omitted key matches
+// any key. address is the job's declared address: module.eval["de"].job.gpt.
 func (s Selector) Covers(address string) bool {
 	wanted, path := Steps(s.Declared), Steps(address)
 	if len(wanted) == 0 || len(wanted) > len(path) {
@@ -216,10 +215,10 @@ func (s Selector) Covers(address string) bool {
 	return true
 }
 
-// Step is one part of an address as it is declared: module.eval["de"]. Key is "" where it has none.
+// Step is one part of a declared address: module.eval["de"]. Key is "" if it has none.
 type Step struct{ Kind, Name, Key string }
 
-// Steps are those of a module or a job; nil if the address is of neither.
+// Steps splits the address of a module or job; it returns nil for other addresses.
 func Steps(address string) []Step {
 	var out []Step
 	for address != "" {
@@ -238,7 +237,7 @@ func Steps(address string) []Step {
 	return out
 }
 
-// Declared is the address of some steps.
+// Declared joins steps to an address.
 func Declared(steps []Step) string {
 	parts := make([]string, len(steps))
 	for i, st := range steps {
@@ -265,7 +264,7 @@ func (s Selector) String() string {
 	return out + "[" + rangesText(s.Ranges) + "]"
 }
 
-// Fold names several slots of one role in short: worker[0-3,7].
+// Fold formats several slots of one role: worker[0-3,7].
 func Fold(role string, indices []int) string {
 	sorted := append([]int(nil), indices...)
 	sort.Ints(sorted)
@@ -291,8 +290,8 @@ func rangesText(ranges [][2]int) string {
 	return strings.Join(parts, ",")
 }
 
-// ValidName reports whether s can name a job, a role or a node: letters, digits, "-" and "_", at most 63
-// (a Kubernetes label's length), beginning with a letter or digit.
+// ValidName reports whether s can be the name of a job, a role or a node: letters, digits, "-" and "_", at most 63
+// (the limit of a Kubernetes label), beginning with a letter or digit.
 func ValidName(s string) bool {
 	if len(s) == 0 || len(s) > 63 || s[0] == '-' || s[0] == '_' {
 		return false

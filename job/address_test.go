@@ -88,7 +88,7 @@ func TestSelectors(t *testing.T) {
 	}
 }
 
-// An address is its steps, and they are it.
+// Splitting an address into steps and joining them gives the same address.
 func TestStepsOfAddresses(t *testing.T) {
 	for _, address := range []string{"job.a", `job.a["k"]`, "module.x.job.a", `module.x["de"].module.y.job.a["k-1"]`, `module.x["de"]`} {
 		if got := Declared(Steps(address)); got != address {
@@ -100,7 +100,7 @@ func TestStepsOfAddresses(t *testing.T) {
 	}
 }
 
-// A module is all that is in it, and a key that is left out is any.
+// A module covers everything in it, and an omitted key matches any key.
 func TestTargetsCover(t *testing.T) {
 	for text, jobs := range map[string]struct{ covered, others []string }{
 		"module.x": {[]string{"module.x.job.a", `module.x["de"].job.a["k"]`, `module.x["de"].module.y.job.a`},

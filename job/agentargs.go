@@ -6,24 +6,24 @@ import (
 	"io"
 )
 
-// AgentConfig is what an agent is started with. A provider turns it into the command line of
-// `eltrain agent`; the agent reads the same back. It holds no secret: the token is in a file.
+// AgentConfig is the configuration of an agent. A provider converts it to the command line of
+// eltrain agent, which parses it back. It holds no secret: the token is in a file.
 type AgentConfig struct {
 	Job               string
 	UID               string
 	Slot              string // as worker[3]
 	Incarnation       int
 	Node              string
-	Host              string // address at which peers reach this member
+	Host              string // address of this member for peers
 	Service           string // URL of the service; or
-	ServiceFile       string // a file with the URL, read again whenever the service does not answer
+	ServiceFile       string // a file with the URL, reread whenever the service does not answer
 	TokenFile         string
 	CAFile            string // PEM file with the CA certificates of the service; "" for the system's
-	Dir               string // the incarnation's own directory; "" where nobody looks for it
-	LockFD            int    // inherited descriptor that holds the lock of Dir, and is kept until the agent ends; 0 for none
-	LastWordFile      string // a file that is there already, for its LastWord; "" for none
-	WorkingDir        string // where the processes run, relative to where the agent does; "" is there
-	Log               string // file for the slot's output; "" is the agent's own stdout
+	Dir               string // the incarnation's own directory; "" for none
+	LockFD            int    // inherited descriptor that holds the lock of Dir until the agent exits; 0 for none
+	LastWordFile      string // an existing file for its LastWord; "" for none
+	WorkingDir        string // of the processes, relative to the agent's; "" for the agent's
+	Log               string // file for the slot's output; "" for the agent's stdout
 	Processes         int
 	Ranked            bool
 	StopGrace         Duration
@@ -31,11 +31,11 @@ type AgentConfig struct {
 	CheckpointDir     string
 	CheckpointSignal  string
 	CheckpointPattern string // regular expression with the group step
-	Progress          string // regular expression with the group step, perhaps loss
+	Progress          string // regular expression with the group step, and optionally loss
 	Command           []string
 }
 
-// Declare declares the agent's flags on fs, bound to c.
+// Declare defines the agent's flags on fs, bound to c.
 func (c *AgentConfig) Declare(fs *flag.FlagSet) {
 	fs.StringVar(&c.Job, "job", "", "The job's `NAME`.")
 	fs.StringVar(&c.UID, "uid", "", "The job's `UID`.")
@@ -62,8 +62,8 @@ func (c *AgentConfig) Declare(fs *flag.FlagSet) {
 	fs.StringVar(&c.Progress, "progress", "", "Read progress from the output with the regular expression `PATTERN`.")
 }
 
-// Args is the command line that ParseAgentArgs reads back: flags that differ from their default, then
-// "--" and the command.
+// Args returns the command line for ParseAgentArgs: flags that differ from their defaults, then "--" and the
+// command.
 func (c AgentConfig) Args() []string {
 	var args []string
 	fs := flag.NewFlagSet("agent", flag.ContinueOnError)
@@ -81,7 +81,7 @@ func (c AgentConfig) Args() []string {
 	return append(append(args, "--"), command...)
 }
 
-// ParseAgentArgs reads an agent's command line. Usage goes to usage when the flags are wrong or help is asked.
+// ParseAgentArgs parses an agent's command line. It writes the usage to usage if the flags are invalid or help is requested.
 func ParseAgentArgs(args []string, usage io.Writer) (AgentConfig, error) {
 	var c AgentConfig
 	fs := flag.NewFlagSet("agent", flag.ContinueOnError)

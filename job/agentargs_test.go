@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestAgentArgsRoundTrip sets every field of AgentConfig, so one that is not made a flag is noticed.
+// TestAgentArgsRoundTrip sets every field of AgentConfig, so that it fails for one without a flag.
 func TestAgentArgsRoundTrip(t *testing.T) {
 	text := rapid.StringMatching(`[ -~]{0,12}`)
 	rapid.Check(t, func(t *rapid.T) {
@@ -28,7 +28,7 @@ func TestAgentArgsRoundTrip(t *testing.T) {
 			case reflect.Slice:
 				f.Set(reflect.ValueOf(rapid.SliceOfN(text, 1, 4).Draw(t, name)))
 			default:
-				t.Fatalf("field %s is of a kind that this test does not know", name)
+				t.Fatalf("field %s has a kind that this test does not support", name)
 			}
 		}
 		c.Job, c.Slot, c.Service = "gpt", "worker[3]", "http://127.0.0.1:1"
@@ -54,10 +54,10 @@ func TestAgentArgsThatAreWrong(t *testing.T) {
 		c := good
 		spoil(&c)
 		if _, err := ParseAgentArgs(c.Args(), io.Discard); err == nil {
-			t.Errorf("%s: taken", name)
+			t.Errorf("%s: accepted", name)
 		}
 	}
 	if _, err := ParseAgentArgs([]string{"-nonsense"}, io.Discard); err == nil {
-		t.Error("an unknown flag was taken")
+		t.Error("an unknown flag was accepted")
 	}
 }

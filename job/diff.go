@@ -12,26 +12,26 @@ import (
 	"strings"
 )
 
-// FieldChange is one difference between two values of one declared type.
+// FieldChange is one difference between two values of the same declared type.
 type FieldChange struct {
 	Path   string `json:"path"` // as written: "command", "resources.cpu", `env["NCCL_DEBUG"]`, "role.worker.replicas"
 	Before string `json:"before,omitempty"`
 	After  string `json:"after,omitempty"`
 	Change Change `json:"change"`
-	// By is who changed it, of what others did, where that is known: the name of a field manager.
+	// By is the field manager that made a change outside of eltrain, if known.
 	By string `json:"by,omitempty"`
 }
 
-// Diff lists the differences between two declared values of the same type, in the schema's order. Before
-// and After are HCL texts; an absent value is "". A repeated block is matched by its label.
+// Diff lists the differences between two declared values of the same type, in schema order. Before and After are
+// HCL texts; an absent value is "". Repeated blocks are matched by label.
 func Diff(before, after any) []FieldChange {
 	var d differ
 	d.structs("", reflect.ValueOf(before), reflect.ValueOf(after))
 	return d.changes
 }
 
-// Fingerprints gives, by slot index, what identifies all that an incarnation of the role is started from:
-// everything whose change replaces it. Two equal ones need no replacement.
+// Fingerprints returns a function from slot index to a hash of everything that an incarnation of the role is started
+// from: all fields whose change replaces it. With equal fingerprints no replacement is needed.
 func Fingerprints(j *Job, r *Role) func(index int) string {
 	role := *r
 	role.Program, role.PerSlot = Program{}, nil
@@ -43,7 +43,7 @@ func Fingerprints(j *Job, r *Role) func(index int) string {
 	one := func(p Program) string {
 		h := sha256.New()
 		h.Write(common)
-		// Declared values always encode, and map keys are sorted: equal programs give equal bytes.
+		// Declared values can always be encoded, and map keys are sorted, so equal programs give equal bytes.
 		json.NewEncoder(h).Encode(p)
 		return hex.EncodeToString(h.Sum(nil))[:16]
 	}
@@ -54,7 +54,7 @@ func Fingerprints(j *Job, r *Role) func(index int) string {
 	return func(index int) string { return one(r.For(index)) }
 }
 
-// hashReplaced feeds every field tagged change:"replace". Roles are skipped in a job: a change in one role
+// hashReplaced encodes every field tagged change:"replace". It skips the roles of a job, since a change in one role
 // does not replace another's slots.
 func hashReplaced(enc *json.Encoder, v reflect.Value, ofJob bool) {
 	for _, f := range Fields(v.Type()) {
@@ -62,7 +62,7 @@ func hashReplaced(enc *json.Encoder, v reflect.Value, ofJob bool) {
 			continue
 		}
 		enc.Encode(f.Name)
-		// The encoder sorts map keys, so equal values give equal bytes. Declared values always encode.
+		// The encoder sorts map keys, so equal values give equal bytes. Declared values can always be encoded.
 		if err := enc.Encode(v.FieldByIndex(f.Index).Interface()); err != nil {
 			panic(fmt.Sprintf("job: cannot fingerprint %s: %v", f.Name, err))
 		}
@@ -178,8 +178,8 @@ func join(prefix, name string) string {
 	return prefix + "." + name
 }
 
-// Text is a declared value as HCL: "30s", 4, ["a", "b"], { a = 1 }. A nil pointer, empty list, empty map
-// or empty string of an optional argument is "".
+// Text formats a declared value as HCL: "30s", 4, ["a", "b"], { a = 1 }. It returns "" for a nil pointer, empty list,
+// empty map or empty string.
 func Text(v reflect.Value) string {
 	if !v.IsValid() {
 		return ""

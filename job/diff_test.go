@@ -31,15 +31,14 @@ func sample() Job {
 	}
 }
 
-// leaf is one argument of the language somewhere in a job, and what its edit is said to do.
+// leaf is one argument in a job, and the declared effect of its edit.
 type leaf struct {
 	path   string
 	change Change
 	value  reflect.Value
 }
 
-// leaves walks all arguments of a declared value by the schema. A block whose edit replaces what runs does so
-// whatever is edited in it.
+// leaves returns all arguments of a declared value by the schema. In a block whose edit replaces slots, every edit does.
 func leaves(path string, v reflect.Value) []leaf {
 	var all []leaf
 	for _, f := range Fields(v.Type()) {
@@ -64,7 +63,7 @@ func leaves(path string, v reflect.Value) []leaf {
 	return all
 }
 
-// spoil changes a value into another of its type.
+// spoil changes a value to another one of its type.
 func spoil(t *testing.T, l leaf) {
 	v := l.value
 	if v.Kind() == reflect.Pointer {
@@ -87,12 +86,12 @@ func spoil(t *testing.T, l leaf) {
 	case reflect.Map:
 		v.Set(reflect.MakeMap(v.Type()))
 	default:
-		t.Fatalf("%s: a %s is not known to this test", l.path, v.Kind())
+		t.Fatalf("%s: this test does not support %s", l.path, v.Kind())
 	}
 }
 
-// TestEveryFieldCounts edits each argument of the language, one at a time: the diff names it and says what it
-// does, and the fingerprint changes if and only if the edit is said to replace what runs.
+// TestEveryFieldCounts edits each argument of the language, one at a time: the diff must have it with its effect, and the
+// fingerprint must change if and only if the edit replaces slots.
 func TestEveryFieldCounts(t *testing.T) {
 	original := sample()
 	print := Fingerprints(&original, &original.Roles[0])(0)
@@ -123,7 +122,7 @@ func TestEveryFieldCounts(t *testing.T) {
 	}
 }
 
-// mapKey is the key in `env["A"]`.
+// mapKey returns the key in `env["A"]`.
 func mapKey(path string) string {
 	var name, key string
 	for i, r := range path {
@@ -136,7 +135,7 @@ func mapKey(path string) string {
 	return key
 }
 
-// Jobs that run since before there were patterns of checkpoints must not be replaced for want of one.
+// Jobs started before checkpoint patterns existed must not be replaced because they have none.
 func TestTheFingerprintOfACheckpointWithoutAPatternIsAsEver(t *testing.T) {
 	text, err := json.Marshal(Checkpoint{Dir: "ckpt", Signal: "SIGUSR1"})
 	if err != nil {
@@ -149,7 +148,7 @@ func TestTheFingerprintOfACheckpointWithoutAPatternIsAsEver(t *testing.T) {
 
 func TestNewestCheckpoint(t *testing.T) {
 	none, early, late, anew := Saved{}, Saved{5, 1}, Saved{10, 1}, Saved{7, 2}
-	order := []Saved{none, early, late, anew} // a world that went on from an older one has its own
+	order := []Saved{none, early, late, anew} // anew is of a later world, which resumed from an older checkpoint
 	for i, a := range order {
 		for k, b := range order {
 			if got := a.Newest(b); got != order[max(i, k)] {

@@ -1,7 +1,7 @@
 package job
 
-// ProcessVariables are what the agent sets for each training process: its place in the world, with torchrun's names and
-// meanings, and what it is of. Whatever a role's env says of them, no process sees.
+// ProcessVariables are the environment variables that the agent sets for each training process: its place in the world,
+// with torchrun's names and meanings, and its job, role and slot. They override a role's env.
 var ProcessVariables = []string{
 	"RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "ROLE_NAME",
 	"WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE",

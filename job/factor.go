@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// Factor multiplies a reservation, written "x1.5". Zero is no factor.
+// Factor multiplies a reservation, written "x1.5". Zero means none.
 type Factor float64
 
-// ParseFactor reads "x" and a number above 1 and up to 10.
+// ParseFactor parses "x" and a number above 1 and up to 10.
 func ParseFactor(s string) (Factor, error) {
 	digits, ok := strings.CutPrefix(s, "x")
 	f, err := strconv.ParseFloat(digits, 64)

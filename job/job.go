@@ -1,11 +1,11 @@
-// Package job holds eltrain's nouns as plain values: what a user declares (Job, Role), what is observed
-// (Snapshot, Node, Incarnation, Member, World), and what is remembered (Record, Slot, Incident).
+// Package job defines eltrain's data types as plain values: what a user declares (Job, Role), what is observed
+// (Snapshot, Node, Incarnation, Member, World), and what is recorded (Record, Slot, Incident).
 //
-// It imports nothing of eltrain, does no I/O and asks no clock. It must not know HCL, HTTP or any provider.
+// It imports nothing else of eltrain, does no I/O and uses no clock. It must not know HCL, HTTP or any provider.
 //
-// The tags on the declared types are the language: `hcl` names the argument or block, `default` and `doc`
-// say the rest, `change` says what an edit does to what runs. Fields reads them; decoding, validation,
-// reference docs and the plan's diff are all driven by that one schema.
+// The tags of the declared types are the language's schema: `hcl` names the argument or block, `default` and `doc`
+// describe it, `change` says how an edit affects running slots. Fields reads them; decoding, validation,
+// reference docs and the plan's diff all use that schema.
 package job
 
 // Job is one training job as declared.
@@ -24,24 +24,24 @@ type Job struct {
 
 	Lifecycle Lifecycle `hcl:"lifecycle,block" change:"update" json:",omitzero" doc:"Protection of the job, and attributes that others may change."`
 
-	// Address is what it was declared as, as people write it: job.gpt, module.eval["de"].job.gpt. Of a record it is "" if
-	// that was made before addresses were kept, or has another name by now that no declaration has had yet.
+	// Address is the declared address: job.gpt, module.eval["de"].job.gpt. In a record it is "" if the record is older than
+	// addresses, or if the job was renamed and not declared under its new name yet.
 	Address string `hcl:"-" json:",omitempty"`
 	// Source is where the job was declared.
 	Source Source `hcl:"-"`
-	// Secrets are the sensitive values that occur in the job's strings; views redact them by value.
+	// Secrets are the sensitive values that occur in the job's strings; views redact them wherever they occur.
 	Secrets []string `hcl:"-" json:"-"`
-	// Places are where in its roles sensitive numbers and truth values are, which as texts may be anywhere.
+	// Places locate sensitive numbers and booleans in its roles, which cannot be redacted by value.
 	Places []Place `hcl:"-" json:"-"`
 }
 
-// Source is a place in a file that a person wrote. The zero value is unknown.
+// Source is a position in a configuration file. The zero value is unknown.
 type Source struct {
 	File string `json:"file,omitempty"`
 	Line int    `json:"line,omitempty"`
 }
 
-// Role is a group of identical members. Its name means nothing to eltrain.
+// Role is a group of identical members. Its name has no special meaning to eltrain.
 type Role struct {
 	Name      string   `hcl:"name,label" doc:"The role's name, unique in the job."`
 	Replicas  int      `hcl:"replicas,optional" default:"1" change:"update" doc:"Number of slots. With a scaling block it is only the initial number, by default the smallest legal size: the policy owns it afterwards."`
@@ -50,7 +50,7 @@ type Role struct {
 	Ranked    bool     `hcl:"ranked,optional" default:"true" change:"replace" doc:"Whether members have ranks and count towards WORLD_SIZE."`
 
 	Program `hcl:",inline"`
-	// PerSlot holds the program of each slot index, up to Max, when an attribute refers to slot.*; else it is nil.
+	// PerSlot holds the program of each slot index, up to Max, if an argument refers to slot.*; otherwise it is nil.
 	PerSlot []Program `hcl:"-"`
 
 	DependsOn []string       `hcl:"depends_on,references" change:"update" doc:"Roles that must be running before this one starts; on destroy it stops before them. Written role.NAME."`
@@ -91,7 +91,7 @@ type Resources struct {
 	Shm     Bytes          `hcl:"shm,optional" change:"replace" doc:"Size of /dev/shm, for providers that create one."`
 }
 
-// Limits is the most that a job may hold. A nil pointer or an absent device is no limit.
+// Limits is the maximum that a job may hold. A nil pointer or an absent device is unlimited.
 type Limits struct {
 	CPU     *CPU           `hcl:"cpu,optional" change:"update" doc:"Cores."`
 	Memory  *Bytes         `hcl:"memory,optional" change:"update" doc:"Memory."`
@@ -103,11 +103,11 @@ type Progress struct {
 	Pattern string `hcl:"pattern,required" change:"replace" doc:"Regular expression (RE2) with the group step, and optionally loss: \"step (?P<step>\\\\d+) loss (?P<loss>\\\\S+)\"."`
 }
 
-// Checkpoint says where checkpoints are, how to ask for one, and how to read from the output that one is written.
+// Checkpoint says where checkpoints are, how to request one, and how to find completed ones in the output.
 type Checkpoint struct {
 	Dir    string `hcl:"dir,optional" change:"replace" doc:"Directory, relative to the job directory; ELTRAIN_CHECKPOINT_DIR in the processes."`
 	Signal string `hcl:"signal,optional" change:"replace" doc:"Signal that requests a checkpoint from the processes before a planned stop, like \"SIGUSR1\"."`
-	// Without one it is not in the JSON: fingerprints of jobs that were started before there were patterns hold.
+	// Omitted from the JSON if empty, so that fingerprints of jobs started before this field existed stay the same.
 	Pattern string `hcl:"pattern,optional" change:"replace" json:",omitempty" doc:"Regular expression (RE2) with the group step, for the line that the training processes print once a checkpoint is written: \"saved step (?P<step>\\\\d+)\"."`
 }
 
@@ -127,7 +127,7 @@ type Detect struct {
 	Lease Duration `hcl:"lease,optional" default:"15s" change:"update" doc:"A registered member without a heartbeat for this long is lost."`
 }
 
-// Heal bounds what is done about faults.
+// Heal says how faults are healed, and how often.
 type Heal struct {
 	Budget Budget `hcl:"budget,block" change:"update" doc:"How many failures of the user's program are healed. Lost nodes do not count."`
 	On     []On   `hcl:"on,block" change:"update" doc:"Overrides for one cause."`
@@ -146,7 +146,7 @@ type On struct {
 	Limit  int    `hcl:"limit,optional" default:"3" change:"update" doc:"How often, per slot."`
 }
 
-// Bounds are the least and the most slots of the role: Replicas twice when it is not elastic.
+// Bounds returns the minimum and maximum number of slots of the role: both are Replicas if it is not elastic.
 func (r *Role) Bounds() (min, max int) {
 	if r.Scaling == nil {
 		return r.Replicas, r.Replicas
@@ -157,7 +157,7 @@ func (r *Role) Bounds() (min, max int) {
 // Legal reports whether the role may run with n slots.
 func (r *Role) Legal(n int) bool { return r.Floor(n) == n }
 
-// Floor is the largest legal number of slots that is no more than n, or 0 if there is none.
+// Floor returns the largest legal number of slots that is at most n, or 0 if there is none.
 func (r *Role) Floor(n int) int {
 	if r.Scaling == nil {
 		if n >= r.Replicas {
@@ -168,7 +168,7 @@ func (r *Role) Floor(n int) int {
 	return Sizes{Min: r.Scaling.Min, Max: r.Scaling.Max, Step: r.Scaling.Step, List: r.Scaling.Sizes}.Floor(n)
 }
 
-// Ceil is the smallest legal number of slots that is at least n, or 0 if there is none.
+// Ceil returns the smallest legal number of slots that is at least n, or 0 if there is none.
 func (r *Role) Ceil(n int) int {
 	if r.Scaling == nil {
 		if n <= r.Replicas {
@@ -192,7 +192,7 @@ type Sizes struct {
 	List []int `json:"list,omitempty"`
 }
 
-// Floor is the largest legal number that is no more than n, or 0 if there is none.
+// Floor returns the largest legal number that is at most n, or 0 if there is none.
 func (s Sizes) Floor(n int) int {
 	n = min(n, s.Max)
 	if len(s.List) > 0 {

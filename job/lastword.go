@@ -1,12 +1,12 @@
 package job
 
-// LastWord is what an agent says when it ends, as JSON: in its directory, or in LastWordFile. A provider learns
-// from it what an exit code alone does not tell.
+// LastWord is the JSON that an agent writes when it exits, to its directory or to LastWordFile. It tells a provider
+// more than an exit code.
 type LastWord struct {
 	Exit   *Exit       `json:"exit,omitempty"`
 	State  MemberState `json:"state"`
 	Reason EndReason   `json:"reason"`
 }
 
-// LastWordSize is the most that a LastWordFile takes, in bytes: what Kubernetes keeps of a termination message.
+// LastWordSize is the maximum size of a LastWordFile in bytes: Kubernetes' limit for a termination message.
 const LastWordSize = 4096

@@ -1,6 +1,6 @@
 package job
 
-// Launch is all that a provider needs to start one incarnation of a slot.
+// Launch is everything that a provider needs to start one incarnation of a slot.
 type Launch struct {
 	UID         string      `json:"uid"`
 	Slot        Address     `json:"slot"`
@@ -15,15 +15,15 @@ type Launch struct {
 	Checkpoint  *Checkpoint `json:"checkpoint,omitempty"`
 	Progress    *Progress   `json:"progress,omitempty"`
 	Fingerprint string      `json:"fingerprint"`
-	// Pod is the role's overlay on its pod, for providers that take one.
+	// Pod is the role's overlay on its pod, for providers with Capabilities.Pods.
 	Pod map[string]any `json:"pod,omitempty"`
-	// Held: it is to wait until its whole gang is there. Once a world has formed what is launched starts at once.
+	// Held: it must wait until its whole gang exists. Launches after the first world formed are not held.
 	Held bool `json:"held,omitempty"`
-	// Avoid are nodes that it should not come to if another has room: where it was lost before.
+	// Avoid lists nodes that should not be used if another has room; see Slot.Avoid.
 	Avoid []string `json:"avoid,omitempty"`
 }
 
-// Group is what a provider is told of a job as a whole: whatever it keeps for one beside its slots follows it.
+// Group describes a job as a whole to a provider, for the objects that it keeps per job.
 type Group struct {
 	UID      string      `json:"uid"`
 	Name     string      `json:"name"`
@@ -34,50 +34,50 @@ type Group struct {
 // GroupRole is one role's part of a gang.
 type GroupRole struct {
 	Role string `json:"role"`
-	// Min is how many slots are started together or not at all; 0 while the role waits for another to run.
+	// Min is the number of slots that start together or not at all; 0 while the role waits for another to run.
 	Min  int       `json:"min"`
 	Each Resources `json:"each"` // what one slot reserves
 }
 
-// Fit is where slots of a role can be, and what they take there.
+// Fit says where slots of a role can run, and what they use there.
 type Fit struct {
-	// Bars are the nodes that they can never be on, by name, each with the reason in a few words
-	// ("taint gpu=yes:NoSchedule"); nil where every node takes the role.
+	// Bars has the nodes that they can never use, by name, with a short reason ("taint gpu=yes:NoSchedule"); nil if
+	// every node accepts the role.
 	Bars map[string]string
-	// Extra is what each takes of its node beside what it reserves: a pod's sidecars and overhead.
+	// Extra is what each uses of its node besides its reservation: a pod's sidecars and overhead.
 	Extra Resources
-	// Caveats are what of this could not be seen, for a person, as sentences; nil where all is known.
+	// Caveats are sentences for users about what could not be determined; nil if everything is known.
 	Caveats []string
 }
 
-// Capabilities is what a provider can and cannot do. The planner knows providers by nothing else.
+// Capabilities says what a provider can do. The planner knows nothing else about providers.
 type Capabilities struct {
-	// Places: the planner chooses the node. Otherwise a scheduler does and Node in a Launch is a hint.
+	// Places: the planner chooses the node. Otherwise a scheduler does, and Node in a Launch is a hint.
 	Places bool `json:"places"`
-	// Images: the provider runs container images; without it a role's image is refused.
+	// Images: the provider runs container images; otherwise a role's image is an error.
 	Images bool `json:"images"`
 	// NeedsImage: a role without an image cannot run.
 	NeedsImage bool `json:"needs_image,omitempty"`
-	// Pods: the provider takes the pod overlay.
+	// Pods: the provider accepts the pod overlay.
 	Pods bool `json:"pods"`
-	// Shared: others run things there too. What is of no job known here is theirs and is left alone.
+	// Shared: others use the infrastructure, too. Incarnations of unknown jobs belong to them and are left alone.
 	Shared bool `json:"shared,omitempty"`
-	// Owner is the state under which this master launches there ("kubernetes ml/team-a"), where others may do so
-	// under theirs. An incarnation of another Owner and of no recorded job is somebody else's, whatever its name.
+	// Owner is the state of this master ("kubernetes ml/team-a"), where masters of other states may launch, too. An
+	// incarnation with another Owner and without a recorded job belongs to somebody else, whatever its name.
 	Owner string `json:"owner,omitempty"`
-	// Site is where it launches, in a word that no other cluster or namespace has. A job whose record has another
-	// Site runs elsewhere: it is left as it is, not begun a second time.
+	// Site identifies the cluster and namespace that it launches in. A job whose record has another Site runs
+	// elsewhere: it is left alone, not started a second time.
 	Site string `json:"site,omitempty"`
-	// News is how long what runs may take to learn where a new master is; 0 is within a lease.
+	// News is how long agents may take to learn the address of a new master; 0 means within a lease.
 	News Duration `json:"news,omitempty"`
-	// Attributes: the infrastructure tells by itself why it told an agent to stop, with its end at the latest.
+	// Attributes: the infrastructure reports why it asked an agent to stop, no later than the agent's exit.
 	Attributes bool `json:"attributes,omitempty"`
-	// NodesUnknown: nodes may not be listed. One that is not shown may be there anyway.
+	// NodesUnknown: nodes may not be listed, so nodes may exist that are not in the snapshot.
 	NodesUnknown bool `json:"nodes_unknown,omitempty"`
-	// Parallelism is how many changes it takes at once, where the user asked for no number; 0 is the default.
+	// Parallelism is the number of concurrent changes if the user did not set one; 0 means the general default.
 	Parallelism int `json:"parallelism,omitempty"`
-	// Refused is why no job can be started here as things are, in full sentences that say what to do; "" if jobs can.
+	// Refused says why no job can be started here now, in full sentences that say what to do; "" if jobs can.
 	Refused string `json:"refused,omitempty"`
-	// Caveats are what the provider cannot enforce here and now, in full sentences; plan shows them.
+	// Caveats say what the provider cannot enforce here, in full sentences; plan shows them.
 	Caveats []string `json:"caveats,omitempty"`
 }

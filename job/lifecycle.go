@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// Lifecycle bounds what a plan may do to a job.
+// Lifecycle restricts what a plan may do to a job.
 type Lifecycle struct {
 	PreventDestroy bool     `hcl:"prevent_destroy,optional" change:"update" json:",omitempty" doc:"Whether a plan that would destroy the job or replace it with another is an error. It may refer to variables."`
 	IgnoreChanges  []string `hcl:"ignore_changes,paths" change:"update" json:",omitempty" doc:"Arguments whose changes are ignored: running slots keep what they were started with. A list of paths, or the word all."`
 }
 
-// Ignores reports whether an edit at the path, as FieldChange.Path has it, is not to be applied: the path itself
-// or a block, a map or a role around it is listed.
+// Ignores reports whether a change at the path, in the form of FieldChange.Path, is ignored: IgnoreChanges has the path
+// itself, or a block, map or role that contains it.
 func (l Lifecycle) Ignores(path string) bool {
 	return slices.ContainsFunc(l.IgnoreChanges, func(ignored string) bool {
 		rest, ok := strings.CutPrefix(path, ignored)
@@ -22,8 +22,8 @@ func (l Lifecycle) Ignores(path string) bool {
 	})
 }
 
-// Settled is the declared job with what its lifecycle ignores as it was last applied. A role or a block that
-// is new, or declared no more, is not an edit of its arguments, and is taken as declared.
+// Settled returns the declared job with its ignored arguments as last applied. Roles and blocks that were added or
+// removed are taken as declared: that is not a change of their arguments.
 func (j *Job) Settled(applied *Job) Job {
 	out := *j
 	if len(j.Lifecycle.IgnoreChanges) == 0 {
@@ -41,7 +41,7 @@ func (j *Job) Settled(applied *Job) Job {
 	return out
 }
 
-// settling copies ignored values from what was applied. It never writes through what the declaration shares.
+// settling copies ignored values from the applied job. It does not modify memory shared with the declaration.
 type settling struct{ Lifecycle }
 
 func (s settling) structs(prefix string, to, from reflect.Value) {
@@ -74,7 +74,7 @@ func (s settling) field(f Field, path string, to, from reflect.Value) {
 	}
 }
 
-// repeated settles blocks that both have, matched by their label.
+// repeated settles blocks that both jobs have, matched by label.
 func (s settling) repeated(path string, f Field, to, from reflect.Value) {
 	label := labelOf(f.ElemType())
 	if label == nil || to.Len() == 0 {
@@ -113,7 +113,7 @@ func (s settling) entries(path string, to, from reflect.Value) {
 
 func entryPath(path, key string) string { return path + "[" + strconv.Quote(key) + "]" }
 
-// ignoresProgram reports whether anything of the role's program is ignored: then every slot's own is settled too.
+// ignoresProgram reports whether any part of the role's program is ignored; then the programs of slots are settled, too.
 func (l Lifecycle) ignoresProgram(role string) bool {
 	return slices.ContainsFunc(l.IgnoreChanges, func(ignored string) bool {
 		rest, ok := strings.CutPrefix(ignored, "role."+role+".")

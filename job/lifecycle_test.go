@@ -40,7 +40,7 @@ func settledJobs() (declared, applied Job) {
 	return make(4, "new"), make(2, "old")
 }
 
-// What is ignored must neither show as a difference nor replace anything; all else must stay as declared.
+// Ignored arguments must neither appear in the diff nor replace slots; all others must stay as declared.
 func TestSettledKeepsWhatIsIgnored(t *testing.T) {
 	for _, c := range []struct {
 		ignore []string
@@ -69,7 +69,7 @@ func TestSettledKeepsWhatIsIgnored(t *testing.T) {
 	}
 }
 
-// Programs that differ from slot to slot are settled slot by slot, or each would be replaced after all.
+// Programs that differ between slots are settled per slot, or every slot would be replaced.
 func TestSettledKeepsProgramsOfSlots(t *testing.T) {
 	declared, applied := settledJobs()
 	for i, j := range []*Job{&declared, &applied} {

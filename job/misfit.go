@@ -1,6 +1,6 @@
 package job
 
-// Misfit is what a provider cannot do of a role: an argument that it has no use for.
+// Misfit is the error of a role's argument that a provider does not support.
 type Misfit struct {
 	Argument string // "image"
 	Err      error

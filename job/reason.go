@@ -8,22 +8,23 @@ import (
 	"strings"
 )
 
-// Code names a reason, in snake_case. Codes are stable; docs/reasons.md lists them.
+// Code identifies a reason, in snake_case. Codes are stable; docs/reasons.md lists them.
 type Code string
 
-// Verbatim is a sentence in somebody else's words, or of a version that wrote sentences: all that is known is its message.
+// Verbatim is a reason that only has a message: from another system, or from an older version that stored sentences.
 const Verbatim Code = "verbatim"
 
-// Reason says why something is as it is: a code and what it is about. It is a plain value, shared freely and not modified;
-// the sentence that a person reads is made of it elsewhere.
+// Reason explains something by a code with arguments. It is an immutable value and may be shared; the views render it as a
+// sentence.
 type Reason struct {
 	Code Code              `json:"code"`
 	Args map[string]string `json:"args,omitempty"`
-	// Of are its parts: the nodes of a shortage, or the cause behind it.
+	// Of are its parts: the nodes of a shortage, or the underlying cause.
 	Of []Reason `json:"of,omitempty"`
 }
 
-// Because is a reason with its arguments, name and value in turn. An argument without a value is left out.
+// Because returns a reason with arguments, given as alternating names and values. Arguments with the value "" are
+// omitted.
 func Because(code Code, args ...string) Reason {
 	r := Reason{Code: code}
 	for i := 0; i+1 < len(args); i += 2 {
@@ -38,7 +39,7 @@ func Because(code Code, args ...string) Reason {
 	return r
 }
 
-// With is the reason with parts.
+// With returns the reason with the given parts.
 func (r Reason) With(parts ...Reason) Reason {
 	r.Of = parts
 	return r
@@ -47,12 +48,12 @@ func (r Reason) With(parts ...Reason) Reason {
 // IsZero reports whether there is no reason.
 func (r Reason) IsZero() bool { return r.Code == "" }
 
-// Equal reports whether two reasons say the same.
+// Equal reports whether two reasons are the same.
 func (r Reason) Equal(other Reason) bool {
 	return r.Code == other.Code && maps.Equal(r.Args, other.Args) && slices.EqualFunc(r.Of, other.Of, Reason.Equal)
 }
 
-// Map is the reason with each argument as by gives it; itself if that is as it was.
+// Map returns the reason with by applied to each argument; r itself if nothing changes.
 func (r Reason) Map(by func(string) string) Reason {
 	r.Of = MapReasons(r.Of, by)
 	var mapped map[string]string
@@ -72,7 +73,7 @@ func (r Reason) Map(by func(string) string) Reason {
 	return r
 }
 
-// MapReasons is Map of each; the same slice if all are as they were.
+// MapReasons applies Map to each reason; it returns the same slice if nothing changes.
 func MapReasons(reasons []Reason, by func(string) string) []Reason {
 	same := true
 	for i := range reasons {
@@ -87,7 +88,7 @@ func MapReasons(reasons []Reason, by func(string) string) []Reason {
 	return reasons
 }
 
-// String is the reason for a log or a test: code(arg=value …), with its parts in braces.
+// String formats the reason for logs and tests: code(arg=value …), with its parts in braces.
 func (r Reason) String() string {
 	var b strings.Builder
 	r.write(&b)
@@ -124,7 +125,7 @@ func (r Reason) write(b *strings.Builder) {
 	}
 }
 
-// UnmarshalJSON reads a text as well, as Verbatim: an older version kept sentences.
+// UnmarshalJSON also accepts a string, as Verbatim: older versions stored sentences.
 func (r *Reason) UnmarshalJSON(text []byte) error {
 	if len(text) > 0 && text[0] == '"' {
 		var message string

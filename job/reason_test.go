@@ -24,7 +24,7 @@ func TestAReasonSurvivesJSON(t *testing.T) {
 	}
 }
 
-// The state, the journal and plans of an older version have sentences where reasons are now.
+// States, journals and plans of older versions have sentences instead of reasons.
 func TestASentenceIsReadAsAReason(t *testing.T) {
 	var i Incident
 	if err := json.Unmarshal([]byte(`{"evidence": ["worker[0]: exit code 1"]}`), &i); err != nil {

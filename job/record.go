@@ -6,34 +6,34 @@ import (
 	"time"
 )
 
-// Record is what is remembered of one job. It is what a state store keeps; beats and progress never enter it.
+// Record is the stored state of one job. Heartbeats and progress are not part of it.
 type Record struct {
-	UID     string    `json:"uid"` // from its first apply; another job of the same name has another
+	UID     string    `json:"uid"` // made at the first apply; a new job of the same name gets a new one
 	Created time.Time `json:"created"`
 	Spec    Job       `json:"spec"`           // as last applied
-	Site    string    `json:"site,omitempty"` // its provider's, when it was first launched; see Capabilities
-	// Launched is the name under which its infrastructure and its agents know it, where that is not the one that it has
-	// now: it was moved or imported since its first launch, or its name was in use there. It never changes: what runs is
-	// found by it.
+	Site    string    `json:"site,omitempty"` // the provider's site at the first launch; see Capabilities
+	// Launched is the job's name in its infrastructure and for its agents, if that differs from its current name: it was
+	// moved or imported since its first launch, or its name was in use there. It never changes, because running incarnations
+	// are found by it.
 	Launched string   `json:"launched_as,omitempty"`
 	Phase    JobPhase `json:"phase"`
 	Slots    []Slot   `json:"slots"` // by address
-	// Counts is how many slots each role is to have now, as the plan last decided.
+	// Counts is the desired number of slots of each role, as the plan last decided.
 	Counts map[string]int `json:"counts"`
-	World  World          `json:"world,omitzero"` // the newest formed
+	World  World          `json:"world,omitzero"` // the newest one formed
 	// Charges are the restarts that count against the budget, oldest first, pruned to its window.
 	Charges   []time.Time `json:"charges,omitempty"`
-	Incidents []Incident  `json:"incidents,omitempty"` // the newest, MaxIncidents at most; the journal has all
+	Incidents []Incident  `json:"incidents,omitempty"` // the newest, at most MaxIncidents; the journal has all
 	Goodput   Goodput     `json:"goodput,omitzero"`
 	// Ended is when it succeeded, failed or was canceled.
 	Ended time.Time `json:"ended,omitzero"`
 }
 
-// LaunchedAs is the name by which its infrastructure and its agents know the job that is called name now.
+// LaunchedAs returns the job's name in its infrastructure and for its agents, where name is its current name.
 func (r *Record) LaunchedAs(name string) string { return cmp.Or(r.Launched, name) }
 
-// Renamed is the record of a job that was called from, under another name. What runs continues under the name that it was
-// launched under. As what it is declared now is not known from its name.
+// Renamed returns the record of the job from under the name to. Running incarnations keep the name that they were launched
+// under. The declared address becomes unknown.
 func (r *Record) Renamed(from, to string) *Record {
 	moved := *r
 	if moved.Launched = r.LaunchedAs(from); moved.Launched == to {
@@ -55,7 +55,7 @@ func (r *Record) Renamed(from, to string) *Record {
 	return &moved
 }
 
-// Of is the same world with its slots under the job's name as given.
+// Of returns the same world with its slots under the given job name.
 func (w World) Of(name string) World {
 	w.Members = slices.Clone(w.Members)
 	for i := range w.Members {
@@ -64,24 +64,24 @@ func (w World) Of(name string) World {
 	return w
 }
 
-// Released is what is remembered of a job that eltrain forgot while it ran, until nothing of it is running: it is
-// for nobody to stop, and no other job's to take over.
+// Released is a job that was forgotten while it ran. It is kept until nothing of the job runs, so that no master stops its
+// incarnations and no other job takes them over.
 type Released struct {
 	Name     string `json:"name"` // under which it was launched
 	Provider string `json:"provider"`
 }
 
-// MaxIncidents bounds a record: what `status` shows without reading the journal.
+// MaxIncidents bounds a record. status shows the incidents in it without reading the journal.
 const MaxIncidents = 20
 
 // JobPhase is a job's state as a whole.
 type JobPhase string
 
 const (
-	JobPending   JobPhase = "Pending"  // nothing of it has capacity
-	JobStarting  JobPhase = "Starting" // admitted; its first world has not formed
+	JobPending   JobPhase = "Pending"  // not admitted: no capacity
+	JobStarting  JobPhase = "Starting" // admitted; its first world has not formed yet
 	JobRunning   JobPhase = "Running"
-	JobDegraded  JobPhase = "Degraded" // it was running and does not run as asked for: healing, or below its count
+	JobDegraded  JobPhase = "Degraded" // was running, and now is healing or below its desired count
 	JobSucceeded JobPhase = "Succeeded"
 	JobFailed    JobPhase = "Failed"
 	JobCanceled  JobPhase = "Canceled"
@@ -95,23 +95,23 @@ type Cause string
 
 const (
 	ProcessFailed     Cause = "process_failed"     // exit code other than 0
-	ProcessKilled     Cause = "process_killed"     // by a signal that nobody of ours sent
-	OutOfMemory       Cause = "oom"                // killed by the kernel for memory
+	ProcessKilled     Cause = "process_killed"     // by a signal that eltrain did not send
+	OutOfMemory       Cause = "oom"                // killed by the kernel's OOM killer
 	StartFailed       Cause = "start_failed"       // the command could not be started: missing, not executable, no such directory
-	AgentGone         Cause = "agent_gone"         // the agent ended, and its processes with it
-	AgentLeft         Cause = "agent_left"         // the agent was told to stop (SIGTERM)
+	AgentGone         Cause = "agent_gone"         // the agent exited, and its processes with it
+	AgentLeft         Cause = "agent_left"         // the agent was asked to stop (SIGTERM)
 	NodeGone          Cause = "node_gone"          // its node was removed
 	LeaseLost         Cause = "lease_lost"         // silent for the whole lease
-	NodeFailed        Cause = "node_failed"        // its node could not start its agent; another may
-	LaunchFailed      Cause = "launch_failed"      // its agent was started and did not register in time
+	NodeFailed        Cause = "node_failed"        // its node could not start its agent; another node may
+	LaunchFailed      Cause = "launch_failed"      // its agent was started but did not register in time
 	RendezvousTimeout Cause = "rendezvous_timeout" // no world formed in time
-	Preemption        Cause = "preempted"          // it had to make room for what has a higher priority
+	Preemption        Cause = "preempted"          // it had to make room for a higher priority
 	Eviction          Cause = "evicted"            // its node or an administrator evicted it: pressure, a drain, a taint
-	Deletion          Cause = "deleted"            // somebody removed it on its infrastructure
+	Deletion          Cause = "deleted"            // somebody else deleted it in its infrastructure
 )
 
-// Users reports whether the cause lies in the user's program: such faults are budgeted, others are not.
-func (c Cause) Users() bool {
+// Budgeted reports whether faults with this cause are charged to the budget: those of the user's program are, others are not.
+func (c Cause) Budgeted() bool {
 	switch c {
 	case ProcessFailed, ProcessKilled, OutOfMemory, StartFailed:
 		return true
@@ -126,13 +126,13 @@ type Incident struct {
 	Culprits   []Address `json:"culprits"`
 	Action     Action    `json:"action"` // what was decided
 	Evidence   []Reason  `json:"evidence"`
-	Generation int       `json:"generation,omitempty"` // of the world that it broke, if it did
+	Generation int       `json:"generation,omitempty"` // of the world that it broke, if any
 	Confidence float64   `json:"confidence"`           // 0 to 1
-	Told       bool      `json:"told,omitempty"`       // its notice was given
-	Added      time.Time `json:"added,omitzero"`       // when a culprit came last that the notice did not name
+	Told       bool      `json:"told,omitempty"`       // its notice was published
+	Added      time.Time `json:"added,omitzero"`       // when the last culprit was added that the notice does not name
 }
 
-// Action is what healing did, cheap to expensive.
+// Action is what healing did, from cheap to expensive.
 type Action string
 
 const (
@@ -144,24 +144,24 @@ const (
 	FailJob         Action = "fail"
 )
 
-// Goodput is where a job's wall time went, in seconds. Productive and the lost parts sum to Wall.
+// Goodput accounts for a job's wall time, in seconds. Productive and the lost parts sum to Wall.
 type Goodput struct {
 	Wall       float64  `json:"wall_seconds"`
 	Productive float64  `json:"productive_seconds"`
 	Lost       LostTime `json:"lost"`
-	// Reached is the highest step seen: what comes below it after a restart is done again.
+	// Reached is the highest step seen: steps below it after a restart are recomputed.
 	Reached int64 `json:"reached,omitempty"`
-	// Saved is the newest checkpoint seen, of whichever world. While a world trains its members know of newer ones.
+	// Saved is the newest checkpoint seen, of any world. While a world trains, its members may report newer ones.
 	Saved Saved `json:"saved,omitzero"`
-	// At is until when the ledger has been kept, Mode what the time since then goes to.
+	// At is when the ledger was last updated, Mode the account that the time since then is charged to.
 	At   time.Time `json:"at,omitzero"`
 	Mode string    `json:"mode,omitempty"`
 }
 
-// Until is the ledger carried on to t: the time since At is entered under Mode.
+// Until returns the ledger updated to t: the time since At is charged to Mode.
 func (g Goodput) Until(t time.Time) Goodput {
 	spent := t.Sub(g.At).Seconds()
-	if g.At.IsZero() || spent < 0 { // a clock that jumped back enters nothing
+	if g.At.IsZero() || spent < 0 { // the clock may have jumped back
 		spent = 0
 	}
 	switch g.Mode {
@@ -181,7 +181,7 @@ func (g Goodput) Until(t time.Time) Goodput {
 	return g
 }
 
-// LostTime is time in which a job did not make progress, by reason, in seconds.
+// LostTime is time without progress, by reason, in seconds.
 type LostTime struct {
 	Scheduling  float64 `json:"scheduling"`
 	Rendezvous  float64 `json:"rendezvous"`
@@ -190,7 +190,7 @@ type LostTime struct {
 	Hang        float64 `json:"hang"`
 }
 
-// Records is everything that is remembered, by job name.
+// Records are the records of all jobs, by job name.
 type Records map[string]*Record
 
 // Slot finds a slot's record; nil if there is none.
@@ -205,16 +205,16 @@ func (r *Record) Slot(role string, index int) *Slot {
 	return &r.Slots[i]
 }
 
-// Notice is one line of what happened, as `eltrain events` shows and the journal keeps.
+// Notice is one event, as eltrain events shows it and the journal stores it.
 type Notice struct {
 	Seq     uint64    `json:"seq,omitempty"` // given by the journal
 	Time    time.Time `json:"time"`
-	Type    string    `json:"type"`              // "world_formed", "world_adopted", "incident", "job_phase", "rejected", "configuration", "withheld", "left", "refused", "condition"; of what changes do "removed", "replaced", "destroyed", "forgotten"
-	Address string    `json:"address,omitempty"` // of what it is about
-	// Reason is what it says, Message the sentence that was made of it when it was journalled.
+	Type    string    `json:"type"`              // "world_formed", "world_adopted", "incident", "job_phase", "rejected", "configuration", "withheld", "left", "refused", "condition"; for changes "removed", "replaced", "destroyed", "forgotten"
+	Address string    `json:"address,omitempty"` // of its subject
+	// Reason is the structured content, Message the sentence rendered from it when it was journaled.
 	Reason  Reason `json:"reason_code,omitzero"`
 	Message string `json:"message"`
-	// Condition is "raised", "changed" or "cleared" if the notice is of something that holds for a while.
+	// Condition is "raised", "changed" or "cleared" if the notice is about a condition.
 	Condition string `json:"condition,omitempty"`
 	// Incident is set with Type "incident".
 	Incident *Incident `json:"incident,omitempty"`

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Move is the records with the job from under the name to. What runs of it continues.
+// Move returns the records with the job from renamed to to. Its incarnations keep running.
 func (r Records) Move(from, to string) (Records, error) {
 	rec := r[from]
 	switch {
@@ -21,16 +21,16 @@ func (r Records) Move(from, to string) (Records, error) {
 	return moved, nil
 }
 
-// Forgotten is what Records.Forget takes out.
+// Forgotten is what Records.Forget removed.
 type Forgotten struct {
 	Jobs  []string  // names
-	Slots []Address // with those of the jobs
-	// Released are the jobs, by UID: what runs of them is nobody's from then on.
+	Slots []Address // including those of the jobs
+	// Released has the jobs by UID. Their incarnations are no longer managed.
 	Released map[string]Released
 }
 
-// Forget is the records without what the selectors name: whole jobs, or single slots. What is running keeps running. A slot that
-// runs and whose job stays is found again, without its history.
+// Forget returns the records without the selected jobs and slots. Incarnations keep running. A forgotten slot that runs
+// while its job remains is adopted again, without its history.
 func (r Records) Forget(selectors []Selector) (Records, Forgotten) {
 	left := maps.Clone(r)
 	gone := Forgotten{Released: map[string]Released{}}
@@ -55,7 +55,7 @@ func (r Records) Forget(selectors []Selector) (Records, Forgotten) {
 	return left, gone
 }
 
-// Matching are the addresses of the record's slots that a selector names, in their order.
+// Matching returns the addresses of the record's slots that a selector matches, in order.
 func (r *Record) Matching(sel Selector) []Address {
 	var found []Address
 	for i := range r.Slots {
@@ -66,8 +66,8 @@ func (r *Record) Matching(sel Selector) []Address {
 	return found
 }
 
-// Check reports what is wrong with records that did not come from here: a slot under another job's name, one twice, or no
-// UID. It puts slots in their order.
+// Check validates records from outside: job names, UIDs, and slots that are duplicates or belong to another job. It also
+// sorts the slots.
 func (r Records) Check() error {
 	uids := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(r)) {

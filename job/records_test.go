@@ -27,13 +27,13 @@ func TestMoveGivesAJobAnotherName(t *testing.T) {
 		t.Errorf("moved is %+v", moved["c"])
 	}
 	if at := moved["c"].Spec.Address; at != "" {
-		t.Errorf("under its new name it is held to be declared as %s", at)
+		t.Errorf("under its new name it still has the address %s", at)
 	}
 	if err := moved.Check(); err != nil {
 		t.Error(err)
 	}
 	if records["a"] == nil || records["c"] != nil || records["a"].Slots[0].Address.Job != "a" {
-		t.Error("what was given was changed")
+		t.Error("the argument was modified")
 	}
 	for from, to := range map[string]string{"x": "c", "a": "b"} {
 		if _, err := records.Move(from, to); err == nil {
@@ -58,7 +58,7 @@ func TestForget(t *testing.T) {
 		records := twoJobs()
 		left, gone := records.Forget([]Selector{sel})
 		if got := fmt.Sprint(gone.Jobs, gone.Slots, gone.Released); got != want {
-			t.Errorf("%s takes out %s, want %s", address, got, want)
+			t.Errorf("%s removes %s, want %s", address, got, want)
 		}
 		for _, rec := range left {
 			if len(rec.Matching(sel)) > 0 {
@@ -66,7 +66,7 @@ func TestForget(t *testing.T) {
 			}
 		}
 		if len(records) != 2 || len(records["a"].Slots) != 3 {
-			t.Errorf("%s changed what was given", address)
+			t.Errorf("%s modified the argument", address)
 		}
 	}
 }

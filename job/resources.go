@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// Add is r and o together.
+// Add returns r + o.
 func (r Resources) Add(o Resources) Resources { return r.combine(o, 1) }
 
-// Sub is r without o. It may be negative where o is more.
+// Sub returns r - o. Amounts may be negative.
 func (r Resources) Sub(o Resources) Resources { return r.combine(o, -1) }
 
 func (r Resources) combine(o Resources, sign int) Resources {
@@ -33,7 +33,7 @@ func (r Resources) Equal(o Resources) bool {
 	return r.CPU == o.CPU && r.Memory == o.Memory && r.Shm == o.Shm && maps.Equal(r.Devices, o.Devices)
 }
 
-// Beyond is what r has more than o, nothing where it has less.
+// Beyond returns r - o, with negative amounts set to 0.
 func (r Resources) Beyond(o Resources) Resources {
 	more := Resources{CPU: max(r.CPU-o.CPU, 0), Memory: max(r.Memory-o.Memory, 0), Shm: max(r.Shm-o.Shm, 0)}
 	for name, n := range r.Devices {
@@ -47,7 +47,7 @@ func (r Resources) Beyond(o Resources) Resources {
 	return more
 }
 
-// Fits reports whether r can be taken from free.
+// Fits reports whether r fits into free.
 func (r Resources) Fits(free Resources) bool {
 	if r.CPU > free.CPU || r.Memory > free.Memory {
 		return false
@@ -60,7 +60,7 @@ func (r Resources) Fits(free Resources) bool {
 	return true
 }
 
-// Within reports whether r is inside the limits; a nil l limits nothing.
+// Within reports whether r is within the limits; a nil l is unlimited.
 func (r Resources) Within(l *Limits) bool {
 	if l == nil {
 		return true
@@ -76,7 +76,7 @@ func (r Resources) Within(l *Limits) bool {
 	return true
 }
 
-// String is for a person: "2 cpu, 4GiB, 1 nvidia.com/gpu".
+// String is for messages: "2 cpu, 4GiB, 1 nvidia.com/gpu".
 func (r Resources) String() string {
 	var parts []string
 	if r.CPU != 0 {

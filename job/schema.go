@@ -10,13 +10,13 @@ import (
 
 // Field is one argument or block of the language, read from a struct field's tags.
 type Field struct {
-	Name    string       // as written in HCL; a label's name
-	Kind    FieldKind    //
+	Name    string       // as written in HCL; for a label, its name in the reference
+	Kind    FieldKind    // how it is written
 	Type    reflect.Type // of the Go field
 	Index   []int        // for reflect.Value.FieldByIndex; embedded structs are flattened
-	Default string       // HCL text of the default; "" is the zero value
+	Default string       // HCL text of the default; "" means the zero value
 	Doc     string
-	Change  Change // what an edit does to what runs
+	Change  Change // effect of an edit on running slots
 	Late    bool   // may refer to slot.*
 }
 
@@ -24,27 +24,27 @@ type Field struct {
 type FieldKind string
 
 const (
-	Required   FieldKind = "required"   // argument that must be there
+	Required   FieldKind = "required"   // required argument
 	Optional   FieldKind = "optional"   // argument
 	References FieldKind = "references" // argument: a list of role.NAME
-	Paths      FieldKind = "paths"      // argument: a list of the block's own arguments, as FieldChange.Path has them
+	Paths      FieldKind = "paths"      // argument: a list of paths of the job's arguments, in the form of FieldChange.Path
 	Any        FieldKind = "any"        // argument of any shape
-	Block      FieldKind = "block"      // nested block: a struct or pointer once, a slice repeatedly
-	Label      FieldKind = "label"      // label of the block that the struct is
+	Block      FieldKind = "block"      // nested block: at most once for a struct or pointer, repeated for a slice
+	Label      FieldKind = "label"      // label of the block itself
 )
 
-// Change is what an edit of a field does to what runs.
+// Change is the effect of an edit of a field on running slots.
 type Change string
 
 const (
-	Update   Change = "update"  // taken up in place, no process is touched
-	Replaces Change = "replace" // the slots it concerns are replaced
+	Update   Change = "update"  // applied in place, without touching processes
+	Replaces Change = "replace" // the affected slots are replaced
 )
 
 var fieldCache sync.Map // reflect.Type -> []Field
 
-// Fields lists the language fields of a struct type (or a pointer to one), in order. Fields tagged
-// hcl:"-" or not tagged are not of the language. A malformed tag panics: it is a mistake in the source.
+// Fields lists the language fields of a struct type (or a pointer to one), in order. Fields without a tag or tagged
+// hcl:"-" are not part of the language. It panics on a malformed tag, a programming error.
 func Fields(t reflect.Type) []Field {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -84,8 +84,7 @@ func Fields(t reflect.Type) []Field {
 	return fields
 }
 
-// outermost drops the fields of inlined structs that the struct around them has under the same name: it says
-// more about them.
+// outermost drops the fields of inlined structs that the outer struct overrides under the same name.
 func outermost(fields []Field) []Field {
 	depth := map[string]int{}
 	for _, f := range fields {
@@ -96,7 +95,7 @@ func outermost(fields []Field) []Field {
 	return slices.DeleteFunc(fields, func(f Field) bool { return len(f.Index) > depth[f.Name] })
 }
 
-// ElemType is the struct type of a block field: of its pointer, its slice elements, or itself.
+// ElemType returns the struct type of a block field: the type itself, or that of its pointer or slice elements.
 func (f Field) ElemType() reflect.Type {
 	t := f.Type
 	if t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {

@@ -19,25 +19,25 @@ import (
 	"unicode/utf8"
 )
 
-// Sensitive stands for a value that must not be shown, as Terraform writes it.
+// Sensitive replaces a value that must not be shown, as in Terraform.
 const Sensitive = "(sensitive value)"
 
-// seal is what stands for a sensitive value where it must not be kept: a text with a keyed digest of it. Equal values
-// have equal seals, so a value that was changed is seen to be another, and nobody without the key can tell which.
+// seal matches a seal: the text with a keyed digest that replaces a sensitive value where it must not be stored. Equal
+// values have equal seals, so that a changed value is detected, but without the key nobody can guess and check values.
 var seal = regexp.MustCompile(`\(sensitive value [0-9a-f]{32}\)`)
 
 const (
 	sealBegin = "(sensitive value "
-	// sealDigest is how much of an HMAC-SHA256 is in a seal, in bytes: 128 bits never meet by chance.
+	// sealDigest is the number of bytes of an HMAC-SHA256 in a seal: 128 bits do not collide by chance.
 	sealDigest = 16
 )
 
-// shortSecret is the length in bytes under which a secret counts only where it stands alone, between characters that
-// are no part of a word: a secret "7" must not blot out every 7 in a plan.
+// shortSecret is the length in bytes under which a secret is only recognized as a whole word: a secret "7" must not
+// redact every digit 7 in a plan.
 const shortSecret = 4
 
-// secretLine is the length in bytes from which a single line of a secret of several is one itself: output is read by
-// lines, and a key in PEM is printed as many.
+// secretLine is the minimum length in bytes of a line of a multi-line secret to be a secret itself: output is processed
+// by lines, and a PEM key is printed as many.
 const secretLine = 8
 
 // Secrets finds sensitive values in texts. The zero value knows none.
@@ -46,8 +46,7 @@ type Secrets struct {
 	sorted []string // longest first
 }
 
-// Add makes further values known: as they are, as they are written within quotes and in URLs, and the lines of those that have
-// several. Blank ones are none.
+// Add adds values: as they are, quoted, and URL-encoded, and the lines of multi-line ones. Blank values are ignored.
 func (s *Secrets) Add(values ...string) {
 	for _, value := range values {
 		s.add(value)
@@ -55,7 +54,7 @@ func (s *Secrets) Add(values ...string) {
 		s.add(quoted[1 : len(quoted)-1])
 		query := url.QueryEscape(value) // what urlencode gives
 		s.add(query)
-		s.add(strings.ReplaceAll(query, "+", "%20")) // before the "?" of a URL a plus is one
+		s.add(strings.ReplaceAll(query, "+", "%20")) // in the path of a URL a plus means a plus
 		if !strings.Contains(value, "\n") {
 			continue
 		}
@@ -81,8 +80,8 @@ func (s *Secrets) add(value string) {
 	s.sorted = append(s.sorted, value)
 }
 
-// Replace puts by's text instead of each stretch of text that is sensitive: a seal, or values, where those
-// that overlap are one stretch.
+// Replace replaces each sensitive stretch of text, a seal or a value, by the result of by. Overlapping values are one
+// stretch.
 func (s *Secrets) Replace(text string, by func(stretch string) string) string {
 	stretches := s.find(text)
 	if stretches == nil {
@@ -99,7 +98,7 @@ func (s *Secrets) Replace(text string, by func(stretch string) string) string {
 	return b.String()
 }
 
-// In reports whether anything in a text is sensitive.
+// In reports whether a text contains anything sensitive.
 func (s *Secrets) In(text string) bool { return s.find(text) != nil }
 
 // find returns the sensitive stretches of a text, in order.
@@ -116,7 +115,7 @@ func (s *Secrets) find(text string) [][]int {
 			}
 			f := []int{from + at, from + at + len(value)}
 			from = f[0] + 1
-			if stands(text, f) && !slices.ContainsFunc(seals, func(o []int) bool { return f[0] < o[1] && o[0] < f[1] }) {
+			if counts(text, f) && !slices.ContainsFunc(seals, func(o []int) bool { return f[0] < o[1] && o[0] < f[1] }) {
 				found = append(found, f)
 				from = f[1]
 			}
@@ -139,8 +138,8 @@ func (s *Secrets) find(text string) [][]int {
 	return all
 }
 
-// stands reports whether what was found counts: a short one only where it stands alone.
-func stands(text string, f []int) bool {
+// counts reports whether a match counts: a short one only as a whole word.
+func counts(text string, f []int) bool {
 	if f[1]-f[0] >= shortSecret {
 		return true
 	}
@@ -153,35 +152,35 @@ func wordRune(r rune) bool {
 	return r != utf8.RuneError && (unicode.IsLetter(r) || unicode.IsDigit(r) || r == '_')
 }
 
-// Place is where in a role a sensitive value is that cannot be found by what it is: in which argument of its program, or in
-// "pod", and there under which names and indices, outermost first.
+// Place locates a sensitive value that cannot be found by its text: an argument of a role's program, or "pod", and the
+// names and indices within it, outermost first.
 type Place struct {
 	Role, Argument string
 	Within         []string
 }
 
-// Sensitive reports whether anything that the job is started from is sensitive.
+// Sensitive reports whether the job has sensitive values.
 func (j *Job) Sensitive() bool { return len(j.Secrets)+len(j.Places) > 0 }
 
-// Sealer puts seals instead of sensitive values, and puts the values back where something is started with them.
-// So the planner, the state, the journal and saved plans never have them. A nil Sealer knows no value. It may be used
-// by several goroutines.
+// Sealer replaces sensitive values by seals, and restores the values where something is started with them.
+// So the planner, the state, the journal and saved plans never contain them. A nil Sealer knows no value. It is safe for
+// concurrent use.
 type Sealer struct {
 	mu      sync.RWMutex
 	key     []byte
 	secrets Secrets
 	values  map[string]string // by seal
-	plain   map[string]any    // by seal: what is no text in a pod
+	plain   map[string]any    // by seal: numbers and booleans in pods
 }
 
-// Keyed reports whether the sealer has its key. It needs one before it is given jobs that have secrets.
+// Keyed reports whether the sealer has a key. It needs one before it gets jobs with secrets.
 func (s *Sealer) Keyed() bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.key != nil
 }
 
-// SetKey gives the sealer the key that its seals are made with, which is kept as long as what they are compared with.
+// SetKey sets the key for seals, which must be kept as long as seals are compared.
 func (s *Sealer) SetKey(key []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -198,8 +197,8 @@ func (s *Sealer) Idle() bool {
 	return len(s.secrets.sorted)+len(s.values)+len(s.plain) == 0
 }
 
-// Jobs returns the jobs with every sensitive value in what they are started from sealed. What an argument means is left
-// alone elsewhere: a name, a count or a size is acted upon, and cannot be kept out of sight.
+// Jobs returns the jobs with sensitive values sealed in everything that they are started from. Other arguments, such as
+// names, counts and sizes, cannot be hidden and are not changed.
 func (s *Sealer) Jobs(jobs []Job) []Job {
 	if s == nil {
 		return jobs
@@ -220,7 +219,7 @@ func (s *Sealer) Jobs(jobs []Job) []Job {
 	return sealed
 }
 
-// places seals what is at the job's places, whatever it is. The job is a copy that nobody has seen.
+// places seals the values at the job's places. The job is modified: it must be a private copy.
 func (s *Sealer) places(j *Job) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -233,10 +232,10 @@ func (s *Sealer) places(j *Job) {
 	}
 }
 
-// place seals what is at a place of a role. s.mu is held.
+// place seals the value at a place of a role. s.mu must be held.
 func (s *Sealer) place(r *Role, p Place) {
 	if p.Argument == "pod" {
-		s.within(r.Pod, p.Within)
+		s.sealPath(r.Pod, p.Within)
 		return
 	}
 	s.argument(&r.Program, p)
@@ -251,7 +250,7 @@ func (s *Sealer) argument(program *Program, p Place) {
 		program.Image = s.seal(program.Image)
 	case p.Argument == "working_dir":
 		program.WorkingDir = s.seal(program.WorkingDir)
-	case len(p.Within) == 0: // of a list or a map there are only elements
+	case len(p.Within) == 0: // lists and maps are sealed by element
 	case p.Argument == "command":
 		if i, err := strconv.Atoi(p.Within[0]); err == nil && i < len(program.Command) {
 			program.Command[i] = s.seal(program.Command[i])
@@ -263,8 +262,8 @@ func (s *Sealer) argument(program *Program, p Place) {
 	}
 }
 
-// within seals a value in decoded YAML or JSON, in its place.
-func (s *Sealer) within(in any, path []string) {
+// sealPath seals the value at a path in decoded YAML or JSON, in place.
+func (s *Sealer) sealPath(in any, path []string) {
 	if len(path) == 0 {
 		return
 	}
@@ -275,7 +274,7 @@ func (s *Sealer) within(in any, path []string) {
 		case is && len(path) == 1:
 			in[path[0]] = s.sealPlain(inner)
 		case is:
-			s.within(inner, path[1:])
+			s.sealPath(inner, path[1:])
 		}
 	case []any:
 		i, err := strconv.Atoi(path[0])
@@ -284,22 +283,23 @@ func (s *Sealer) within(in any, path []string) {
 		case len(path) == 1:
 			in[i] = s.sealPlain(in[i])
 		default:
-			s.within(in[i], path[1:])
+			s.sealPath(in[i], path[1:])
 		}
 	}
 }
 
-// sealPlain is what stands for a number or a truth value. One that was sealed is a text. s.mu is held.
+// sealPlain returns the seal of a number or boolean; strings, such as earlier seals, are returned unchanged. s.mu must be
+// held.
 func (s *Sealer) sealPlain(value any) any {
 	if _, sealed := value.(string); sealed {
 		return value
 	}
-	text := s.digest(fmt.Sprintf("\x00%T %v", value, value)) // no text is the same
+	text := s.digest(fmt.Sprintf("\x00%T %v", value, value)) // differs from every string value
 	s.plain[text] = value
 	return text
 }
 
-// Text is a text with every sensitive value that is known in it sealed.
+// Text returns a text with all known sensitive values sealed.
 func (s *Sealer) Text(text string) string {
 	if s.Idle() {
 		return text
@@ -313,7 +313,7 @@ func (s *Sealer) Text(text string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for {
-		// Beside a seal a short one may stand alone that did not before: what is sealed again has to stay as it is.
+		// Next to a seal a short secret may become a whole word, so repeat until sealing changes nothing.
 		sealed := s.secrets.Replace(text, s.seal)
 		if sealed == text {
 			return text
@@ -322,7 +322,7 @@ func (s *Sealer) Text(text string) string {
 	}
 }
 
-// seal is what stands for a value. s.mu is held.
+// seal returns the seal of a value. s.mu must be held.
 func (s *Sealer) seal(value string) string {
 	if seal.MatchString(value) {
 		return value
@@ -338,7 +338,7 @@ func (s *Sealer) digest(value string) string {
 	return sealBegin + hex.EncodeToString(digest.Sum(nil)[:sealDigest]) + ")"
 }
 
-// Texts is Text of each.
+// Texts applies Text to each text.
 func (s *Sealer) Texts(texts []string) []string {
 	if s.Idle() {
 		return texts
@@ -346,7 +346,7 @@ func (s *Sealer) Texts(texts []string) []string {
 	return mapTexts(texts, s.Text)
 }
 
-// Exit is how a process ended, with what it wrote sealed.
+// Exit returns e with sensitive values in its output sealed.
 func (s *Sealer) Exit(e *Exit) *Exit {
 	if e == nil || s.Idle() {
 		return e
@@ -356,7 +356,7 @@ func (s *Sealer) Exit(e *Exit) *Exit {
 	return &sealed
 }
 
-// Changes are differences with the values that they have in them sealed.
+// Changes returns the changes with sensitive values sealed.
 func (s *Sealer) Changes(changes []FieldChange) []FieldChange {
 	if len(changes) == 0 || s.Idle() {
 		return changes
@@ -368,7 +368,7 @@ func (s *Sealer) Changes(changes []FieldChange) []FieldChange {
 	return sealed
 }
 
-// Records are records with every sensitive value sealed that is in them: it was none when they were written.
+// Records returns the records with sensitive values sealed that were not sensitive when they were written.
 func (s *Sealer) Records(records Records) Records {
 	if s.Idle() {
 		return records
@@ -390,10 +390,10 @@ func (s *Sealer) Records(records Records) Records {
 	return sealed
 }
 
-// ErrSealed is of something that cannot be started, because a sensitive value that it needs is not known.
+// ErrSealed is the error of a launch that needs an unknown sensitive value.
 var ErrSealed = errors.New("a sensitive value that it was declared with is no longer known: eltrain does not store such values. Declare the job again with the same or another value")
 
-// Launch is l with its sensitive values. The error is ErrSealed if one is not known.
+// Launch returns l with its sensitive values restored. The error is ErrSealed if one is unknown.
 func (s *Sealer) Launch(l Launch) (Launch, error) {
 	missing := false
 	open := func(text string) string { return s.open(text, &missing) }
@@ -417,7 +417,7 @@ func (s *Sealer) Knows(j *Job) bool {
 	return !missing
 }
 
-// Role is a sealed role with its sensitive values, as far as they are known.
+// Role returns a sealed role with its sensitive values restored, as far as they are known.
 func (s *Sealer) Role(r *Role) *Role {
 	if s.Idle() {
 		return r
@@ -434,7 +434,7 @@ func (s *Sealer) openRole(r *Role, missing *bool) Role {
 	return opened
 }
 
-// opened is open for decoded YAML or JSON, where a seal may stand for what is no text.
+// opened is open for decoded YAML or JSON, where a seal may replace a number or boolean.
 func (s *Sealer) opened(open func(string) string) func(string) any {
 	return func(text string) any {
 		if s != nil && strings.HasPrefix(text, sealBegin) {
@@ -466,7 +466,7 @@ func (s *Sealer) open(text string, missing *bool) string {
 	})
 }
 
-// withTexts is a copy of the job with each text replaced that something is started with.
+// withTexts returns a copy of the job in which by has replaced each string that something is started with.
 func (j Job) withTexts(by func(string) string) Job {
 	roles := j.Roles
 	j.Roles = make([]Role, len(roles))
@@ -531,7 +531,7 @@ func mapTexts(texts []string, by func(string) string) []string {
 	return out
 }
 
-// mapValues replaces the texts in decoded YAML or JSON.
+// mapValues returns a copy of decoded YAML or JSON with its strings replaced.
 func mapValues(values map[string]any, by func(string) any) map[string]any {
 	out := maps.Clone(values)
 	for name, value := range out {

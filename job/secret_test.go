@@ -25,7 +25,7 @@ func TestSecretsAreFoundInTexts(t *testing.T) {
 		"token s3cret!":            "token #!",
 		"s3cret-and-more":          "#",
 		"xs3cretx":                 "x#x",
-		"17 of 70":                 "17 of 70", // a short one counts where it stands alone
+		"17 of 70":                 "17 of 70", // a short one counts only as a whole word
 		"x = 7.":                   "x = #.",
 		"7":                        "#",
 		"--n=7 --m=77":             "--n=# --m=77",
@@ -47,7 +47,7 @@ func TestSecretsAreFoundInTexts(t *testing.T) {
 	}
 }
 
-// What overlaps is one stretch: no end of a secret stays behind the other.
+// Overlapping secrets are one stretch: no part of either remains.
 func TestOverlappingSecretsLeaveNoRest(t *testing.T) {
 	var s Secrets
 	s.Add("abcdef", "defghi")
@@ -56,7 +56,7 @@ func TestOverlappingSecretsLeaveNoRest(t *testing.T) {
 	}
 }
 
-// secretJob uses its secrets wherever something is started with them.
+// secretJob uses a secret in every string that something is started with.
 func secretJob(secret string) Job {
 	program := Program{Image: "reg/" + secret, Command: []string{"train", "--token=" + secret}, WorkingDir: "d-" + secret, Env: map[string]string{"T": secret, "PLAIN": "x"}}
 	return Job{Name: "gpt", Provider: "local", Secrets: []string{secret},
@@ -71,10 +71,10 @@ func TestASealedJobHasNoSecretAndIsLaunchedWithIt(t *testing.T) {
 	before := fmt.Sprintf("%#v", plain)
 	sealed := s.Jobs([]Job{plain})[0]
 	if after := fmt.Sprintf("%#v", plain); after != before {
-		t.Fatal("what was given was changed")
+		t.Fatal("the argument was modified")
 	}
-	sealed.Roles[0].DependsOn = nil // a name is acted upon, and stays
-	sealed.Secrets = nil            // no JSON has them
+	sealed.Roles[0].DependsOn = nil // names are not sealed
+	sealed.Secrets = nil            // never in JSON
 	if text := fmt.Sprintf("%+v %+v %+v", sealed, *sealed.Checkpoint, *sealed.Progress); strings.Contains(text, secret) {
 		t.Fatalf("the secret is in %s", text)
 	}
@@ -85,15 +85,15 @@ func TestASealedJobHasNoSecretAndIsLaunchedWithIt(t *testing.T) {
 	}
 	want := Launch{Program: plain.Roles[0].Program, Pod: plain.Roles[0].Pod, Checkpoint: plain.Checkpoint, Progress: plain.Progress}
 	if diff := cmp.Diff(want, opened); diff != "" {
-		t.Errorf("launched otherwise than declared (-declared +launched):\n%s", diff)
+		t.Errorf("the launch differs from the declaration (-declared +launched):\n%s", diff)
 	}
 	if role := s.Role(r); !reflect.DeepEqual(role.Pod, plain.Roles[0].Pod) {
 		t.Errorf("the provider is asked about %v", role.Pod)
 	}
-	// Another process does not know the value, and must not start anything with what stands for it.
+	// Another process does not know the value, and must not start anything with its seal.
 	for _, other := range []*Sealer{nil, keyed("k")} {
 		if _, err := other.Launch(Launch{Program: r.Program}); !errors.Is(err, ErrSealed) {
-			t.Errorf("launched by one who does not know the value: %v", err)
+			t.Errorf("launched without knowing the value: %v", err)
 		}
 		if other.Knows(&sealed) {
 			t.Error("it claims to know the value")
@@ -104,7 +104,7 @@ func TestASealedJobHasNoSecretAndIsLaunchedWithIt(t *testing.T) {
 	}
 }
 
-// A changed secret is a change, the same one none, in another process too; and only under the same key.
+// A changed secret is a change and an unchanged one is not, even in another process with the same key.
 func TestAChangedSecretIsSeen(t *testing.T) {
 	jobOf := func(key, secret string) Job { return keyed(key).Jobs([]Job{secretJob(secret)})[0] }
 	print := func(j Job) string { return Fingerprints(&j, &j.Roles[0])(0) }
@@ -113,7 +113,7 @@ func TestAChangedSecretIsSeen(t *testing.T) {
 		t.Errorf("the same value differs: %v", diff)
 	}
 	if len(Diff(a, other)) == 0 || print(a) == print(other) {
-		t.Error("another value is no change")
+		t.Error("another value is not a change")
 	}
 	if a.Roles[0].Env["T"] == rekeyed.Roles[0].Env["T"] {
 		t.Error("the digest does not depend on the key: anybody can try values")
@@ -122,7 +122,7 @@ func TestAChangedSecretIsSeen(t *testing.T) {
 
 func TestSealingTwiceIsSealingOnce(t *testing.T) {
 	s := keyed("k")
-	once := s.Jobs([]Job{secretJob("value")}) // a word of the seal's own text
+	once := s.Jobs([]Job{secretJob("value")}) // a word that seals contain
 	if diff := cmp.Diff(once, s.Jobs(once)); diff != "" {
 		t.Error(diff)
 	}
@@ -145,7 +145,7 @@ func TestWhatProcessesWroteIsSealed(t *testing.T) {
 		}
 	}
 	if exit.Message != "bad token hunter2" {
-		t.Error("the service's own was changed")
+		t.Error("the argument was modified")
 	}
 }
 
@@ -165,7 +165,7 @@ func TestASealerWithoutSecretsTouchesNothing(t *testing.T) {
 	}
 }
 
-// Whatever the secrets and the texts are: what is sealed and opened is what it was, and no secret of some length is left.
+// For any secrets and texts, opening a sealed text restores it, and a sealed text contains no secret that is not short.
 func TestSealingLosesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		part := rapid.StringOfN(rapid.RuneFrom([]rune("ab7 (\"\n-é")), 1, 12, -1)
@@ -203,7 +203,7 @@ func TestKeysAreTheirOwn(t *testing.T) {
 	}
 }
 
-// What is sensitive by its place is sealed there and nowhere else, and started with as what it was.
+// Values that are sensitive by place are sealed only there, and launched with their original type.
 func TestPlacesAreSealedWhateverIsThere(t *testing.T) {
 	const truth = "true"
 	program := Program{Command: []string{"sleep", "7", "7"}, Env: map[string]string{"ON": truth, "PLAIN": truth}}
@@ -215,7 +215,7 @@ func TestPlacesAreSealedWhateverIsThere(t *testing.T) {
 			{"worker", "command", []string{"9"}}, {"worker", "env", []string{"GONE"}}, {"worker", "pod", []string{"gone", "x"}}, {"other", "env", []string{"ON"}},
 		}}
 	if !plain.Sensitive() {
-		t.Fatal("nobody would ask for a key")
+		t.Fatal("the job does not count as sensitive, so no key would be required")
 	}
 	s := keyed("k")
 	sealed := s.Jobs([]Job{plain})[0]
@@ -231,18 +231,18 @@ func TestPlacesAreSealedWhateverIsThere(t *testing.T) {
 	inner := list[2].(map[string]any)
 	for _, v := range []any{spec["hostNetwork"], list[0], inner["port"]} {
 		if text, is := v.(string); !is || !hidden.In(text) {
-			t.Errorf("%v is in clear", v)
+			t.Errorf("%v is not sealed", v)
 		}
 	}
 	if list[1] != 1.5 || inner["plain"] != int64(80) {
-		t.Errorf("what is not sensitive became %v", list)
+		t.Errorf("the list with values that are not sensitive is %v", list)
 	}
 	if diff := cmp.Diff(sealed, s.Jobs([]Job{sealed})[0]); diff != "" {
 		t.Errorf("sealed twice:\n%s", diff)
 	}
 	opened, err := s.Launch(Launch{Program: r.For(1), Pod: r.Pod})
 	if diff := cmp.Diff(Launch{Program: program, Pod: plain.Roles[0].Pod}, opened); err != nil || diff != "" {
-		t.Errorf("launched otherwise than declared, %v:\n%s", err, diff)
+		t.Errorf("the launch differs from the declaration, %v:\n%s", err, diff)
 	}
 	if !s.Knows(&sealed) || !reflect.DeepEqual(s.Role(r).Pod, plain.Roles[0].Pod) {
 		t.Error("it does not know its own values")
@@ -251,6 +251,6 @@ func TestPlacesAreSealedWhateverIsThere(t *testing.T) {
 		t.Error("another process claims to know them")
 	}
 	if _, err := keyed("k").Launch(Launch{Pod: r.Pod}); !errors.Is(err, ErrSealed) {
-		t.Errorf("launched by one who does not know the values: %v", err)
+		t.Errorf("launched without knowing the values: %v", err)
 	}
 }

@@ -7,24 +7,24 @@ import (
 	"time"
 )
 
-// Phase is where a slot is in its life.
+// Phase is a slot's state in its life cycle.
 type Phase string
 
 const (
 	Pending    Phase = "Pending"    // declared, nothing reserved
 	Scheduling Phase = "Scheduling" // holds a reservation; its agent is to be started, or has not registered yet
-	Registered Phase = "Registered" // its agent is there and waits for a world (or, unranked, for its start)
+	Registered Phase = "Registered" // its agent has registered and waits for a world (or, if unranked, for its start)
 	Running    Phase = "Running"    // its processes train in a world
-	Suspect    Phase = "Suspect"    // beats are missed, nothing is sure
-	Lost       Phase = "Lost"       // beats were missed for a whole lease, or its node is gone
-	Failing    Phase = "Failing"    // a fault that is to be healed or given up
+	Suspect    Phase = "Suspect"    // heartbeats are missing, less than a lease
+	Lost       Phase = "Lost"       // heartbeats were missing for a whole lease, or its node is gone
+	Failing    Phase = "Failing"    // has a fault that is to be healed or fails the slot
 	Succeeded  Phase = "Succeeded"
 	Failed     Phase = "Failed"
-	Canceling  Phase = "Canceling" // is being stopped permanently
+	Canceling  Phase = "Canceling" // being stopped; permanently, unless Return is set
 	Canceled   Phase = "Canceled"
 )
 
-// Live reports whether the slot may still train: it holds or wants a reservation.
+// Live reports whether the slot may still train, so that it holds or needs a reservation.
 func (p Phase) Live() bool {
 	switch p {
 	case Succeeded, Failed, Canceled:
@@ -33,22 +33,22 @@ func (p Phase) Live() bool {
 	return true
 }
 
-// Event is what moves a slot from one phase to another.
+// Event moves a slot from one phase to another.
 type Event string
 
 const (
 	Granted      Event = "granted"       // capacity was reserved for it
 	Register     Event = "registered"    // its agent registered, or is ready again after a restart in place
 	WorldFormed  Event = "world formed"  // its processes were started
-	WorldBroke   Event = "world broke"   // a peer went; this one is fine and waits for the next world
+	WorldBroke   Event = "world broke"   // a peer left or failed; this slot waits for the next world
 	ExitedZero   Event = "exited 0"      // all its processes succeeded
 	Fault        Event = "fault"         // exit other than 0, killed, hung, could not start
-	BeatsMissed  Event = "beats missed"  // first sign of silence
-	Heard        Event = "heard again"   // a suspect spoke
+	BeatsMissed  Event = "beats missed"  // its agent missed a heartbeat
+	Heard        Event = "heard again"   // a suspect sent a request
 	LeaseExpired Event = "lease expired" // silent for the whole lease, or known to be gone
 	Retry        Event = "retry"         // budget left
 	GiveUp       Event = "give up"       // budget spent, or the cause is the user's
-	Evicted      Event = "evicted"       // its reservation is gone with its node and no other has room
+	Evicted      Event = "evicted"       // its reservation was lost with its node and no other has room
 	Replaced     Event = "replaced"      // its program or resources changed: next incarnation
 	Cancel       Event = "cancel"
 	Stopped      Event = "stopped" // nothing of it is running
@@ -59,9 +59,9 @@ type edge struct {
 	on   Event
 }
 
-// transitions is the whole life of a slot. Cancel, Replaced and Evicted apply to every live phase and are
-// added below. A fault may come before the slot runs (its agent died while starting), so Fault leaves
-// Scheduling and Registered too. A slot that was released as the job shrank is used again when it grows:
+// transitions is the life cycle of a slot. Cancel, Replaced and Evicted, which apply to every live phase but Canceling, are
+// added below. A fault may occur before the slot runs (its agent died while starting), so Fault also leaves
+// Scheduling and Registered. A slot that was canceled when the job shrank is reused when it grows:
 // its address, rank history and incarnation numbers continue.
 var transitions = map[edge]Phase{
 	{Pending, Granted}:         Scheduling,
@@ -95,7 +95,7 @@ func init() {
 	}
 }
 
-// Step returns the phase that follows p on e. What is not in the table is an error, and p stays.
+// Step returns the phase that follows p on e. If there is no such transition, it returns p and an error.
 func (p Phase) Step(e Event) (Phase, error) {
 	next, ok := transitions[edge{p, e}]
 	if !ok {
@@ -104,58 +104,58 @@ func (p Phase) Step(e Event) (Phase, error) {
 	return next, nil
 }
 
-// Slot is what is remembered of one slot. It outlives every process in it.
+// Slot is the stored state of one slot. It outlives every process in it.
 type Slot struct {
 	Address     Address   `json:"address"`
 	Phase       Phase     `json:"phase"`
 	Incarnation int       `json:"incarnation"`    // the newest; 0 before the first start
-	Node        string    `json:"node,omitempty"` // where its reservation is; "" if it has none
+	Node        string    `json:"node,omitempty"` // of its reservation; "" if it has none
 	Reserved    Resources `json:"reserved,omitzero"`
 	Fingerprint string    `json:"fingerprint,omitempty"` // of what its incarnation was started from
 	Rank        int       `json:"rank"`                  // the last one; -1 before the first world
 	Restarts    int       `json:"restarts,omitempty"`    // times it was healed, in place or replaced
 	Since       time.Time `json:"since,omitzero"`        // when it entered its phase
-	Exit        *Exit     `json:"exit,omitempty"`        // how its last processes ended, if they did
+	Exit        *Exit     `json:"exit,omitempty"`        // how its last processes exited, if they did
 	Cause       Cause     `json:"cause,omitempty"`       // of its last fault
-	// InPlace is the number of restarts in place asked of the current incarnation; the agent echoes it,
-	// so that a restart is asked once and survives a change of master.
+	// InPlace is the number of restarts in place requested from the current incarnation. The agent echoes it,
+	// so that each restart is requested once, even across a change of master.
 	InPlace int `json:"in_place,omitempty"`
-	// Return: once it has stopped (Canceling) it is started again, on the reservation that it keeps; or elsewhere, if it
+	// Return: once it has stopped (Canceling), it is started again with the reservation that it keeps; elsewhere, if it
 	// left its node.
 	Return bool `json:"return,omitempty"`
-	// Recover: it lost its place by a fault and is placed ahead of all new work.
+	// Recover: it lost its place through a fault and is placed before all new work.
 	Recover bool `json:"recover,omitempty"`
-	// Stopped: its last incarnation was stopped to come back, and none has registered since: what a plan starts in it is an
-	// addition, since the end of that one was a change of its own.
+	// Stopped: its last incarnation was stopped to be restarted, and none has registered since. A plan that starts it shows an
+	// addition, because the stop was a change of its own.
 	Stopped bool `json:"stopped,omitempty"`
-	// Why it is being stopped (Canceling), as the pass that decided it said: a later one says the same.
+	// Why it is being stopped (Canceling), as first decided, so that later passes give the same reason.
 	Why *Reason `json:"why,omitempty"`
-	// Avoid are the nodes that could not start it, where it was lost, or that it left as they were drained, since it last
-	// trained: the next start goes elsewhere if there is room.
+	// Avoid lists the nodes that, since it last trained, could not start it, lost it, or were drained: the next start goes
+	// elsewhere if there is room.
 	Avoid Avoided `json:"avoid,omitempty"`
-	// Crashes counts agents in a row that ended before they registered; it spaces the next start.
+	// Crashes counts consecutive agents that exited before they registered; it delays the next start.
 	Crashes int `json:"crashes,omitempty"`
-	// CrashesSince is when the first of them ended.
+	// CrashesSince is when the first of them exited.
 	CrashesSince time.Time `json:"crashes_since,omitzero"`
-	// Grown counts enlargements of its reservation by cause, as heal's on "oom".
+	// Grown counts increases of its memory reservation by heal's on "oom".
 	Grown int `json:"grown,omitempty"`
-	// Unbound: it was withdrawn (Canceled) before a scheduler had bound its incarnation to a node.
+	// Unbound: it was withdrawn (Canceled) before a scheduler bound its incarnation to a node.
 	Unbound bool `json:"unbound,omitempty"`
 }
 
-// Avoided are nodes that a slot has left, the last one last.
+// Avoided lists nodes that a slot has left, the last one last.
 type Avoided []string
 
-// maxAvoided bounds what the state keeps, and a scheduler is told, of a slot that no node starts.
+// maxAvoided bounds the list in the state and in what a scheduler gets.
 const maxAvoided = 128
 
-// And is these and one more, as a list of its own.
+// And returns a new list with node at its end.
 func (a Avoided) And(node string) Avoided {
 	all := append(slices.DeleteFunc(slices.Clone(a), func(n string) bool { return n == node }), node)
 	return all[max(0, len(all)-maxAvoided):]
 }
 
-// Last is the node that was left last; "" if none was.
+// Last returns the node that was left last; "" if there is none.
 func (a Avoided) Last() string {
 	if len(a) == 0 {
 		return ""
@@ -163,7 +163,7 @@ func (a Avoided) Last() string {
 	return a[len(a)-1]
 }
 
-// UnmarshalJSON reads a single name, too: an older state has that.
+// UnmarshalJSON also accepts a single name, as in states of older versions.
 func (a *Avoided) UnmarshalJSON(text []byte) error {
 	var one string
 	if json.Unmarshal(text, &one) != nil {

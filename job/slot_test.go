@@ -14,7 +14,7 @@ var (
 		Evicted, Replaced, Cancel, Stopped}
 )
 
-// TestStepTable writes the slot's life down a second time, as a person reads it: what is not here is rejected.
+// TestStepTable repeats the slot's life cycle in readable form: all other transitions are rejected.
 func TestStepTable(t *testing.T) {
 	table := map[Phase]map[Event]Phase{
 		Pending:    {Granted: Scheduling, Stopped: Canceled},
@@ -44,8 +44,8 @@ func TestStepTable(t *testing.T) {
 	}
 }
 
-// TestStepWalks: whatever happens, a slot that succeeded or failed stays so, a slot is live as long as it can
-// be canceled, and Running is only ever reached by way of a registration.
+// TestStepWalks checks for any sequence of events that succeeded and failed slots stay so, that a slot is live as long as it
+// can be canceled, and that Running is only reached after a registration.
 func TestStepWalks(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 10_000 {
@@ -77,7 +77,7 @@ func TestStepWalks(t *testing.T) {
 	}
 }
 
-// A state that an older eltrain wrote has one node to avoid, as a name.
+// States of older versions have a single node to avoid, as a string.
 func TestAvoidedOfAnOlderState(t *testing.T) {
 	for text, want := range map[string]Avoided{
 		`{"avoid":"n1"}`:        {"n1"},

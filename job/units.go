@@ -13,10 +13,10 @@ import (
 // Duration is a span of time, written "30s" or "1h30m" as in Go.
 type Duration time.Duration
 
-// wellFormed is what time.ParseDuration reads: of such a text it refuses nothing but its size, and does not say so.
+// wellFormed matches what time.ParseDuration accepts, unless it is out of range, which its error does not tell.
 var wellFormed = regexp.MustCompile(`^[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+$`)
 
-// ParseDuration reads a non-negative duration with its unit.
+// ParseDuration parses a non-negative duration with its unit.
 func ParseDuration(s string) (Duration, error) {
 	d, err := time.ParseDuration(s)
 	formed, below := wellFormed.MatchString(s), strings.HasPrefix(s, "-")
@@ -31,7 +31,7 @@ func ParseDuration(s string) (Duration, error) {
 	return 0, fmt.Errorf(`%q is not a duration: write a number with a unit, like "30s", "10m" or "24h"`, s)
 }
 
-// Std is d as the standard library's type.
+// Std converts d to the standard library's type.
 func (d Duration) Std() time.Duration { return time.Duration(d) }
 
 // String drops the zero units that time.Duration prints: "24h", not "24h0m0s".
@@ -65,10 +65,10 @@ var byteUnits = []struct {
 	{"B", 1},
 }
 
-// maxBytes is more than any cluster has, and half of what the type holds.
+// maxBytes is more than any cluster has, and half the range of the type.
 const maxBytes Bytes = 1 << 62
 
-// ParseBytes reads a non-negative size with its unit.
+// ParseBytes parses a non-negative size with its unit.
 func ParseBytes(s string) (Bytes, error) {
 	for _, u := range byteUnits {
 		digits, ok := strings.CutSuffix(s, u.suffix)
@@ -79,7 +79,7 @@ func ParseBytes(s string) (Bytes, error) {
 		if err == nil && n*u.size > float64(maxBytes) && !math.IsInf(n, 0) || errors.Is(err, strconv.ErrRange) && n > 0 {
 			return 0, fmt.Errorf("%q is too large: the limit is %s", s, maxBytes)
 		}
-		if err != nil || !(n >= 0) || math.IsInf(n, 0) { // not a number is neither
+		if err != nil || !(n >= 0) || math.IsInf(n, 0) { // !(n >= 0) includes NaN
 			break
 		}
 		return Bytes(n * u.size), nil
@@ -100,7 +100,7 @@ func (b Bytes) String() string {
 	return strconv.FormatInt(int64(b), 10) + units[i]
 }
 
-// Approx is for a person: at most one digit after the point where String would need a long number.
+// Approx is for messages: it rounds to one decimal if String is longer than 7 characters.
 func (b Bytes) Approx() string {
 	if exact := b.String(); len(exact) <= 7 {
 		return exact
@@ -120,13 +120,13 @@ func (b *Bytes) UnmarshalText(t []byte) (err error) {
 	return err
 }
 
-// CPU is an amount of processor time in thousandths of a core; in HCL it is a number of cores: 0.5, 16.
+// CPU is an amount of CPU in thousandths of a core; in HCL it is a number of cores: 0.5, 16.
 type CPU int64
 
-// maxCores is more than any cluster has, and leaves room to add and multiply.
+// maxCores is more than any cluster has, and leaves room for sums and products.
 const maxCores = 1_000_000_000
 
-// Cores converts a number of cores. It is an error if n is negative, not a number, or too large.
+// Cores converts a number of cores. It returns an error if n is negative, NaN, or too large.
 func Cores(n float64) (CPU, error) {
 	if n > maxCores {
 		return 0, fmt.Errorf("%v is too large: the limit is %d cores", n, maxCores)
@@ -137,7 +137,7 @@ func Cores(n float64) (CPU, error) {
 	return CPU(math.Round(n * 1000)), nil
 }
 
-// Cores is c as a number of cores.
+// Cores returns c in cores.
 func (c CPU) Cores() float64 { return float64(c) / 1000 }
 
 func (c CPU) String() string { return strconv.FormatFloat(c.Cores(), 'f', -1, 64) }

@@ -44,7 +44,7 @@ func TestUnitsRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := Bytes(rapid.Int64Range(0, math.MaxInt64/4).Draw(t, "bytes"))
 		if b > 1<<53 {
-			b &^= 1<<20 - 1 // as large ones are written: a float64 holds them
+			b &^= 1<<20 - 1 // large ones are multiples of 1 MiB, which a float64 represents exactly
 		}
 		if got, err := ParseBytes(b.String()); err != nil || got != b {
 			t.Fatalf("%d is written %s and read as %d, %v", b, b, got, err)
@@ -68,7 +68,7 @@ func TestCores(t *testing.T) {
 	}
 }
 
-// What is too large is told as that, with what is the most.
+// The error about a value that is too large says so and names the maximum.
 func TestTooLargeIsNotMalformed(t *testing.T) {
 	for want, parse := range map[string]func() error{
 		`"999999999h" is too long: the limit is 2562047h (292 years)`: func() error { _, err := ParseDuration("999999999h"); return err },
@@ -78,7 +78,7 @@ func TestTooLargeIsNotMalformed(t *testing.T) {
 		`1e+20 is too large: the limit is 1000000000 cores`:           func() error { _, err := Cores(1e20); return err },
 	} {
 		if err := parse(); err == nil || err.Error() != want {
-			t.Errorf("told is %v, want %s", err, want)
+			t.Errorf("the error is %v, want %s", err, want)
 		}
 	}
 	longest := "2562047h47m16.854775807s"

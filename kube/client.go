@@ -20,8 +20,8 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 )
 
-// Client reaches the objects that eltrain works with, under the names of client-go's clientset. That one registers every
-// version of every API of Kubernetes when a program starts: 8 MiB of resident memory in each eltrain, wherever its jobs run.
+// Client accesses the kinds of objects that eltrain uses, with the method names of client-go's clientset. The clientset
+// itself would register every version of every Kubernetes API at startup: 8 MiB of resident memory in each eltrain process.
 type Client struct {
 	core         CoreV1
 	policy       PolicyV1
@@ -29,7 +29,7 @@ type Client struct {
 	node         NodeV1
 }
 
-// The groups of Kubernetes' own API that are worked with.
+// The API groups in use.
 type (
 	CoreV1         struct{ Group }
 	PolicyV1       struct{ Group }
@@ -37,7 +37,7 @@ type (
 	NodeV1         struct{ Group }
 )
 
-// NewClient contacts nothing. A limit of requests holds for all groups together.
+// NewClient returns a client without connecting. Its rate limit is shared by all groups.
 func NewClient(config *rest.Config) (*Client, error) {
 	config = Shared(config)
 	core, err := NewGroup(config, corev1.SchemeGroupVersion, corev1.AddToScheme)
@@ -80,7 +80,7 @@ func (g CoreV1) Pods(namespace string) Resource[*corev1.Pod, *corev1.PodList] {
 	return Of[corev1.Pod, corev1.PodList](g.Group, "pods", namespace)
 }
 
-// PodLogs asks for the log of a pod.
+// PodLogs returns a request for the log of a pod.
 func (g CoreV1) PodLogs(namespace, name string, options *corev1.PodLogOptions) *rest.Request {
 	return g.Get().Namespace(namespace).Resource("pods").Name(name).SubResource("log").VersionedParams(options, g.Parameters)
 }
@@ -105,16 +105,15 @@ func (g NodeV1) RuntimeClasses() Resource[*nodev1.RuntimeClass, *nodev1.RuntimeC
 	return Of[nodev1.RuntimeClass, nodev1.RuntimeClassList](g.Group, "runtimeclasses", metav1.NamespaceNone)
 }
 
-// Group is what an API server has of one group and version.
+// Group is a client of one API group and version.
 type Group struct {
 	rest.Interface
-	Parameters runtime.ParameterCodec // of the options of requests
+	Parameters runtime.ParameterCodec // for request options
 	scheme     *runtime.Scheme
 }
 
-// The verbs that write. client-go would repeat by itself, up to ten times, what the API server had no time for, and whoever
-// writes would not hear of it: the provider's pacer, which then asks less, and the state's calls, which are patient
-// themselves. Reads are repeated.
+// Writes are not retried here. client-go would silently retry requests that the API server rejects as too many, up to ten
+// times; but the provider's pacer must see these errors to slow down, and the state store retries itself. Reads are retried.
 
 func (g Group) Post() *rest.Request   { return g.Interface.Post().MaxRetries(0) }
 func (g Group) Put() *rest.Request    { return g.Interface.Put().MaxRetries(0) }
@@ -122,7 +121,7 @@ func (g Group) Delete() *rest.Request { return g.Interface.Delete().MaxRetries(0
 
 func (g Group) Patch(t types.PatchType) *rest.Request { return g.Interface.Patch(t).MaxRetries(0) }
 
-// Shared returns a config of which groups that are made from it share one limit of requests.
+// Shared returns a config whose rate limit is shared by all groups created from it.
 func Shared(config *rest.Config) *rest.Config {
 	config = rest.CopyConfig(config)
 	if config.RateLimiter == nil && config.QPS > 0 {
@@ -131,7 +130,7 @@ func Shared(config *rest.Config) *rest.Config {
 	return config
 }
 
-// NewGroup contacts nothing. add registers the group's types.
+// NewGroup returns a group's client without connecting. add registers the group's types.
 func NewGroup(config *rest.Config, version schema.GroupVersion, add func(*runtime.Scheme) error) (Group, error) {
 	scheme := runtime.NewScheme()
 	if err := add(scheme); err != nil {
@@ -150,19 +149,19 @@ func NewGroup(config *rest.Config, version schema.GroupVersion, add func(*runtim
 	return Group{client, runtime.NewParameterCodec(scheme), scheme}, nil
 }
 
-// object is a pointer to one of an API's types.
+// object is a pointer to an API type.
 type object interface {
 	runtime.Object
 	metav1.Object
 }
 
-// Resource is one kind of objects, in a namespace if it is of those that have one.
+// Resource is a client of one kind of objects, in a namespace if the kind is namespaced.
 type Resource[T object, L runtime.Object] struct {
 	*gentype.ClientWithList[T, L]
 	group Group
 }
 
-// Of is the resource of that name, whose objects are T and whose lists are L.
+// Of returns the resource of that name, with objects of type T and lists of type L.
 func Of[T, L any, PT interface {
 	*T
 	object
@@ -174,9 +173,9 @@ func Of[T, L any, PT interface {
 	return Resource[PT, PL]{gentype.NewClientWithList(resource, g, g.Parameters, namespace, one, list), g}
 }
 
-// Apply makes the object as it is said here, by server-side apply: fields that are zero are left to others, but for the
-// counts of its spec that are named, of which 0 is meant. Its status is the cluster's. client-go's apply configurations,
-// which tell the two apart for every field, would link the clientset.
+// Apply sends the object by server-side apply, without its status. Fields with a zero value are left to other managers,
+// except the named counts of its spec, for which 0 is a value. client-go's apply configurations, which distinguish the two
+// for every field, would link the clientset.
 func (r Resource[T, L]) Apply(ctx context.Context, o T, options metav1.ApplyOptions, counts ...string) (T, error) {
 	var none T
 	kinds, _, err := r.group.scheme.ObjectKinds(o)

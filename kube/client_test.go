@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// What is applied is what was said: no status, no zero that would take a field from somebody else.
+// Only the given fields are applied: no status, and no zero value that would take a field from another manager.
 func TestApplySendsWhatIsSaid(t *testing.T) {
 	var asked, kind string
 	var sent map[string]any
@@ -56,7 +56,7 @@ func TestApplySendsWhatIsSaid(t *testing.T) {
 		t.Errorf("sent is %v, want %v", sent, want)
 	}
 	if path := "PATCH /apis/policy/v1/namespaces/ml/poddisruptionbudgets/gpt?fieldManager=eltrain&force=true"; asked != path || kind != "application/apply-patch+yaml" {
-		t.Errorf("asked was %s as %s", asked, kind)
+		t.Errorf("the request was %s as %s", asked, kind)
 	}
 	if _, err := client.CoreV1().Services("ml").Apply(t.Context(), &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: "gpt"}, Spec: corev1.ServiceSpec{PublishNotReadyAddresses: true},
@@ -71,21 +71,21 @@ func TestApplySendsWhatIsSaid(t *testing.T) {
 		t.Errorf("sent is %v, want %v", sent, want)
 	}
 	if path := "PATCH /api/v1/namespaces/ml/services/gpt?fieldManager=eltrain&force=true"; asked != path {
-		t.Errorf("asked was %s", asked)
+		t.Errorf("the request was %s", asked)
 	}
-	for port, want := range map[int32]float64{0: 0, 30000: 30000} { // a 0 that is meant
+	for port, want := range map[int32]float64{0: 0, 30000: 30000} { // 0 is a value here
 		if _, err := client.CoreV1().Services("ml").Apply(t.Context(), &corev1.Service{
 			ObjectMeta: metav1.ObjectMeta{Name: "gpt"}, Spec: corev1.ServiceSpec{HealthCheckNodePort: port},
 		}, options, "healthCheckNodePort"); err != nil {
 			t.Error(err)
 		}
 		if got := sent["spec"]; !reflect.DeepEqual(got, map[string]any{"healthCheckNodePort": want}) {
-			t.Errorf("sent of it is %v, want %v", got, want)
+			t.Errorf("sent is %v, want %v", got, want)
 		}
 	}
 }
 
-// What the API server has no time for is for whoever writes to repeat: client-go repeats reads alone.
+// client-go retries reads only, when the API server has too many requests; callers retry writes.
 func TestNoWriteIsRepeatedBehindItsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0
@@ -118,7 +118,7 @@ func TestNoWriteIsRepeatedBehindItsBack(t *testing.T) {
 		} {
 			asked = 0
 			if err := c.ask(); !apierrors.IsTooManyRequests(err) || asked != c.times {
-				t.Errorf("%s: asked %d times, not %d: %v", name, asked, c.times, err)
+				t.Errorf("%s: %d requests, want %d: %v", name, asked, c.times, err)
 			}
 		}
 	})
@@ -128,13 +128,13 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (r roundTripper) RoundTrip(q *http.Request) (*http.Response, error) { return r(q) }
 
-// A limit of the user's is one for all that is asked, not one for each group.
+// The user's limit applies to all requests together, not to each group.
 func TestGroupsShareALimit(t *testing.T) {
 	client, err := NewClient(&rest.Config{Host: "http://127.0.0.1:1", QPS: 3, Burst: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if core := client.CoreV1().GetRateLimiter(); core == nil || core != client.PolicyV1().GetRateLimiter() || core != client.NodeV1().GetRateLimiter() {
-		t.Error("each group has its own")
+		t.Error("each group has its own rate limiter")
 	}
 }

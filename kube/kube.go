@@ -1,5 +1,5 @@
-// Package kube says how a Kubernetes API server is reached: the provider that runs pods and the store that
-// keeps state there share it. It knows of no object what it is for, and no policy.
+// Package kube connects to a Kubernetes API server, for the provider that runs pods and the store that keeps
+// state there. It does not know what objects are used for, and has no policy.
 package kube
 
 import (
@@ -14,14 +14,14 @@ import (
 
 // Access names a cluster as kubectl does.
 type Access struct {
-	Kubeconfig string // a file; "" is $KUBECONFIG, then ~/.kube/config, then the pod that this runs in
-	Context    string // "" is the file's current one
-	Namespace  string // "" is the context's, or the pod's own
+	Kubeconfig string // file; "" means $KUBECONFIG, then ~/.kube/config, then the ServiceAccount of the pod this runs in
+	Context    string // "" means the file's current context
+	Namespace  string // "" means the context's, or the pod's own
 }
 
-// Client is how to reach it, and the namespace to work in. client-go's own limit of 5 requests a second is
-// taken off: the API server says by itself, with 429 and Retry-After, what is too much. A qps above 0 is a limit
-// of the user's.
+// Client returns a client configuration and the namespace to use. It removes client-go's default limit of 5 requests
+// per second, since the API server itself rejects what is too much, with 429 and Retry-After. A qps above 0 is the
+// user's limit.
 func (a Access) Client(qps float64) (*rest.Config, string, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	if path := a.Kubeconfig; path != "" {

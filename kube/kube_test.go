@@ -50,7 +50,7 @@ func TestAccess(t *testing.T) {
 	}
 }
 
-// client-go's own limit is 5 requests a second, which nobody would find.
+// client-go's default limit of 5 requests per second must not apply: users would not find the cause.
 func TestNoLimitButTheUsers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config")
 	if err := os.WriteFile(path, []byte(two), 0o600); err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// What one module gives is a variable of the next, a key of a third and a condition of a job, in whatever order they are
-// written, and through modules in modules.
+// A module's output can be a variable of the next module, a key of a third and a condition of a job, in any order of blocks,
+// and through nested modules.
 func TestOutputsAcrossModules(t *testing.T) {
 	const number = "variable \"n\" {\n  type = number\n}\n"
 	dir := writeTree(t, map[string]string{
@@ -71,7 +71,7 @@ output "all" {
 	}
 }
 
-// A value that is sensitive anywhere on its way through modules stays so, and no text of it is told.
+// A value that is sensitive anywhere on its way through modules stays sensitive, and is never shown.
 func TestSensitiveVariablesThroughModules(t *testing.T) {
 	const used = "job \"j\" {\n  role \"w\" {\n    command = [\"x\", \"--key=${var.v}\"]\n  }\n}\noutput \"v\" {\n  value = var.v\n}\n"
 	for name, c := range map[string]struct{ top, decl, out string }{
@@ -98,7 +98,7 @@ func TestSensitiveVariablesThroughModules(t *testing.T) {
 			cfg, diags := Load(writeTree(t, files), options())
 			text := render(cfg, diags)
 			if len(diags) != 1 || !strings.Contains(text, "Output refers to sensitive values") || strings.Contains(strings.ReplaceAll(text, `"hunter2"`, ""), "hunter2") {
-				t.Errorf("want one error, which does not tell the value:\n%s", text)
+				t.Errorf("want one error, which does not show the value:\n%s", text)
 			}
 			if len(cfg.Jobs) != 1 || !slices.Contains(cfg.Jobs[0].Secrets, "hunter2") {
 				t.Errorf("the secrets of the job are %q", cfg.Jobs[0].Secrets)
@@ -107,7 +107,7 @@ func TestSensitiveVariablesThroughModules(t *testing.T) {
 	}
 }
 
-// What each kind of condition can refer to. The page has the same table.
+// What each kind of condition can refer to. The language page has the same table.
 func TestWhatConditionsCanSee(t *testing.T) {
 	references := map[string]string{
 		"var": "var.v == 1", "local": "local.l == 1", "module": "module.m.one == 1", "each": `each.key == "k"`, "self": "self.role.w.replicas == 1",
@@ -151,7 +151,7 @@ func TestWhatConditionsCanSee(t *testing.T) {
 				cfg, diags := Load(writeTree(t, files), options())
 				allowed := slices.Contains(strings.Fields(c.sees), name)
 				if allowed != (len(diags) == 0) {
-					t.Errorf("%s in a %s, in a %s: allowed is %t, told is\n%s", name, kind, where, allowed, render(cfg, diags))
+					t.Errorf("%s in a %s, in a %s: want allowed = %t, got\n%s", name, kind, where, allowed, render(cfg, diags))
 				}
 				if !allowed && len(diags) != 1 {
 					t.Errorf("%s in a %s, in a %s: %d diagnostics\n%s", name, kind, where, len(diags), render(cfg, diags))
@@ -161,7 +161,7 @@ func TestWhatConditionsCanSee(t *testing.T) {
 	}
 }
 
-// A module sees nothing of what is around it but its variables.
+// A module sees nothing of its parents except its variables.
 func TestModulesSeeOnlyTheirOwn(t *testing.T) {
 	for _, outer := range []string{"var.v", "local.l", "module.other.x", "job.here.name"} {
 		dir := writeTree(t, map[string]string{
@@ -173,7 +173,7 @@ func TestModulesSeeOnlyTheirOwn(t *testing.T) {
 	}
 }
 
-// prevent_destroy is any expression that gives true or false.
+// prevent_destroy accepts any boolean expression.
 func TestPreventDestroyIsAnExpression(t *testing.T) {
 	for expr, want := range map[string]string{
 		`true`: "true", `"true"`: "true", `var.cluster == "prod"`: "true", `!contains(["test"], var.cluster)`: "true", `role.worker.replicas > 3`: "false", `null`: "false",
@@ -183,10 +183,10 @@ func TestPreventDestroyIsAnExpression(t *testing.T) {
 		switch text := render(cfg, diags); {
 		case want != "true" && want != "false":
 			if len(diags) != 1 || !strings.Contains(text, want) {
-				t.Errorf("%s: want %q, told is\n%s", expr, want, text)
+				t.Errorf("%s: want %q, got\n%s", expr, want, text)
 			}
 		case len(diags) > 0 || cfg.Jobs[0].Lifecycle.PreventDestroy != (want == "true"):
-			t.Errorf("%s is %t, told is\n%s", expr, cfg.Jobs[0].Lifecycle.PreventDestroy, text)
+			t.Errorf("%s is %t, diagnostics are\n%s", expr, cfg.Jobs[0].Lifecycle.PreventDestroy, text)
 		}
 	}
 }

@@ -13,26 +13,26 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// The bounds are far above what a person or a generator writes, and low enough that the worst input is
-// refused within seconds and without exhausting memory or the stack.
+// The bounds are far above what people and generators write, and low enough that the worst input is
+// rejected within seconds and without exhausting memory or the stack.
 const (
-	maxFileBytes = 16 << 20 // of a .hcl or .vars file
-	maxReadBytes = 10 << 20 // of a file that file() or templatefile() reads
-	maxNesting   = 500      // brackets and operators open at one place; the parser recurses on each
-	maxSteps     = 3e6      // evaluation steps of one directory: one to two seconds
-	maxBlocks    = 20_000   // blocks that dynamic blocks and for_each expand to, and uses of modules
-	maxSlots     = 200_000  // slots of one directory: twice the scale that eltrain is designed for
-	maxPaths     = 1000     // paths in one ignore_changes: each is held against every argument
-	maxTold      = 1000     // diagnostics of one directory: nobody reads more
-	maxExponent  = 4096     // binary exponent of a number: a longer one takes megabytes to print
-	maxNumber    = 1000     // bytes that a number is written with
-	bytesPerStep = 16       // text that is as much work as one step
+	maxFileBytes   = 16 << 20 // of a .hcl or .vars file
+	maxReadBytes   = 10 << 20 // of a file that file() or templatefile() reads
+	maxNesting     = 500      // brackets and operators open at one point; the parser recurses on each
+	maxSteps       = 3e6      // evaluation steps per directory: one to two seconds
+	maxBlocks      = 20_000   // blocks that dynamic blocks and for_each expand to, and module instances
+	maxSlots       = 200_000  // slots per directory: twice the scale that eltrain is designed for
+	maxPaths       = 1000     // paths in one ignore_changes: each is compared with every argument
+	maxDiagnostics = 1000     // diagnostics per directory: nobody reads more
+	maxExponent    = 4096     // binary exponent of a number: a larger one takes megabytes to print
+	maxNumber      = 1000     // bytes of a number literal
+	bytesPerStep   = 16       // bytes of text that cost one step
 )
 
 var hugeExponent = regexp.MustCompile(`[eE][+-]?0*[1-9][0-9]{3}`)
 
-// checkSource refuses source that would make the parser overflow the stack or compute forever. It counts
-// how deep the syntax tree can become: each open bracket and each operator that is not yet ended is a level.
+// checkSource rejects source that would make the parser overflow the stack or compute forever. It bounds the
+// depth of the syntax tree: each open bracket and each operator without its end is a level.
 func checkSource(src []byte, name string, lex func([]byte, string, hcl.Pos) (hclsyntax.Tokens, hcl.Diagnostics)) *hcl.Diagnostic {
 	if len(src) > maxFileBytes {
 		return &hcl.Diagnostic{
@@ -51,7 +51,7 @@ func checkSource(src []byte, name string, lex func([]byte, string, hcl.Pos) (hcl
 			Subject:  &at,
 		}
 	}
-	tokens, _ := lex(src, name, hcl.InitialPos) // its complaints come again from the parser
+	tokens, _ := lex(src, name, hcl.InitialPos) // the parser repeats its diagnostics
 	levels := []level{{opener: hclsyntax.TokenOBrace}}
 	depth := 0
 	for i, t := range tokens {
@@ -64,12 +64,12 @@ func checkSource(src []byte, name string, lex func([]byte, string, hcl.Pos) (hcl
 		case hclsyntax.TokenCBrace, hclsyntax.TokenCBrack, hclsyntax.TokenCParen, hclsyntax.TokenCQuote,
 			hclsyntax.TokenCHeredoc, hclsyntax.TokenTemplateSeqEnd:
 			if len(levels) == 1 {
-				continue // unbalanced: the parser says so
+				continue // unbalanced: the parser reports it
 			}
 			depth -= 1 + top.pending
 			levels = levels[:len(levels)-1]
 			outer := &levels[len(levels)-1]
-			// a[b][b] nests to the left; siblings in a list are ended by their commas.
+			// a[b][b] nests to the left; a comma ends an item of a list.
 			if t.Type == hclsyntax.TokenCBrack {
 				outer.pending++
 				depth++
@@ -126,7 +126,7 @@ func checkSource(src []byte, name string, lex func([]byte, string, hcl.Pos) (hcl
 	return nil
 }
 
-// invalidAt is the place of the first byte that is not UTF-8.
+// invalidAt returns the range of the first byte that is not UTF-8.
 func invalidAt(src []byte, name string) hcl.Range {
 	pos := hcl.InitialPos
 	for pos.Byte < len(src) {
@@ -143,20 +143,19 @@ func invalidAt(src []byte, name string) hcl.Range {
 	return hcl.Range{Filename: name, Start: pos, End: end}
 }
 
-// level is one open bracket, and the operators and index brackets seen since the last item ended in it.
+// level is one open bracket, and the number of operators and index brackets seen in it since the last item ended.
 type level struct {
 	opener  hclsyntax.TokenType
 	pending int
 }
 
-// meter counts the work of evaluating a directory and stops it when it is too much. Expressions have no
-// loops without end, but "${local.a}${local.a}" through thirty locals, or five nested for expressions, come
-// close.
+// meter counts the work of evaluating a directory and stops it at a limit. Expressions always terminate, but
+// "${local.a}${local.a}" through thirty locals, or five nested for expressions, would take practically forever.
 type meter struct {
 	limit  int // steps
 	steps  int
 	blocks int
-	// at is where it was stopped; why tells for what reason, and what in a few words.
+	// at is where evaluation was stopped; what and why are the summary and detail of the diagnostic.
 	at        *hcl.Range
 	what, why string
 }
@@ -168,7 +167,7 @@ func newMeter() *meter { return &meter{limit: maxSteps} }
 // reset restores the whole budget.
 func (m *meter) reset() { *m = meter{limit: m.limit} }
 
-// spend counts n steps and reports whether there is still room.
+// spend counts n steps and reports whether they are within the limit.
 func (m *meter) spend(n int) bool {
 	if m.why != "" {
 		return false
@@ -194,14 +193,14 @@ func (m *meter) spendBlocks(n int) bool {
 	return true
 }
 
-// blame says where a budget ran out, if that is not known yet.
+// blame records where a budget ran out, unless that is already known.
 func (m *meter) blame(at hcl.Range) {
 	if m.at == nil {
 		m.at = &at
 	}
 }
 
-// spendOn counts what v is made of. It fails for numbers that cannot be printed in sensible time, too.
+// spendOn counts v with all its elements. It also fails for numbers that cannot be printed in reasonable time.
 func (m *meter) spendOn(v cty.Value) bool {
 	v, _ = v.Unmark()
 	if !m.spend(1) {
@@ -235,7 +234,7 @@ func (m *meter) checkNumber(n *big.Float) bool {
 	return true
 }
 
-// diagnostic is non-nil once a budget was exceeded. It is reported once, at the end: try() would swallow it.
+// diagnostic is non-nil once a budget was exceeded. It is reported once, at the end, because try() would swallow it.
 func (m *meter) diagnostic() *hcl.Diagnostic {
 	if m.why == "" {
 		return nil
@@ -247,7 +246,7 @@ func (m *meter) diagnostic() *hcl.Diagnostic {
 	return &hcl.Diagnostic{Severity: hcl.DiagError, Summary: m.what, Detail: m.why, Subject: at}
 }
 
-// attach makes every expression below node count its work.
+// attach wraps every expression below node so that its work is counted.
 func (m *meter) attach(node hclsyntax.Node) {
 	hclsyntax.Walk(node, attacher{m})
 }
@@ -256,7 +255,7 @@ type attacher struct{ m *meter }
 
 func (a attacher) Enter(hclsyntax.Node) hcl.Diagnostics { return nil }
 
-// Exit wraps the children of a node after they have been visited themselves.
+// Exit wraps the children of a node after they were visited themselves.
 func (a attacher) Exit(node hclsyntax.Node) hcl.Diagnostics {
 	switch n := node.(type) {
 	case *hclsyntax.Attribute:
@@ -266,13 +265,13 @@ func (a attacher) Exit(node hclsyntax.Node) hcl.Diagnostics {
 	case *hclsyntax.RelativeTraversalExpr:
 		a.wrap(&n.Source, shallow)
 	case *hclsyntax.FunctionCallExpr:
-		a.wrapAll(n.Args) // what is in them is counted by the function
+		a.wrapAll(n.Args) // the function counts their contents
 	case *hclsyntax.ConditionalExpr:
 		a.wrap(&n.Condition, shallow)
 		a.wrap(&n.TrueResult, deep) // both are converted to one type
 		a.wrap(&n.FalseResult, deep)
 	case *hclsyntax.BinaryOpExpr:
-		a.wrap(&n.LHS, deep) // "==" compares all there is
+		a.wrap(&n.LHS, deep) // "==" compares whole values
 		a.wrap(&n.RHS, deep)
 	case *hclsyntax.UnaryOpExpr:
 		a.wrap(&n.Val, shallow)
@@ -305,13 +304,13 @@ func (a attacher) Exit(node hclsyntax.Node) hcl.Diagnostics {
 	return nil
 }
 
-// cost is how the result of an expression is counted.
+// cost says how the result of an expression is counted.
 type cost int
 
 const (
-	shallow cost = iota // a step, and its text
-	loop                // its elements, each of which something is done with
-	deep                // all that is in it
+	shallow cost = iota // one step, plus its text
+	loop                // one step per element: the parent iterates over them
+	deep                // the whole value
 )
 
 func (a attacher) wrapAll(exprs []hclsyntax.Expression) {
@@ -320,9 +319,8 @@ func (a attacher) wrapAll(exprs []hclsyntax.Expression) {
 	}
 }
 
-// wrap leaves out literals, whose size is the file's, and the loop symbol of a splat. What is put together
-// of other values counts with all that is in it: values share their parts, so a small structure can stand
-// for one that nobody could ever walk.
+// wrap skips literals, whose size is bounded by the file's, and the loop symbol of a splat. Values composed of other
+// values are counted deeply: they share their parts, so that a small structure can represent one too large to walk.
 func (a attacher) wrap(e *hclsyntax.Expression, c cost) {
 	switch (*e).(type) {
 	case nil, *hclsyntax.LiteralValueExpr, *hclsyntax.AnonSymbolExpr, *metered:
@@ -333,15 +331,15 @@ func (a attacher) wrap(e *hclsyntax.Expression, c cost) {
 	*e = &metered{&hclsyntax.ParenthesesExpr{Expression: *e, SrcRange: (*e).Range()}, a.m, c}
 }
 
-// metered is an expression that counts the work of evaluating it. To HCL's walkers it is a pair of
-// parentheses, so they see what is inside.
+// metered is an expression whose evaluation is counted. HCL's walkers see a pair of parentheses, and thus the
+// expression inside.
 type metered struct {
 	*hclsyntax.ParenthesesExpr
 	m    *meter
 	cost cost
 }
 
-// UnwrapExpression lets HCL's static analysis (keywords, lists, type expressions) see the original.
+// UnwrapExpression lets HCL's static analysis (keywords, lists, type expressions) see the original expression.
 func (e *metered) UnwrapExpression() hcl.Expression { return e.Expression }
 
 func (e *metered) Value(ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
@@ -367,7 +365,7 @@ func (e *metered) Value(ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
 	return v, diags
 }
 
-// byZero reports whether a value is the infinity that HCL makes of a division by zero.
+// byZero reports whether a value is the infinity that HCL returns for a division by zero.
 func byZero(expr hclsyntax.Expression, v cty.Value) bool {
 	division, ok := expr.(*hclsyntax.BinaryOpExpr)
 	if !ok || division.Op != hclsyntax.OpDivide {
@@ -396,15 +394,15 @@ func (m *meter) spendAs(c cost, v cty.Value) bool {
 	return true
 }
 
-// alreadyReported marks diagnostics whose cause is told elsewhere.
+// alreadyReported marks diagnostics whose cause is reported elsewhere.
 type alreadyReported struct{}
 
-// exhausted ends an evaluation; the meter's own diagnostic says why.
+// exhausted is the error that ends an evaluation; the meter's own diagnostic has the reason.
 func exhausted(r hcl.Range) hcl.Diagnostics {
 	return hcl.Diagnostics{{Severity: hcl.DiagError, Summary: tooMuch, Subject: &r, Extra: alreadyReported{}}}
 }
 
-// unwrap is the expression without the meter around it.
+// unwrap returns the expression without the meter around it.
 func unwrap(n hclsyntax.Node) hclsyntax.Node {
 	if m, ok := n.(*metered); ok {
 		return m.Expression
@@ -412,7 +410,7 @@ func unwrap(n hclsyntax.Node) hclsyntax.Node {
 	return n
 }
 
-// broken replaces an expression that was already complained about: evaluating it fails silently.
+// broken replaces an expression whose errors were already reported: evaluating it fails silently.
 type broken struct{ hclsyntax.Expression }
 
 func (b *broken) Value(*hcl.EvalContext) (cty.Value, hcl.Diagnostics) {

@@ -10,7 +10,7 @@ import (
 
 var hclInitial = hcl.InitialPos
 
-// doubling makes 40 locals, each of them twice the one before.
+// doubling returns 40 locals, each twice the size of the one before.
 func doubling(first, twice string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "locals {\n  a0 = %s\n", first)
@@ -23,7 +23,7 @@ func doubling(first, twice string) string {
 
 func expr(e string) string { return "locals { a = " + e + " }\n" }
 
-// bombs are inputs that would exhaust the stack, the memory or the patience of an unbounded evaluation.
+// bombs are inputs that would exhaust the stack, memory or time of an unbounded evaluation.
 var bombs = []struct{ name, src, want string }{
 	{"nested lists", expr(strings.Repeat("[", 100_000) + strings.Repeat("]", 100_000)), "Nested too deeply"},
 	{"nested parentheses", expr(strings.Repeat("(", 100_000) + "1" + strings.Repeat(")", 100_000)), "Nested too deeply"},
@@ -74,14 +74,14 @@ var bombs = []struct{ name, src, want string }{
 	{"huge resources", "job \"j\" {\n  limits {\n    memory = \"1GiB\"\n  }\n" + strings.Repeat("  role \"@\" {\n    replicas = 2000\n    command = [\"x\"]\n    resources {\n      memory = \"4095PiB\"\n      devices = { a = 9000000000000000000 }\n    }\n  }\n", 1) + "}\n", "Invalid name"},
 }
 
-// parseBriefly parses one file with a tenth of the budget of steps, which shows the same in a tenth of the time.
+// parseBriefly parses one file with a tenth of the step budget, which proves the same in a tenth of the time.
 func parseBriefly(src string) (*Config, hcl.Diagnostics) {
 	l := newLoader(options())
 	l.meter.limit = maxSteps / 10
 	return l.run(map[string][]byte{"job.hcl": []byte(src)})
 }
 
-// TestBombs checks that each is refused, and soon: the bound is that of the tests of the package.
+// TestBombs checks that each is rejected, before the package's test timeout.
 func TestBombs(t *testing.T) {
 	t.Parallel()
 	for _, tt := range bombs {
@@ -89,7 +89,7 @@ func TestBombs(t *testing.T) {
 			t.Parallel()
 			cfg, diags := parseBriefly(tt.src)
 			if tt.want == "" {
-				return // its size is legal; that it ends is the test
+				return // its size is legal; the test is that it terminates
 			}
 			for _, d := range diags {
 				if strings.Contains(d.Summary+": "+d.Detail, tt.want) {
@@ -105,7 +105,7 @@ func TestBombs(t *testing.T) {
 	}
 }
 
-// TestBoundsLeaveRoom checks that what a generator may write is not refused.
+// TestBoundsLeaveRoom checks that realistic generated files are not rejected.
 func TestBoundsLeaveRoom(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// What conditions came to is known of each instance there is, by its declared name; what is on trial is not there.
+// Results of conditions are kept for each instance, by its declared name, but not for placeholders.
 func TestConditionsAreKept(t *testing.T) {
 	const assert = "check \"lang\" {\n  assert {\n    condition     = %s\n    error_message = \"No.\"\n  }\n}\n"
 	held := inJob("for_each = toset([\"k\"])\nlifecycle {\n  precondition {\n    condition     = true\n    error_message = \"Never.\"\n  }\n}")
@@ -28,10 +28,10 @@ func TestConditionsAreKept(t *testing.T) {
 	slices.Sort(got)
 	want := []string{`check//lang//error`, `check/module.x["de"]/lang//fail/No.`, `job/module.x["de"]/j/k/pass`, `output//n//pass`}
 	if !slices.Equal(got, want) {
-		t.Errorf("kept is %q", got)
+		t.Errorf("kept results are %q", got)
 	}
 	cfg.CheckObserved(map[string]map[string]int{"j": {"worker": 2}})
 	if len(cfg.Checked) != len(want) {
-		t.Errorf("what runs was entered among what is declared: %+v", cfg.Checked)
+		t.Errorf("results of running jobs were added to those of declared ones: %+v", cfg.Checked)
 	}
 }

@@ -12,54 +12,53 @@ import (
 	"github.com/zclconf/go-cty/cty/convert"
 )
 
-// conditionBlock is one thing that must hold.
+// conditionBlock is one condition with its message.
 type conditionBlock struct {
 	Condition    hcl.Expression `hcl:"condition,required" doc:"Must be true."`
 	ErrorMessage hcl.Expression `hcl:"error_message,required" doc:"The message if it is not."`
 }
 
-// checkBlock is a set of things that should hold.
+// checkBlock is a check block: conditions that should hold.
 type checkBlock struct {
 	Name    string           `hcl:"name,label" doc:"The check's name."`
 	Asserts []conditionBlock `hcl:"assert,block" doc:"The condition. It may refer to variables, locals, modules and, as job.NAME, to the jobs of the directory."`
 }
 
-// condition is a condition with all that it takes to evaluate it.
+// condition is a condition with everything needed to evaluate it.
 type condition struct {
 	holds, message hcl.Expression
 	scope          scope
 	ctx            *hcl.EvalContext
 }
 
-// verdict is what a condition came to. told: it could not be evaluated, and why was reported or is a
-// consequence of what was.
+// verdict is the result of a condition. reported means that it could not be evaluated, and that the cause was reported.
 type verdict struct {
-	holds   bool
-	told    bool
-	message string
+	holds    bool
+	reported bool
+	message  string
 }
 
-// Checked is what the conditions came to of one thing that is declared: of a check block, of a job or of an output.
+// Checked is the result of the conditions of one check block, job or output.
 type Checked struct {
 	Kind   string // "check", "job" or "output"
-	Module string // as module.eval["de"]; "" for what is in the job directory itself
+	Module string // as module.eval["de"]; "" in the job directory itself
 	Name   string // its label
 	Key    string // of a job with for_each
-	// Status is one of Terraform's: "pass", "fail" or "error", which is that a condition cannot be evaluated.
+	// Status is one of Terraform's: "pass", "fail" or "error", which means that a condition cannot be evaluated.
 	Status   string
-	Problems []string // the messages of what does not hold
+	Problems []string // messages of the failed conditions
 }
 
-// checked enters what all the conditions of one thing came to, if it is there. How things are declared does not change
-// with what runs.
-func (l *loader) checked(c Checked, came []verdict) {
-	if len(came) == 0 || l.presence != present || l.observed != nil {
+// checked records the results of the conditions of one object, if it is present. CheckObserved, which evaluates them
+// again on running jobs, does not change the record.
+func (l *loader) checked(c Checked, verdicts []verdict) {
+	if len(verdicts) == 0 || l.presence != present || l.observed != nil {
 		return
 	}
 	c.Module, c.Status = strings.TrimSuffix(l.address, "."), "pass"
-	for _, v := range came {
+	for _, v := range verdicts {
 		switch {
-		case v.told:
+		case v.reported:
 			c.Status = "error"
 		case !v.holds:
 			c.Problems = append(c.Problems, v.message)
@@ -71,23 +70,23 @@ func (l *loader) checked(c Checked, came []verdict) {
 	l.cfg.Checked = append(l.cfg.Checked, c)
 }
 
-// evaluateCondition reports whether a condition holds, and what to say if not.
+// evaluateCondition evaluates a condition, and its message if it does not hold.
 func (l *loader) evaluateCondition(c condition) verdict {
 	if c.holds == nil || c.message == nil {
-		return verdict{told: true} // reported as missing
+		return verdict{reported: true} // reported as missing
 	}
 	holds, message := c.holds.(hclsyntax.Expression), c.message.(hclsyntax.Expression)
 	if !l.checkExpr(&holds, c.scope) || !l.checkExpr(&message, c.scope) {
-		return verdict{told: true}
+		return verdict{reported: true}
 	}
 	held, diags := c.holds.Value(c.ctx)
 	l.report(diags...)
 	if diags.HasErrors() {
-		return verdict{told: true}
+		return verdict{reported: true}
 	}
 	held, _ = held.Unmark()
 	if !held.IsKnown() {
-		return verdict{told: true} // it refers to something without a value
+		return verdict{reported: true} // it depends on a variable without a value
 	}
 	held, err := convert.Convert(held, cty.Bool)
 	if err != nil || held.IsNull() {
@@ -96,7 +95,7 @@ func (l *loader) evaluateCondition(c condition) verdict {
 			Detail:  "The condition must be true or false.",
 			Subject: c.holds.Range().Ptr(), Expression: c.holds, EvalContext: c.ctx,
 		})
-		return verdict{told: true}
+		return verdict{reported: true}
 	}
 	if held.True() {
 		return verdict{holds: true}
@@ -118,12 +117,12 @@ func (l *loader) conditionMessage(c condition) string {
 	return "The value violates the rule."
 }
 
-// require reports conditions that do not hold as errors.
-func (l *loader) require(summary string, blocks []conditionBlock, s scope, ctx *hcl.EvalContext) (came []verdict) {
+// require reports failed conditions as errors.
+func (l *loader) require(summary string, blocks []conditionBlock, s scope, ctx *hcl.EvalContext) (verdicts []verdict) {
 	for _, b := range blocks {
 		held := l.evaluateCondition(condition{holds: b.Condition, message: b.ErrorMessage, scope: s, ctx: ctx})
-		came = append(came, held)
-		if held.told || held.holds {
+		verdicts = append(verdicts, held)
+		if held.reported || held.holds {
 			continue
 		}
 		l.report(&hcl.Diagnostic{
@@ -131,15 +130,14 @@ func (l *loader) require(summary string, blocks []conditionBlock, s scope, ctx *
 			Subject: b.Condition.Range().Ptr(), Expression: b.Condition, EvalContext: ctx, Extra: unmet{},
 		})
 	}
-	return came
+	return verdicts
 }
 
-// unmet marks the diagnostic of a condition that does not hold: the files mean what they say, and it is not to be
-// applied.
+// unmet marks the diagnostic of a failed condition: the files are valid but must not be applied.
 type unmet struct{}
 
-// Unsound reports whether there are errors besides conditions that do not hold. Conditions are not asked to destroy, as
-// in Terraform.
+// Unsound reports whether there are errors other than failed conditions. As in Terraform, conditions do not prevent a
+// destroy.
 func Unsound(diags hcl.Diagnostics) bool {
 	return slices.ContainsFunc(diags, func(d *hcl.Diagnostic) bool {
 		_, condition := d.Extra.(unmet)
@@ -147,26 +145,26 @@ func Unsound(diags hcl.Diagnostics) bool {
 	})
 }
 
-// requireOf checks a job's pre- and postconditions. self, for the latter, is the job as declared; unknown if
-// something about it is wrong.
-func (l *loader) requireOf(e *jobEval, b *jobBlock, sound bool) (came []verdict) {
+// requireOf checks a job's preconditions and postconditions. In the latter, self is the job as declared; unknown if the
+// job has errors.
+func (l *loader) requireOf(e *jobEval, b *jobBlock, sound bool) (verdicts []verdict) {
 	s := scope{vars: true, locals: true, modules: true, each: e.tree.attrs["for_each"] != nil, where: "a precondition of a job"}
-	came = l.require("Job precondition failed", b.Lifecycle.Preconditions, s, e.ctx)
+	verdicts = l.require("Job precondition failed", b.Lifecycle.Preconditions, s, e.ctx)
 	if len(b.Lifecycle.Postconditions) == 0 {
-		return came
+		return verdicts
 	}
 	s.self, s.where = true, "a postcondition of a job"
 	if !sound {
 		ctx := e.ctx.NewChild()
 		ctx.Variables = map[string]cty.Value{"self": cty.DynamicVal}
-		return append(came, l.require("Job postcondition failed", b.Lifecycle.Postconditions, s, ctx)...)
+		return append(verdicts, l.require("Job postcondition failed", b.Lifecycle.Postconditions, s, ctx)...)
 	}
 	p := postconditions{job: b.Job, tree: e.tree, blocks: b.Lifecycle.Postconditions, scope: s, ctx: e.ctx, owner: l}
 	l.shared.postconditions = append(l.shared.postconditions, p)
-	return append(came, l.requirePost(&p)...)
+	return append(verdicts, l.requirePost(&p)...)
 }
 
-// checks evaluates the check blocks: what does not hold is a warning, whatever the reason.
+// checks evaluates the check blocks. A failed condition is a warning, whatever the reason.
 func (l *loader) checks() {
 	seen := map[string]hcl.Range{}
 	for _, b := range l.blocks["check"] {
@@ -179,11 +177,11 @@ func (l *loader) checks() {
 		if len(decl.Asserts) == 0 {
 			l.complain(&t.def, t, "Check without an assertion", "A check block needs at least one assert block, or it checks nothing.")
 		}
-		var came []verdict
+		var verdicts []verdict
 		for _, a := range decl.Asserts {
-			came = append(came, l.assert(decl.Name, a))
+			verdicts = append(verdicts, l.assert(decl.Name, a))
 		}
-		l.checked(Checked{Kind: "check", Name: decl.Name}, came)
+		l.checked(Checked{Kind: "check", Name: decl.Name}, verdicts)
 	}
 }
 
@@ -193,12 +191,12 @@ func (l *loader) assert(name string, a conditionBlock) verdict {
 	before := len(l.diags)
 	held := l.evaluateCondition(condition{holds: a.Condition, message: a.ErrorMessage, scope: s, ctx: ctx})
 	for _, d := range l.diags[before:] {
-		// What is written wrong is an error like anywhere else; what cannot be computed is a check that failed.
+		// A mistake in the text is an error as everywhere; a failed evaluation is a failed check, and thus a warning.
 		if d.EvalContext != nil {
 			d.Severity = hcl.DiagWarning
 		}
 	}
-	if held.told || held.holds {
+	if held.reported || held.holds {
 		return held
 	}
 	l.report(&hcl.Diagnostic{

@@ -21,7 +21,7 @@ var (
 	unmarshal = reflect.TypeFor[encoding.TextUnmarshaler]()
 )
 
-// ValueType is the type of HCL value that a declared Go type is decoded from; dynamic where any value fits.
+// ValueType returns the type of HCL value that a declared Go type is decoded from; dynamic if any value fits.
 func ValueType(t reflect.Type) cty.Type {
 	switch {
 	case t == cpuType:
@@ -48,7 +48,7 @@ func ValueType(t reflect.Type) cty.Type {
 	return cty.DynamicPseudoType
 }
 
-// setGo stores a known, non-null value of ValueType(v.Type()), without marks, in v.
+// setGo stores val in v. val is known, not null, unmarked, and of ValueType(v.Type()).
 func setGo(v reflect.Value, val cty.Value) error {
 	if v.Type() == cpuType {
 		cores, _ := val.AsBigFloat().Float64()
@@ -74,7 +74,7 @@ func setGo(v reflect.Value, val cty.Value) error {
 		number := val.AsBigFloat()
 		n, exact := number.Int64()
 		switch {
-		case number.IsInt() && exact == big.Below: // what was cut off to n is above it
+		case number.IsInt() && exact == big.Below: // clamped to n, the maximum
 			return fmt.Errorf("%s is too large: the maximum is %d", number.Text('g', 10), n)
 		case number.IsInt() && exact == big.Above:
 			return fmt.Errorf("%s is too small: the minimum is %d", number.Text('g', 10), n)
@@ -123,7 +123,7 @@ func setMap(v reflect.Value, val cty.Value) error {
 	for it := val.ElementIterator(); it.Next(); {
 		key, elem := it.Element()
 		if elem.IsNull() {
-			continue // as for arguments: null is left out
+			continue // null means omitted, as for arguments
 		}
 		to := reflect.New(v.Type().Elem()).Elem()
 		if err := setGo(to, elem); err != nil {
@@ -135,7 +135,7 @@ func setMap(v reflect.Value, val cty.Value) error {
 	return nil
 }
 
-// anyGo returns a value as encoding/json would: map[string]any, []any, string, bool, int64 or float64, nil.
+// anyGo converts a value as encoding/json would: to map[string]any, []any, string, bool, int64 or float64, nil.
 func anyGo(val cty.Value) any {
 	if val.IsNull() {
 		return nil
@@ -167,7 +167,7 @@ func anyGo(val cty.Value) any {
 	return out
 }
 
-// defaultValue reads a field's default tag.
+// defaultValue parses a field's default tag.
 func defaultValue(f job.Field) cty.Value {
 	ty := ValueType(f.Type)
 	if f.Default == "" {
@@ -190,16 +190,16 @@ func defaultValue(f job.Field) cty.Value {
 	return val
 }
 
-// evaluator returns the value of an argument, and the context that it was evaluated in, for diagnostics.
+// evaluator returns the value of an argument, and the context of its evaluation, for diagnostics.
 type evaluator func(*hcl.Attribute) (cty.Value, *hcl.EvalContext, hcl.Diagnostics)
 
-// decoder stores a tree in a Go value.
+// decoder decodes a tree into a Go value.
 type decoder struct {
 	l    *loader
 	eval evaluator
-	// references reads a field of kind References or Paths.
+	// references decodes a field of kind References or Paths.
 	references func(t *tree, attr *hcl.Attribute) []string
-	// sensitive is told every marked value that was decoded, and of which argument.
+	// sensitive is called with every marked value that was decoded, and its argument.
 	sensitive func(*tree, job.Field, cty.Value)
 }
 
@@ -209,14 +209,14 @@ func (l *loader) plain(attr *hcl.Attribute) (cty.Value, *hcl.EvalContext, hcl.Di
 	return v, l.ctx, diags
 }
 
-// into decodes t into v, a struct of type t.typ. Every field is set: to what is written, or its default.
+// into decodes t into v, a struct of type t.typ. Every field is set, to the written value or to its default.
 func (d *decoder) into(v reflect.Value, t *tree) {
 	label := 0
 	for _, f := range job.Fields(t.typ) {
 		to := v.FieldByIndex(f.Index)
 		switch f.Kind {
 		case job.Label:
-			to.SetString(f.Default) // of a block that is left out
+			to.SetString(f.Default) // for an omitted block
 			if label < len(t.labels) {
 				to.SetString(t.labels[label])
 			}
@@ -261,13 +261,13 @@ func (d *decoder) argument(to reflect.Value, f job.Field, t *tree) {
 	case f.Kind == job.References || f.Kind == job.Paths:
 		to.Set(reflect.ValueOf(d.references(t, attr)))
 	case f.Late && refersTo(attr.Expr, "slot"):
-		// It has a value in each slot, once it is known how many there are.
+		// Left to perSlot, which evaluates it for each slot.
 	default:
 		d.evaluate(to, f, t)
 	}
 }
 
-// evaluate sets an argument that is written to its value.
+// evaluate sets a field to the value of its argument.
 func (d *decoder) evaluate(to reflect.Value, f job.Field, t *tree) {
 	attr := t.attrs[f.Name]
 	val, ctx, diags := d.eval(attr)
@@ -284,8 +284,8 @@ func (d *decoder) evaluate(to reflect.Value, f job.Field, t *tree) {
 	}
 }
 
-// certainKeys are the keys of an object or a map of which some values may not be known. One whose value may yet be null
-// is none: it would be left out.
+// certainKeys returns the keys of an object or map whose values may be unknown, without those whose value may turn out
+// to be null, which would be omitted.
 func certainKeys(val cty.Value) []string {
 	val, _ = val.UnmarkDeep()
 	if !val.IsKnown() || val.IsNull() || !val.CanIterateElements() || val.Type().IsTupleType() {
@@ -301,14 +301,15 @@ func certainKeys(val cty.Value) []string {
 	return keys
 }
 
-// store converts an evaluated argument and sets it. It reports what does not fit, and then returns false.
+// store converts an evaluated argument and sets it. It returns false if the value does not fit, which it reports, or if
+// part of it is unknown.
 func (d *decoder) store(to reflect.Value, f job.Field, attr *hcl.Attribute, val cty.Value, ctx *hcl.EvalContext) bool {
 	plain, marks := val.UnmarkDeep()
 	bad := func(err error) bool {
 		d.l.report(unsuitable(attr, err, len(marks) > 0, ctx))
 		return false
 	}
-	if plain.IsNull() { // nothing, of whatever type it is nothing
+	if plain.IsNull() { // a null of any type is accepted
 		plain = cty.NullVal(cty.DynamicPseudoType)
 	}
 	converted, err := convert.Convert(plain, ValueType(f.Type))
@@ -316,7 +317,7 @@ func (d *decoder) store(to reflect.Value, f job.Field, attr *hcl.Attribute, val 
 		return bad(conversionError(f, plain, err))
 	}
 	if !converted.IsWhollyKnown() {
-		return false // some part of it was complained about, or is derived from a variable without a value
+		return false // part of it was reported as wrong, or depends on a variable without a value
 	}
 	if converted.IsNull() {
 		if f.Kind == job.Required {
@@ -325,7 +326,7 @@ func (d *decoder) store(to reflect.Value, f job.Field, attr *hcl.Attribute, val 
 		setDefault(to, f)
 		return true
 	}
-	// The fresh value keeps what setGo leaves half done out of the declaration.
+	// The fresh value keeps a partial result of setGo out of the declaration.
 	fresh := reflect.New(to.Type()).Elem()
 	if err := setGo(fresh, converted); err != nil {
 		return bad(err)
@@ -348,15 +349,15 @@ func setDefault(to reflect.Value, f job.Field) {
 	}
 }
 
-// maxShown is how long a value may be to be shown as it should have been written: longer is not read.
+// maxShown is the maximum length of a value that a message repeats in corrected form: nobody reads a longer one.
 const maxShown = 100
 
-// plainWords reports whether blanks alone divide a text into its words: no shell would see more in it.
+// plainWords reports whether a shell would split a text at blanks only, and find no special characters in it.
 func plainWords(text string) bool {
 	return len(text) < maxShown && strings.TrimSpace(text) != "" && !strings.ContainsAny(text, "'\"`\\$;&|<>()*?~#")
 }
 
-// conversionError says what the argument takes.
+// conversionError says what value the argument takes.
 func conversionError(f job.Field, val cty.Value, err error) error {
 	if path, ok := err.(cty.PathError); ok && len(path.Path) > 0 {
 		return fmt.Errorf("%s: %w", pathText(path.Path), err)
@@ -380,7 +381,7 @@ func conversionError(f job.Field, val cty.Value, err error) error {
 	return err
 }
 
-// pathText writes where in a value something is: [2] or ["a"].
+// pathText formats a path within a value: [2] or ["a"].
 func pathText(path cty.Path) string {
 	var b strings.Builder
 	for _, step := range path {

@@ -8,10 +8,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// fileBlock is an example of more than one file in a page: its first line names the file.
+// fileBlock matches a code block of a multi-file example: its first line names the file.
 var fileBlock = regexp.MustCompile("(?s)```hcl ([a-z./]+)\n(.*?)```")
 
-// TestModulesInThePage loads the page's example of a module as it stands there.
+// TestModulesInThePage loads the language page's example of a module verbatim.
 func TestModulesInThePage(t *testing.T) {
 	page, err := os.ReadFile("../docs/language.md")
 	if err != nil {

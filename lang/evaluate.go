@@ -6,13 +6,12 @@ import (
 	"github.com/zclconf/go-cty/cty"
 )
 
-// ConsoleInput is the name in Config.Files of what Evaluate was last given.
+// ConsoleInput is the name in Config.Files of the last source given to Evaluate.
 const ConsoleInput = "<console-input>"
 
-// Evaluate returns the value of one expression, which may refer to what an output of the directory may: variables,
-// local values, modules, jobs and functions. What is sensitive in the value carries the mark Sensitive. Each call
-// may do as much work as reading a whole directory. It wants a Config of Load or Parse that had no
-// errors, and one caller at a time.
+// Evaluate returns the value of one expression, which may use what an output may: variables, local values, modules,
+// jobs and functions. Sensitive parts of the value carry the mark Sensitive. Each call has the evaluation budget of a
+// whole directory. The Config must come from Load or Parse without errors, and must not be used concurrently.
 func (c *Config) Evaluate(src string) (cty.Value, hcl.Diagnostics) {
 	l := c.loader
 	l.meter.reset()
@@ -22,7 +21,7 @@ func (c *Config) Evaluate(src string) (cty.Value, hcl.Diagnostics) {
 	return val, l.finish()
 }
 
-// evaluate returns an unknown value after errors, which are reported.
+// evaluate reports errors and then returns an unknown value.
 func (l *loader) evaluate(src []byte) cty.Value {
 	if d := checkSource(src, ConsoleInput, hclsyntax.LexExpression); d != nil {
 		l.report(d)
@@ -33,7 +32,7 @@ func (l *loader) evaluate(src []byte) cty.Value {
 	if diags.HasErrors() {
 		return cty.DynamicVal
 	}
-	whole := &hclsyntax.Attribute{Expr: expr} // so that the value of the whole counts, too
+	whole := &hclsyntax.Attribute{Expr: expr} // so that the outermost expression is metered, too
 	l.meter.attach(whole)
 	expr = whole.Expr
 	s := scope{vars: true, locals: true, modules: true, jobs: true, where: "the console"}
@@ -48,10 +47,10 @@ func (l *loader) evaluate(src []byte) cty.Value {
 	return val
 }
 
-// Unfinished reports whether an expression continues in the next line: a bracket, a quote or a heredoc is open.
+// Unfinished reports whether an expression continues on the next line: a bracket, a quote or a heredoc is open.
 func Unfinished(src string) bool {
 	if d := checkSource([]byte(src), ConsoleInput, hclsyntax.LexExpression); d != nil {
-		return false // it will not get better
+		return false // more input cannot fix it
 	}
 	tokens, _ := hclsyntax.LexExpression([]byte(src), ConsoleInput, hcl.InitialPos)
 	open := 0

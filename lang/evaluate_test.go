@@ -102,7 +102,7 @@ func TestEvaluateTellsWhatIsWrong(t *testing.T) {
 			t.Errorf("%.40s cannot be quoted", src)
 		}
 	}
-	// What went wrong before costs the next one nothing, and is not told again.
+	// Earlier errors do not use up the budget, and are not reported again.
 	if v, diags := cfg.Evaluate("var.n"); len(diags) > 0 || !v.RawEquals(cty.NumberIntVal(4)) {
 		t.Errorf("afterwards var.n is %#v, %v", v, diags)
 	}
@@ -127,7 +127,7 @@ func TestValueReferences(t *testing.T) {
 		{Job: "swept-a", Role: "w", Argument: "env", Of: "v", Value: "replicas"},
 		{Job: "swept-b", Role: "w", Argument: "env", Of: "v", Value: "replicas"},
 	}
-	for range 2 { // asking changes nothing
+	for range 2 { // the call changes nothing
 		if diff := cmp.Diff(want, cfg.ValueReferences()); diff != "" {
 			t.Error(diff)
 		}

@@ -12,14 +12,14 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// instance is one of what a block with for_each stands for; a block without has one without a key.
+// instance is one instance of a block with for_each; a block without for_each has one without a key.
 type instance struct {
 	key      string
 	each     *cty.Value // the object "each"; nil without for_each
 	presence presence
 }
 
-// parts are the instance's part of a job's name.
+// parts returns the parts that the instance contributes to a job's name.
 func (i instance) parts(label string) []string {
 	if i.each == nil || i.presence == absent {
 		return []string{label}
@@ -27,7 +27,7 @@ func (i instance) parts(label string) []string {
 	return []string{label, i.key}
 }
 
-// address names the instance as declared: job.gpt["a"].
+// address returns the instance's address: job.gpt["a"].
 func (i instance) address(kind, label string) string {
 	switch {
 	case i.each == nil || i.presence == absent:
@@ -38,7 +38,7 @@ func (i instance) address(kind, label string) string {
 	return fmt.Sprintf("%s.%s[%q]", kind, label, i.key)
 }
 
-// in is the context with "each" in it.
+// in returns a context with "each".
 func (i instance) in(ctx *hcl.EvalContext) *hcl.EvalContext {
 	if i.each == nil {
 		return ctx
@@ -53,13 +53,13 @@ func eachObject(key, value cty.Value) *cty.Value {
 	return &v
 }
 
-// onTrial is for the mistakes in a block of which no instance is known: nothing is known of each.
-func onTrial(p presence) instance {
+// placeholder returns an instance with an unknown each, for checking a block that has no known instance.
+func placeholder(p presence) instance {
 	return instance{key: anyKey, each: eachObject(cty.UnknownVal(cty.String), cty.DynamicVal), presence: p}
 }
 
-// instances evaluates a block's for_each, in the order of keys. Where it is wrong, empty or not known, one on trial is
-// given.
+// instances evaluates a block's for_each and returns its instances in the order of keys. If for_each is invalid, empty
+// or unknown, the result is one placeholder.
 func (l *loader) instances(b *hclsyntax.Block, ctx *hcl.EvalContext) []instance {
 	attr := b.Body.Attributes["for_each"]
 	if attr == nil {
@@ -68,7 +68,7 @@ func (l *loader) instances(b *hclsyntax.Block, ctx *hcl.EvalContext) []instance 
 	val, diags := attr.Expr.Value(ctx)
 	l.report(diags...)
 	if diags.HasErrors() || !l.suitableForEach(val, attr.Expr, ctx) || !val.IsKnown() {
-		return []instance{onTrial(undecided)}
+		return []instance{placeholder(undecided)}
 	}
 	var out []instance
 	sound := true
@@ -85,21 +85,21 @@ func (l *loader) instances(b *hclsyntax.Block, ctx *hcl.EvalContext) []instance 
 	}
 	switch {
 	case !sound:
-		return []instance{onTrial(undecided)}
+		return []instance{placeholder(undecided)}
 	case len(out) == 0:
-		return []instance{onTrial(absent)}
+		return []instance{placeholder(absent)}
 	}
 	slices.SortFunc(out, func(a, b instance) int { return strings.Compare(a.key, b.key) })
-	// A block that is evaluated many times is as much work as one that is written many times.
+	// Evaluating a block many times costs as much as a file that repeats it.
 	size := b.Body.SrcRange.End.Byte - b.Body.SrcRange.Start.Byte
 	if !l.meter.spendBlocks(len(out)) || !l.meter.spend(saturate(size/bytesPerStep+1, len(out))) {
 		l.meter.blame(attr.Expr.Range())
-		return []instance{onTrial(undecided)}
+		return []instance{placeholder(undecided)}
 	}
 	return out
 }
 
-// suitableForEach holds the value of for_each against Terraform's rules.
+// suitableForEach checks the value of for_each against Terraform's rules.
 func (l *loader) suitableForEach(val cty.Value, expr hcl.Expression, ctx *hcl.EvalContext) bool {
 	bad := func(detail string) bool {
 		l.report(&hcl.Diagnostic{
@@ -116,11 +116,11 @@ func (l *loader) suitableForEach(val cty.Value, expr hcl.Expression, ctx *hcl.Ev
 	case val.IsNull():
 		return bad("The value is null. For no instances, use an empty map: {}.")
 	case ty == cty.DynamicPseudoType:
-		return true // not known, nor what it will be
+		return true // its type is unknown, too
 	case ty.IsMapType() || ty.IsObjectType() || ty.IsSetType() && ty.ElementType() == cty.String:
 		return true
 	case ty.IsSetType() && ty.ElementType() == cty.DynamicPseudoType:
-		return true // toset([]), or of what is not known
+		return true // toset([]), or a set of unknown values
 	case ty.IsSetType():
 		return bad(fmt.Sprintf("A map or a set of strings is required, not a set of %s: the elements are the keys.", ty.ElementType().FriendlyName()))
 	case ty.IsTupleType() || ty.IsListType():
@@ -129,7 +129,7 @@ func (l *loader) suitableForEach(val cty.Value, expr hcl.Expression, ctx *hcl.Ev
 	return bad(fmt.Sprintf("A map or a set of strings is required, not a %s.", ty.FriendlyName()))
 }
 
-// checkKey holds a key against the rule for names, of which it becomes a part.
+// checkKey checks a key against the rule for names, since it becomes part of one.
 func (l *loader) checkKey(key cty.Value, expr hcl.Expression, ctx *hcl.EvalContext) bool {
 	at := &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Invalid for_each argument", Subject: expr.Range().Ptr(), Expression: expr, EvalContext: ctx}
 	switch {

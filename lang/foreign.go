@@ -8,8 +8,8 @@ import (
 	"github.com/hashicorp/hcl/v2"
 )
 
-// foreign says of names that people know from Terraform, or look for at the wrong place, what to write here: by the type
-// of the block they are in, "" for the outermost level, and the name.
+// foreign says what to write instead of names that people know from Terraform or use in the wrong place, by block type
+// ("" for the top level) and name.
 var foreign = map[string]map[string]string{
 	"": {
 		"resource":  "Declare what should run with job blocks.",
@@ -38,7 +38,7 @@ var foreign = map[string]map[string]string{
 	},
 }
 
-// unexpected is how HCL tells that an argument or block is not known. The name is the first thing in quotes.
+// unexpected returns the name in HCL's diagnostic of an unknown argument or block: the first text in quotes.
 func unexpected(d *hcl.Diagnostic) (name string, ok bool) {
 	if d.Summary != "Unsupported argument" && d.Summary != "Unsupported block type" {
 		return "", false
@@ -52,8 +52,8 @@ func inQuotes(text string) (string, bool) {
 	return word, ok1 && ok2
 }
 
-// explain adds what is known of names that are not, in a block of a type, where there may be blocks of some. What is missing only because its name is
-// misspelt is reported as a slip, and not twice.
+// explain adds hints to diagnostics of unknown names in a block of the given type, which may contain the inner blocks. An
+// argument that is missing only because its name is misspelled is reported as a misspelling, not twice.
 func explain(block string, inner []hcl.BlockHeaderSchema, diags hcl.Diagnostics) hcl.Diagnostics {
 	meant := map[string]bool{}
 	for _, d := range diags {
@@ -80,10 +80,10 @@ func explain(block string, inner []hcl.BlockHeaderSchema, diags hcl.Diagnostics)
 	return diags
 }
 
-// minStem is how many letters two names begin with that are forms of one word.
+// minStem is the shortest common prefix, in letters, of two names that are taken for forms of one word.
 const minStem = 4
 
-// suggestBlock is suggest for a type of block. Another form of the word is no slip of a letter or two: scale for scaling.
+// suggestBlock is suggest for block types. It also recognizes other forms of a word: scale for scaling.
 func suggestBlock(given string, inner []hcl.BlockHeaderSchema) string {
 	var known, forms []string
 	for _, b := range inner {
@@ -99,8 +99,8 @@ func suggestBlock(given string, inner []hcl.BlockHeaderSchema) string {
 	return fmt.Sprintf(" Did you mean %q?", forms[0])
 }
 
-// withoutFollowUps leaves out what only follows from another syntax error: after a quote or bracket that is not closed, the
-// scanner takes each of the next lines for a string that is split.
+// withoutFollowUps silences errors that only follow from another syntax error: after an unclosed quote or bracket, the
+// scanner takes each of the next lines for a multi-line string.
 func withoutFollowUps(diags hcl.Diagnostics) hcl.Diagnostics {
 	split := func(d *hcl.Diagnostic) bool { return d.Summary == "Invalid multi-line string" }
 	explained := slices.ContainsFunc(diags, func(d *hcl.Diagnostic) bool { return !split(d) })

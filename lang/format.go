@@ -9,9 +9,8 @@ import (
 	"github.com/hashicorp/hcl/v2/hclwrite"
 )
 
-// Format gives src in canonical format: HCL's own spacing and alignment, "\n" line ends and one at the end.
-// It touches nothing but white space. Source with a syntax error is refused, not guessed at. Formatting
-// what it gave changes nothing.
+// Format returns src in canonical format: HCL's own spacing and alignment, "\n" line ends and one at the end.
+// It only changes white space, and is idempotent. Source with a syntax error is rejected.
 func Format(src []byte, filename string) ([]byte, hcl.Diagnostics) {
 	if d := checkSource(src, filename, hclsyntax.LexConfig); d != nil {
 		return nil, hcl.Diagnostics{d}
@@ -20,7 +19,7 @@ func Format(src []byte, filename string) ([]byte, hcl.Diagnostics) {
 		return nil, tidy(diags)
 	}
 	out := normalLines(src)
-	// Moving one token can change what the formatter thinks of its neighbour; a second round settles it.
+	// Moving one token can change how the next one is formatted; a second round settles it.
 	for range maxFormatRounds {
 		next := hclwrite.Format(out)
 		if bytes.Equal(next, out) {
@@ -35,7 +34,7 @@ const maxFormatRounds = 8
 
 var lineEnd = regexp.MustCompile(`\r*\n`)
 
-// normalLines drops the byte order mark that some editors write, and ends every line with "\n".
+// normalLines removes a byte order mark and ends every line with "\n".
 func normalLines(src []byte) []byte {
 	src = bytes.TrimPrefix(src, []byte("\xef\xbb\xbf"))
 	if len(src) == 0 {

@@ -31,7 +31,7 @@ func TestFormat(t *testing.T) {
 	}
 	for _, src := range []string{"job {", "a = ", "a = \"${\"", strings.Repeat("(", 10_000)} {
 		if out, diags := Format([]byte(src), "x.hcl"); !diags.HasErrors() || out != nil {
-			t.Errorf("a syntax error was not refused: %.20q", src)
+			t.Errorf("a syntax error was not rejected: %.20q", src)
 		}
 	}
 }
@@ -45,7 +45,7 @@ func TestReference(t *testing.T) {
 		"| `depends_on` | list of role.NAME |", "| `command` | list of string | required |", "May refer to `slot`.",
 	} {
 		if !strings.Contains(text, want) {
-			t.Errorf("the reference lacks %q", want)
+			t.Errorf("%q is missing from the reference", want)
 		}
 	}
 	var walk func(reflect.Type)
@@ -55,7 +55,7 @@ func TestReference(t *testing.T) {
 				t.Errorf("%s.%s has no doc", typ, f.Name)
 			}
 			if !strings.Contains(text, "| `"+f.Name+"` |") {
-				t.Errorf("the reference lacks %s of %s", f.Name, typ)
+				t.Errorf("%s of %s is missing from the reference", f.Name, typ)
 			}
 			if f.Kind == job.Block {
 				walk(f.ElemType())

@@ -30,7 +30,7 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// unstable are functions that people know from Terraform and that give another answer each time.
+// unstable lists functions of Terraform that return a different result each time.
 var unstable = map[string]string{
 	"timestamp":     "returns the time of the call",
 	"plantimestamp": "returns the time of the call",
@@ -38,8 +38,8 @@ var unstable = map[string]string{
 	"bcrypt":        "uses a new salt at each call",
 }
 
-// makeFunctions returns what expressions may call, under Terraform's names. Each one's result depends on its
-// arguments and the directory's files only.
+// makeFunctions returns the functions that expressions may call, under Terraform's names. Their results depend only
+// on their arguments and the directory's files.
 func (l *loader) makeFunctions() map[string]function.Function {
 	free := map[string]function.Function{
 		"abs": stdlib.AbsoluteFunc, "ceil": stdlib.CeilFunc, "floor": stdlib.FloorFunc, "log": stdlib.LogFunc,
@@ -83,13 +83,13 @@ func (l *loader) makeFunctions() map[string]function.Function {
 		"sensitive": sensitiveFunc, "nonsensitive": nonsensitiveFunc,
 	}
 	out := map[string]function.Function{
-		// These take their arguments unevaluated; what they evaluate is counted there.
+		// These take unevaluated arguments, whose evaluation is counted itself.
 		"try": tryfunc.TryFunc, "can": tryfunc.CanFunc,
 	}
 	for name, f := range free {
 		out[name] = l.metered(f, nil)
 	}
-	// These can make much of little, or take long over it.
+	// These can produce a large result from small arguments, or take long.
 	costly := map[string]struct {
 		f    function.Function
 		cost func([]cty.Value) (int, error)
@@ -112,7 +112,7 @@ func (l *loader) makeFunctions() map[string]function.Function {
 	for name, f := range l.fileFunctions() {
 		out[name] = l.metered(f, nil)
 	}
-	// A template sees the same functions, but for templatefile itself: a file that includes itself would not end.
+	// Templates have the same functions except templatefile: a file that includes itself would not end.
 	inTemplates := make(map[string]function.Function, len(out))
 	for name, f := range out {
 		inTemplates[name] = f
@@ -123,7 +123,7 @@ func (l *loader) makeFunctions() map[string]function.Function {
 
 var errExhausted = errors.New("too much to evaluate")
 
-// metered counts the work of f: its arguments, its result, and what cost says comes on top.
+// metered counts the work of f: its arguments, its result, and the additional steps that cost returns.
 func (l *loader) metered(f function.Function, cost func([]cty.Value) (int, error)) function.Function {
 	admit := func(args []cty.Value) error {
 		for _, a := range args {
@@ -138,7 +138,7 @@ func (l *loader) metered(f function.Function, cost func([]cty.Value) (int, error
 		for i, a := range args {
 			plain[i], _ = a.UnmarkDeep()
 			if !plain[i].IsKnown() || plain[i].IsNull() {
-				return nil // it will not be computed
+				return nil // f will not compute anything
 			}
 		}
 		n, err := cost(plain)
@@ -152,29 +152,29 @@ func (l *loader) metered(f function.Function, cost func([]cty.Value) (int, error
 	}
 	return function.New(&function.Spec{
 		Description: f.Description(),
-		Params:      seeAll(f.Params()),
-		VarParam:    seeOne(f.VarParam()),
-		// Some functions do their work already when asked for the type of their result.
+		Params:      acceptAny(f.Params()),
+		VarParam:    acceptAnyVar(f.VarParam()),
+		// Some functions do their work when asked for the type of their result.
 		Type: func(args []cty.Value) (cty.Type, error) {
 			if err := admit(args); err != nil {
 				return cty.DynamicPseudoType, err
 			}
 			ty, err := f.ReturnTypeForValues(args)
-			return ty, discreet(err, args)
+			return ty, redactError(err, args)
 		},
 		Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) {
 			v, err := f.Call(args)
 			if err == nil && !l.meter.spendOn(v) {
 				return cty.DynamicVal, errExhausted
 			}
-			return v, discreet(err, args)
+			return v, redactError(err, args)
 		},
 	})
 }
 
-// seeAll lets a wrapper see arguments that are sensitive or not known, or it would lose that the latter are the former;
-// the function inside gets them as it asks for.
-func seeAll(params []function.Parameter) []function.Parameter {
+// acceptAny makes a wrapper accept sensitive and unknown arguments; otherwise the mark on an unknown one would be lost.
+// The wrapped function still handles them as its own parameters say.
+func acceptAny(params []function.Parameter) []function.Parameter {
 	out := make([]function.Parameter, len(params))
 	for i, p := range params {
 		p.AllowMarked, p.AllowUnknown, p.AllowDynamicType = true, true, true
@@ -183,22 +183,22 @@ func seeAll(params []function.Parameter) []function.Parameter {
 	return out
 }
 
-func seeOne(p *function.Parameter) *function.Parameter {
+func acceptAnyVar(p *function.Parameter) *function.Parameter {
 	if p == nil {
 		return nil
 	}
-	return &seeAll([]function.Parameter{*p})[0]
+	return &acceptAny([]function.Parameter{*p})[0]
 }
 
-// discreet replaces an error that may quote a sensitive argument.
-func discreet(err error, args []cty.Value) error {
+// redactError replaces an error that may quote sensitive arguments.
+func redactError(err error, args []cty.Value) error {
 	if err != nil && slices.ContainsFunc(args, cty.Value.ContainsMarked) {
 		return errors.New("it fails for these arguments; they are sensitive, so the reason is not shown")
 	}
 	return err
 }
 
-// formatWidth finds widths and precisions that a format pads to.
+// formatWidth matches widths and precisions of four or more digits in a format.
 var formatWidth = regexp.MustCompile(`%[^a-zA-Z%]*[0-9]{4}`)
 
 func formatCost(args []cty.Value) (int, error) {
@@ -234,7 +234,7 @@ func replaceCost(args []cty.Value) (int, error) {
 
 const maxPattern = 4096
 
-// regexCost follows RE2's guarantee: time grows with the pattern times the text.
+// regexCost follows RE2's guarantee: time is proportional to pattern length times text length.
 func regexCost(args []cty.Value) (int, error) {
 	if len(args[0].AsString()) > maxPattern {
 		return 0, fmt.Errorf("the pattern is longer than %d bytes", maxPattern)
@@ -254,7 +254,7 @@ func productCost(args []cty.Value) (int, error) {
 	return n, nil
 }
 
-// saturate multiplies without overflow: what exceeds the budget is as good as infinite.
+// saturate multiplies without overflow; anything above the budget is as good as infinite.
 func saturate(a, b int) int {
 	const most = 1 << 40
 	if a != 0 && b > most/a {
@@ -271,10 +271,10 @@ const (
 
 var yamlAlias = regexp.MustCompile(`(?m)(^|[\s\[{,:-])\*[^\s*,\]}]`)
 
-// yamlRun takes 100 KB, which those do without who decode no YAML.
+// yamlRun is compiled on first use because it takes 100 KB.
 var yamlRun = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`([-?:][ \t]+){100}`) })
 
-// documentCost refuses what would make a recursive decoder overflow the stack.
+// documentCost rejects documents that would make a recursive decoder overflow the stack.
 func documentCost(args []cty.Value) (int, error) {
 	text := args[0].AsString()
 	if len(text) > maxDocument {
@@ -306,7 +306,7 @@ func yamlCost(args []cty.Value) (int, error) {
 	return documentCost(args)
 }
 
-// lengthFunc is Terraform's: of a collection its elements, of a string its characters.
+// lengthFunc is Terraform's length: the elements of a collection, the characters of a string.
 var lengthFunc = function.New(&function.Spec{
 	Params: []function.Parameter{{Name: "value", Type: cty.DynamicPseudoType, AllowDynamicType: true, AllowUnknown: true, AllowMarked: true}},
 	Type:   function.StaticReturnType(cty.Number),
@@ -327,7 +327,7 @@ var lengthFunc = function.New(&function.Spec{
 	},
 })
 
-// indexFunc returns the place of the first element that is equal to a value.
+// indexFunc returns the index of the first element that is equal to a value.
 var indexFunc = function.New(&function.Spec{
 	Params: []function.Parameter{{Name: "list", Type: cty.DynamicPseudoType}, {Name: "value", Type: cty.DynamicPseudoType}},
 	Type:   function.StaticReturnType(cty.Number),
@@ -365,7 +365,7 @@ var oneFunc = function.New(&function.Spec{
 	},
 	Impl: func(args []cty.Value, ty cty.Type) (cty.Value, error) {
 		if !args[0].Length().IsKnown() {
-			return cty.UnknownVal(ty), nil // a set of what may be the same
+			return cty.UnknownVal(ty), nil // unknown elements of a set may be equal
 		}
 		switch args[0].LengthInt() {
 		case 0:
@@ -400,7 +400,7 @@ var sumFunc = function.New(&function.Spec{
 	},
 })
 
-// boolFold reports whether all (or any) elements are true; null counts as false.
+// boolFold returns a function that reports whether all (or any) elements are true; null counts as false.
 func boolFold(name string, all bool) function.Function {
 	return function.New(&function.Spec{
 		Description: name,
@@ -455,7 +455,7 @@ func decodeBase64(s string) (string, error) {
 	return string(b), nil
 }
 
-// regexPattern is the pattern in a replace argument written "/…/".
+// regexPattern returns the pattern in a replace argument of the form "/…/".
 func regexPattern(s string) (string, bool) {
 	if len(s) > 1 && s[0] == '/' && s[len(s)-1] == '/' {
 		return s[1 : len(s)-1], true
@@ -463,7 +463,7 @@ func regexPattern(s string) (string, bool) {
 	return "", false
 }
 
-// replaceFunc is Terraform's: a substring between slashes is a regular expression.
+// replaceFunc is Terraform's replace: a substring between slashes is a regular expression.
 var replaceFunc = function.New(&function.Spec{
 	Params: []function.Parameter{{Name: "str", Type: cty.String}, {Name: "substr", Type: cty.String}, {Name: "replace", Type: cty.String}},
 	Type:   function.StaticReturnType(cty.String),
@@ -499,7 +499,7 @@ var nonsensitiveFunc = function.New(&function.Spec{
 	},
 })
 
-// inDir resolves a path of an expression: it is relative to the directory that the expression is in.
+// inDir resolves a path in an expression, which is relative to the directory of its file.
 func (l *loader) inDir(p string) string {
 	if filepath.IsAbs(p) {
 		return p
@@ -534,7 +534,7 @@ func (l *loader) fileFunctions() map[string]function.Function {
 				path := l.inDir(args[0].AsString())
 				info, err := os.Stat(path)
 				if errors.Is(err, fs.ErrNotExist) {
-					l.named[path] = true // of one that is there nothing was read: it may be a log
+					l.named[path] = true // an existing one is not added, since it was not read: it may be a log that keeps changing
 					return cty.False, nil
 				}
 				if err != nil {
@@ -546,7 +546,7 @@ func (l *loader) fileFunctions() map[string]function.Function {
 	}
 }
 
-// templateFile renders a file as a template, with the names in an object as its only variables.
+// templateFile renders a file as a template whose only variables are the attributes of an object.
 func (l *loader) templateFile(functions map[string]function.Function) function.Function {
 	return function.New(&function.Spec{
 		Params: []function.Parameter{{Name: "path", Type: cty.String}, {Name: "vars", Type: cty.DynamicPseudoType}},
@@ -595,7 +595,7 @@ func (l *loader) render(name, src string, vars cty.Value, functions map[string]f
 	return text, nil
 }
 
-// firstError tells an error in a template within the one line that a function's error has.
+// firstError formats the first error in a template as one line, as a function's error must be.
 func firstError(diags hcl.Diagnostics) string {
 	for _, d := range diags {
 		if d.Severity == hcl.DiagError {

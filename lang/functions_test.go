@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// functionCalls are, by function, a call and the JSON of its result.
+// functionCalls has, by function, a call and the JSON of its result.
 var functionCalls = map[string][2]string{
 	"abs": {`abs(-2)`, `2`}, "ceil": {`ceil(1.1)`, `2`}, "floor": {`floor(1.9)`, `1`}, "log": {`log(16, 2)`, `4`},
 	"max": {`max(1, 3, 2)`, `3`}, "min": {`min(3, 1)`, `1`}, "pow": {`pow(2, 10)`, `1024`}, "signum": {`signum(-4)`, `-1`},
@@ -52,7 +52,7 @@ var functionCalls = map[string][2]string{
 	"sensitive":    {`nonsensitive(sensitive("a"))`, `"a"`}, "nonsensitive": {`nonsensitive("a")`, `"a"`},
 }
 
-// TestFunctions holds one known answer of each function.
+// TestFunctions checks one known result of each function.
 func TestFunctions(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "f.txt"), []byte("text ${x}"), 0o644); err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 )
 
-// seeds are the golden cases, and what has been dangerous to parsers before.
+// seeds adds the golden cases, and inputs that have broken parsers before.
 func seeds(f *testing.F) {
 	files, err := filepath.Glob("testdata/*/*.hcl")
 	if err != nil || len(files) == 0 {
@@ -36,7 +36,7 @@ func seeds(f *testing.F) {
 	f.Add([]byte("\xef\xbb\xbflocals {\r\n  a = 1\r\n}\r\n"))
 }
 
-// FuzzParse checks that no input panics or takes long, and that errors always have a place and a text.
+// FuzzParse checks that no input panics or takes long, and that errors always have a position and a text.
 func FuzzParse(f *testing.F) {
 	seeds(f)
 	f.Fuzz(func(t *testing.T, src []byte) {
@@ -46,23 +46,23 @@ func FuzzParse(f *testing.F) {
 		l.meter.limit = maxSteps / 10
 		start := time.Now()
 		cfg, diags := l.run(map[string][]byte{"job.hcl": src, "eltrain.vars": src})
-		// Far above the budget of steps, so that a loaded machine does not fail it.
+		// Far above the time of the step budget, so that it does not fail on a loaded machine.
 		if took := time.Since(start); took > 30*time.Second {
 			t.Errorf("took %s", took)
 		}
 		for _, d := range diags {
 			if d.Summary == "No configuration" {
-				continue // what is not there has no place
+				continue // a missing file has no position
 			}
 			if d.Subject == nil || d.Summary == "" || d.Detail == "" {
-				t.Errorf("diagnostic without place or text: %#v", d)
+				t.Errorf("diagnostic without position or text: %#v", d)
 			}
 		}
 		render(cfg, diags)
 	})
 }
 
-// FuzzFormat checks that formatting is idempotent, changes no token, and refuses what does not parse.
+// FuzzFormat checks that formatting is idempotent, changes no token, and rejects what does not parse.
 func FuzzFormat(f *testing.F) {
 	seeds(f)
 	f.Fuzz(func(t *testing.T, src []byte) {
@@ -72,18 +72,18 @@ func FuzzFormat(f *testing.F) {
 		}
 		twice, diags := Format(once, "x.hcl")
 		if diags.HasErrors() {
-			t.Fatalf("the formatted text is refused: %v\n%q\n%q", diags, src, once)
+			t.Fatalf("the formatted text does not parse: %v\n%q\n%q", diags, src, once)
 		}
 		if !bytes.Equal(once, twice) {
 			t.Errorf("not idempotent:\n%q\n%q\n%q", src, once, twice)
 		}
 		if a, b := tokens(src), tokens(once); a != b {
-			t.Errorf("another meaning:\n%q\n%q", a, b)
+			t.Errorf("the tokens changed:\n%q\n%q", a, b)
 		}
 	})
 }
 
-// tokens is the source without its white space.
+// tokens returns the source without white space.
 func tokens(src []byte) string {
 	lexed, _ := hclsyntax.LexConfig(normalLines(src), "", hclInitial)
 	var b strings.Builder

@@ -15,7 +15,7 @@ import (
 	"github.com/hashicorp/hcl/v2"
 )
 
-// lines repeats a pattern, with its number for #, up to a size in bytes.
+// lines repeats a pattern, replacing # by a counter, up to a size in bytes.
 func lines(pattern string, size int) string {
 	var b strings.Builder
 	for i := 0; b.Len() < size; i++ {
@@ -24,13 +24,13 @@ func lines(pattern string, size int) string {
 	return b.String()
 }
 
-// What a directory of 10 MB may take: several times what it does.
+// Limits for a directory of 10 MB: several times what it needs.
 const (
-	hostileTime   = time.Minute // of all processors together
+	hostileTime   = time.Minute // CPU time of all processors together
 	hostileMemory = 4 << 30
 )
 
-// kinds are the blocks of the language, each repeated up to a size in bytes. Together they are one file.
+// kinds returns each kind of block, repeated up to a size in bytes. Together they form one valid file.
 func kinds(size int) map[string]string {
 	return map[string]string{
 		"jobs":      lines("job \"j#\" {\n  role \"w\" {\n    command = [\"x\"]\n  }\n}\n", size),
@@ -53,8 +53,8 @@ func kinds(size int) map[string]string {
 	}
 }
 
-// TestHostileSizes checks that a text of each kind, and 10 MB, are read or refused within a bounded time and a bounded
-// amount of memory, and that no more is told than a person could read.
+// TestHostileSizes checks that files of each kind of block, and one of 10 MB, are read or rejected within bounded time and
+// memory, and that the number of diagnostics is bounded.
 func TestHostileSizes(t *testing.T) {
 	t.Parallel()
 	alone := filepath.Join(t.TempDir(), "alone")
@@ -100,8 +100,8 @@ func loadAlone(t *testing.T, alone, src string) {
 		t.Fatalf("%v in %q", err, out)
 	}
 	took := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
-	if most == 0 && runtime.GOOS == "linux" { // others do not tell
-		t.Error("it does not say how much memory it took")
+	if most == 0 && runtime.GOOS == "linux" { // other systems do not report it
+		t.Error("its memory usage is unknown")
 	}
 	t.Logf("%d KiB: %s, %d MiB, %d jobs, %d diagnostics, errors: %t", len(src)>>10, took.Round(time.Millisecond), most>>20, jobs, told, failed)
 	if took > hostileTime {
@@ -110,26 +110,26 @@ func loadAlone(t *testing.T, alone, src string) {
 	if most > hostileMemory {
 		t.Errorf("it took %d MiB", most>>20)
 	}
-	if told > maxTold+2 { // one for what else is wrong, one for variables without a value
-		t.Errorf("it told %d things", told)
+	if told > maxDiagnostics+2 { // one note about other problems, one about variables without a value
+		t.Errorf("it reported %d diagnostics", told)
 	}
 }
 
-// What is not told anymore must not be forgotten: a cut list of warnings may have hidden an error.
+// A truncated list of warnings must still fail if an error was cut off.
 func TestErrorsBeyondTheCutAreErrors(t *testing.T) {
 	t.Parallel()
 	check := "check \"c#\" {\n  assert {\n    condition = false\n    error_message = \"No.\"\n  }\n}\n"
 	_, diags := parseText(t, inJob("")+lines(check, 200_000))
-	if diags.HasErrors() || len(diags) != maxTold+1 {
+	if diags.HasErrors() || len(diags) != maxDiagnostics+1 {
 		t.Fatalf("%d diagnostics, errors: %v", len(diags), diags.HasErrors())
 	}
 	_, diags = parseText(t, inJob("")+lines(check, 200_000)+"nonsense {}\n")
-	if last := diags[len(diags)-1]; last.Severity != hcl.DiagError || len(diags) != maxTold+1 {
+	if last := diags[len(diags)-1]; last.Severity != hcl.DiagError || len(diags) != maxDiagnostics+1 {
 		t.Errorf("the last of %d is %v", len(diags), last)
 	}
 }
 
-// tree writes files below a new directory, by path.
+// writeTree writes files, by path, into a new directory and returns it.
 func writeTree(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -145,7 +145,7 @@ func writeTree(t *testing.T, files map[string]string) string {
 	return dir
 }
 
-// wantOne checks that loading fails with one error with a text in it.
+// wantOne checks that loading fails with exactly one error, which contains text.
 func wantOne(t *testing.T, dir, text string) {
 	t.Helper()
 	cfg, diags := Load(dir, options())
@@ -158,7 +158,7 @@ func use(name, source string) string {
 	return fmt.Sprintf("module %q {\n  source = %q\n}\n", name, source)
 }
 
-// Each level uses the next one twice: 2 to the 30th instances, of a few files.
+// Each level uses the next one twice: 2^30 instances, from a few files.
 func TestModulesThatMultiply(t *testing.T) {
 	t.Parallel()
 	files := map[string]string{"job.hcl": use("a", "./m0") + use("b", "./m0")}
@@ -196,8 +196,8 @@ func TestForEachThatMultiplies(t *testing.T) {
 	}
 }
 
-// TestDirectoryThatIsExchanged reads a directory while somebody takes its module away and puts it back, as a
-// checkout does. What is read is all of it, or an error: never a part that looks whole.
+// TestDirectoryThatIsExchanged reads a directory while its module is removed and restored, as by a git checkout. The
+// result is the whole configuration or an error, never a part that looks complete.
 func TestDirectoryThatIsExchanged(t *testing.T) {
 	t.Parallel()
 	dir := writeTree(t, map[string]string{"job.hcl": use("a", "./a"), "a/one.hcl": inJob(""), "a/two.hcl": strings.ReplaceAll(inJob(""), `"j"`, `"k"`)})
@@ -233,14 +233,14 @@ func TestDirectoryThatIsExchanged(t *testing.T) {
 		case len(cfg.Jobs) == 2:
 			whole++
 		case len(cfg.Jobs) == 1 && cfg.Jobs[0].Name == "a-j":
-			// two.hcl was not there when the directory was listed: then these are the files.
+			// two.hcl did not exist when the directory was listed, so the listed files were complete.
 		default:
-			t.Errorf("read as whole: %d jobs", len(cfg.Jobs))
+			t.Errorf("a part was read without an error: %d jobs", len(cfg.Jobs))
 		}
 	}
 	close(stop)
 	working.Wait()
 	if whole == 0 || failed == 0 {
-		t.Errorf("%d times whole and %d times not: nothing was tested", whole, failed)
+		t.Errorf("%d complete and %d failed reads: both must occur for the test to be meaningful", whole, failed)
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// jobBlock is a job as it is written: what it declares, how often it is there, and what must hold.
+// jobBlock is a job block: the job, its for_each, and its lifecycle conditions.
 type jobBlock struct {
 	job.Job   `hcl:",inline"`
 	ForEach   hcl.Expression `hcl:"for_each,optional" doc:"A map or a set of strings: one job per element, as job.NAME[\"KEY\"], under the name NAME-KEY. Its arguments may refer to each.key and each.value."`
@@ -29,13 +29,13 @@ type lifecycleBlock struct {
 	Postconditions []conditionBlock `hcl:"postcondition,block" doc:"The same; it may also refer to the job, as self: self.role.worker.replicas. It is evaluated again on the running job."`
 }
 
-// place is a job that has a name: as it is declared, and where.
+// place is where a job is declared.
 type place struct {
 	address string
 	at      hcl.Range
 }
 
-// expand returns the body with its dynamic blocks written out.
+// expand returns the body with its dynamic blocks expanded.
 func (l *loader) expand(body *hclsyntax.Body, ctx *hcl.EvalContext) hcl.Body {
 	return dynblock.Expand(body, ctx, dynblock.OptCheckForEach(l.checkForEach))
 }
@@ -122,10 +122,10 @@ func (l *loader) jobInstance(b *hclsyntax.Block, inst instance) declaration {
 	return declaration{&j, read}
 }
 
-// maxName is job.ValidName's.
+// maxName is the limit of job.ValidName, in bytes.
 const maxName = 63
 
-// checkName checks that a job's name, modules and key included, is its own.
+// checkName checks that a job's full name, including modules and key, is short enough and unique.
 func (l *loader) checkName(name string, p place) {
 	if len(name) > maxName {
 		l.report(&hcl.Diagnostic{
@@ -150,14 +150,14 @@ func (l *loader) checkName(name string, p place) {
 	})
 }
 
-// jobTree checks what a job block refers to, and reads it.
+// jobTree checks the references of a job block and reads the block.
 func (l *loader) jobTree(b *hclsyntax.Block, block *hcl.Block, inst instance, ctx *hcl.EvalContext) *tree {
 	t := reflect.TypeFor[jobBlock]()
 	inside := scope{vars: true, locals: true, modules: true, each: inst.each != nil, where: "a job"}
 	l.checkExpansion(b.Body, t, inside)
 	block.Body = l.expand(b.Body, ctx)
 	read := l.tree(block, t)
-	// Only now is it known what roles there are. The check replaces expressions, so the tree is read again.
+	// The roles are known only now. The check replaces expressions, so the tree is read again.
 	inside.roles = map[string]bool{}
 	for _, r := range read.blocks["role"] {
 		inside.roles[r.label()] = true
@@ -172,7 +172,7 @@ func (l *loader) jobTree(b *hclsyntax.Block, block *hcl.Block, inst instance, ct
 	return read
 }
 
-// job evaluates and checks one job. Errors since before are about it.
+// job evaluates and checks one job. Diagnostics from index before on are about it.
 func (l *loader) job(e *jobEval, before int) job.Job {
 	roles := e.tree.blocks["role"]
 	var block jobBlock
@@ -192,8 +192,8 @@ func (l *loader) job(e *jobEval, before int) job.Job {
 	return *j
 }
 
-// startAtMin lets an elastic role start at its smallest legal size when nothing else is said: the
-// schema's default of one is for roles of fixed size.
+// startAtMin sets the replicas of an elastic role to its smallest legal size if they are not given: the
+// schema's default of 1 is for roles of fixed size.
 func startAtMin(r *job.Role, t *tree) {
 	s := r.Scaling
 	if t.attrs["replicas"] == nil && (!t.sound("scaling") || !soundBlock(t.block("scaling"))) {
@@ -208,32 +208,32 @@ func startAtMin(r *job.Role, t *tree) {
 	}
 }
 
-// jobEval evaluates the arguments of one job. Those of roles are nodes of a graph, by address
-// ("role.worker.scaling.min"), since they may refer to each other.
+// jobEval evaluates the arguments of one job. Arguments of roles may refer to each other, so they are nodes of a
+// graph, by address ("role.worker.scaling.min").
 type jobEval struct {
 	l    *loader
 	ctx  *hcl.EvalContext // with each, if the job has for_each
 	tree *tree
-	// nodes has every argument of every role, also those left out. It is nil until one is asked for.
+	// nodes has every argument of every role, including omitted ones. It is built on first use.
 	nodes map[string]*node
 	path  []*node         // being evaluated, outermost first
 	roles map[string]bool // by name; nil until a list of them is read
 	slot  *cty.Value
-	// conditions are what the job's pre- and postconditions came to.
+	// conditions are the results of the job's preconditions and postconditions.
 	conditions []verdict
 }
 
 type node struct {
 	address string
-	attr    *hcl.Attribute // nil: left out
+	attr    *hcl.Attribute // nil if omitted
 	field   job.Field
-	absent  bool // in a block that is left out and has no defaults
+	absent  bool // in an omitted block without defaults
 	state   visit
 	value   cty.Value
 	failed  bool
 }
 
-// collect enters the arguments of a role or of a block in it.
+// collect adds the nodes of a role or of a block in it.
 func (e *jobEval) collect(address string, t *tree) {
 	for _, f := range job.Fields(t.typ) {
 		inner := address + "." + f.Name
@@ -255,7 +255,7 @@ func (e *jobEval) collect(address string, t *tree) {
 	}
 }
 
-// collectAbsent enters a block that is not there: with its defaults if the type always has one, else null.
+// collectAbsent adds the nodes of an omitted block: its defaults if the block is a plain struct, else null.
 func (e *jobEval) collectAbsent(address string, f job.Field) {
 	if f.Type.Kind() == reflect.Struct {
 		e.collect(address, &tree{typ: f.ElemType()})
@@ -319,14 +319,14 @@ func (b branch) object() cty.Value {
 	return cty.ObjectVal(attrs)
 }
 
-// roleObject is what the root "role" stands for: as much of it as the references need.
+// roleObject returns the value of the root "role", with only what the references need.
 func (e *jobEval) roleObject(refs []hcl.Traversal) (cty.Value, hcl.Diagnostics) {
 	out := branch{}
 	var diags hcl.Diagnostics
 	for _, ref := range refs {
 		nodes := e.named(ref)
 		if name, ok := attrName(ref, 1); ok && len(nodes) == 0 && e.tree.failed["role"] {
-			out.set([]string{name}, cty.DynamicVal) // a dynamic block may make it
+			out.set([]string{name}, cty.DynamicVal) // a dynamic block may generate it
 		}
 		for _, n := range nodes {
 			diags = append(diags, e.visit(n, ref.SourceRange())...)
@@ -336,7 +336,7 @@ func (e *jobEval) roleObject(refs []hcl.Traversal) (cty.Value, hcl.Diagnostics) 
 	return out.object(), diags
 }
 
-// named are the nodes that a reference needs: one, or all of a block.
+// named returns the nodes that a reference needs: one, or all of a block.
 func (e *jobEval) named(ref hcl.Traversal) []*node {
 	if e.nodes == nil { // most jobs have no reference to a role
 		e.nodes = map[string]*node{}
@@ -364,7 +364,7 @@ func (e *jobEval) named(ref hcl.Traversal) []*node {
 	return all
 }
 
-// visit evaluates a node once. from is the reference that asks for it.
+// visit evaluates a node once. from is the reference to it.
 func (e *jobEval) visit(n *node, from hcl.Range) hcl.Diagnostics {
 	fail := hcl.Diagnostics{{Severity: hcl.DiagError, Summary: "Value not available", Subject: &from, Extra: alreadyReported{}}}
 	switch {
@@ -409,7 +409,7 @@ func (e *jobEval) visit(n *node, from hcl.Range) hcl.Diagnostics {
 			}
 			return nil
 		}
-		// The decoder converts it as well, and complains.
+		// The decoder converts it as well, and reports the error.
 		diags = nil
 	}
 	n.failed, n.value = true, cty.DynamicVal
@@ -435,7 +435,7 @@ func refersTo(expr hcl.Expression, root string) bool {
 	return slices.ContainsFunc(expr.Variables(), func(t hcl.Traversal) bool { return t.RootName() == root })
 }
 
-// references reads an argument that names things instead of using their values.
+// references decodes an argument that consists of references, which are not evaluated.
 func (e *jobEval) references(t *tree, attr *hcl.Attribute) []string {
 	if f, _ := fieldNamed(t.typ, attr.Name); f.Kind == job.Paths {
 		return e.paths(t, attr)
@@ -443,7 +443,7 @@ func (e *jobEval) references(t *tree, attr *hcl.Attribute) []string {
 	return e.roleNames(t, attr)
 }
 
-// roleNames reads a list of role.NAME.
+// roleNames decodes a list of role.NAME.
 func (e *jobEval) roleNames(t *tree, attr *hcl.Attribute) []string {
 	if e.roles == nil {
 		e.roles = map[string]bool{}
@@ -477,7 +477,7 @@ func (e *jobEval) roleNames(t *tree, attr *hcl.Attribute) []string {
 			continue
 		}
 		if !e.roles[name] && e.tree.failed["role"] {
-			t.failed[attr.Name] = true // a dynamic block may make it
+			t.failed[attr.Name] = true // a dynamic block may generate it
 			continue
 		}
 		if !e.roles[name] {
@@ -497,8 +497,8 @@ func (e *jobEval) roleNames(t *tree, attr *hcl.Attribute) []string {
 	return names
 }
 
-// secretsIn are the strings to keep out of sight: of every sensitive value that was used, all its strings,
-// and the parts of them that sensitive variables gave.
+// secretsIn returns the strings to hide: all strings in the sensitive values used, and the parts of them that come from
+// sensitive variables.
 func (l *loader) secretsIn(used []cty.Value) []string {
 	var whole, inputs []string
 	for _, v := range used {
@@ -507,7 +507,7 @@ func (l *loader) secretsIn(used []cty.Value) []string {
 	if len(whole) == 0 {
 		return nil
 	}
-	// A module's variables are derived from those around it.
+	// A module's variables may be derived from its parents'.
 	for m := l; m != nil; m = m.parent {
 		for _, v := range m.declared {
 			if v.value.Type() != cty.NilType {

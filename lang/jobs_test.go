@@ -15,7 +15,7 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// TestDefaults holds the schema's defaults, with no block written at all.
+// TestDefaults checks the schema's defaults of a job without optional blocks.
 func TestDefaults(t *testing.T) {
 	j := mustParse(t, inJob("")).Jobs[0]
 	want := job.Job{
@@ -34,7 +34,7 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// full sets every argument of a job to something that is not its default.
+// full sets every argument of a job to a value other than its default.
 const full = `
 job "full" {
   provider = "kubernetes"
@@ -111,8 +111,8 @@ job "full" {
 provider "kubernetes" {}
 `
 
-// TestEveryFieldDecodes walks the declared types: a field added to them that the language cannot give, or
-// that the full example forgets, fails here.
+// TestEveryFieldDecodes walks the declared types. It fails for a field that the language cannot decode, or that
+// the full example omits.
 func TestEveryFieldDecodes(t *testing.T) {
 	j := mustParse(t, full).Jobs[0]
 	defaults := mustParse(t, inJob("")).Jobs[0]
@@ -157,7 +157,7 @@ func TestEveryFieldDecodes(t *testing.T) {
 			t.Errorf("the full example does not set %s, or it was not decoded", key)
 		}
 	}
-	// Every declared type must be reached, else its fields were not looked at.
+	// Every declared type must be reached, or its fields were not checked.
 	if reached := len(all); reached < 40 {
 		t.Errorf("only %d fields were found", reached)
 	}
@@ -231,7 +231,7 @@ func TestSlotErrors(t *testing.T) {
 	}
 }
 
-// TestTwoGraphs is design.md's: a number that follows the workers, who start later.
+// TestTwoGraphs is the example of design.md: a role's size depends on the workers, but the workers start later.
 func TestTwoGraphs(t *testing.T) {
 	j := mustParse(t, `
 job "j" {
@@ -362,7 +362,7 @@ func TestFilesOfADirectory(t *testing.T) {
 		t.Errorf("command = %q", got)
 	}
 
-	// One bad file does not hide the others' errors.
+	// One bad file does not hide errors in the others.
 	write("a.hcl", "job {")
 	write("b.hcl", inRole("replicas = 0"))
 	cfg, diags = Load(dir, options())
@@ -378,13 +378,13 @@ func TestNothingToRead(t *testing.T) {
 	for name, dir := range map[string]string{"empty": t.TempDir(), "missing": filepath.Join(t.TempDir(), "x")} {
 		cfg, diags := Load(dir, options())
 		if !diags.HasErrors() {
-			t.Errorf("%s directory: no error, and %d jobs: that would read as nothing wanted", name, len(cfg.Jobs))
+			t.Errorf("%s directory: no error, and %d jobs: a master would end all jobs", name, len(cfg.Jobs))
 		}
 	}
 	o := options()
 	o.Assignments = []Assignment{{File: "nowhere.vars"}}
 	if _, diags := Load("testdata/sketch", o); !diags.HasErrors() {
-		t.Error("a missing -var-file is no error")
+		t.Error("a missing -var-file is not an error")
 	}
 }
 
@@ -396,7 +396,7 @@ func TestProviderNeedsDeclaration(t *testing.T) {
 	mustParse(t, inJob(`provider = "local"`))
 }
 
-// TestDeterministic checks that the same input gives the same output, errors in the same order.
+// TestDeterministic checks that the same input gives the same output, with errors in the same order.
 func TestDeterministic(t *testing.T) {
 	for _, dir := range []string{"testdata/errors_names", "testdata/errors_rules", "testdata/errors_values", "testdata/sketch"} {
 		var first string
@@ -411,7 +411,7 @@ func TestDeterministic(t *testing.T) {
 				first = text
 			}
 			if text != first {
-				t.Fatalf("%s: another output:\n%s", dir, cmp.Diff(first, text))
+				t.Fatalf("%s: the output differs:\n%s", dir, cmp.Diff(first, text))
 			}
 		}
 	}

@@ -1,13 +1,13 @@
 // Package lang turns a job directory's HCL into declared jobs: parsing, variables, locals, evaluation,
-// validation and formatting. Whatever a person wrote wrong becomes a diagnostic with its place in the
-// file and what to do about it, all of them in one go.
+// validation and formatting. Every mistake in the files becomes a diagnostic with its position and what to
+// do about it, and all of them are reported in one pass.
 //
-// The language is not written down here a second time: arguments, blocks, defaults and docs are the tags
-// that job.Fields reads from the declared types, and a provider's own block is decoded by the same rules
-// into the type that the caller names. The package knows no provider, asks no clock and opens no
-// connection; the only files it reads are those of the job directory, and those that expressions name.
+// The schema is not repeated here: arguments, blocks, defaults and docs are the tags that job.Fields reads
+// from the declared types, and a provider's own block is decoded by the same rules into the type that the
+// caller names. The package knows no provider, uses no clock and opens no connection; it only reads files
+// of the job directory, and files that expressions name.
 //
-// Input is never trusted to be small: size, nesting and the work of evaluating are bounded (see bounds.go).
+// Input is untrusted: size, nesting and evaluation work are bounded (see bounds.go).
 package lang
 
 import (
@@ -30,18 +30,18 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// Options is what a directory's meaning depends on besides its files.
+// Options holds what the meaning of a directory depends on besides its files.
 type Options struct {
-	// BaseDir is what modules and the paths of file() and templatefile() are relative to. Load sets it to its
-	// directory.
+	// BaseDir is the directory that module sources and the paths of file() and templatefile() are relative to.
+	// Load sets it to its directory.
 	BaseDir string
 	// Assignments are values given by the user, in order: the last one wins.
 	Assignments []Assignment
 	// Environ holds NAME=VALUE pairs as os.Environ gives them; ELTRAIN_VAR_x sets variable x.
 	Environ []string
-	// Providers returns the type of each provider's configuration: a struct with the tags that job.Fields reads.
+	// Providers maps a provider's name to the type of its configuration: a struct with the tags that job.Fields reads.
 	Providers map[string]reflect.Type
-	// Version is eltrain's own, held against required_version. Empty skips the check.
+	// Version is eltrain's version, checked against required_version. Empty skips the check.
 	Version string
 	// Advice is what diagnostics add on how to do something with the program that reads the files.
 	Advice Advice
@@ -62,59 +62,58 @@ type Advice struct {
 	Assign         string // how to set a variable, besides in files and the environment
 }
 
-// Config is a directory's meaning. After errors it holds what could be made of the rest, for tools that
-// show it; only Files is then sure to be of use.
+// Config is the evaluated directory. After errors it holds whatever could be evaluated, for tools that
+// display it; then only Files is reliable.
 type Config struct {
 	Settings  Settings
 	Providers []ProviderConfig
-	Jobs      []job.Job // those of modules too, under their instance names; the directory's own first
-	// Templates are one job for each block of jobs, or of modules with jobs, whose for_each is derived from a variable
-	// without a value. Nobody knows which jobs there are, so none of them is in Jobs.
+	Jobs      []job.Job // including those of modules, under their instance names; the directory's own come first
+	// Templates holds one job for each job block, or block of a module with jobs, whose for_each depends on a variable
+	// without a value. Its instances are unknown, so none of them is in Jobs.
 	Templates []job.Job
-	// Unknown are, by the names of Jobs and Templates, the arguments that are derived from a variable without a value, and
-	// the types of blocks of which it is not known which there are: "replicas", "role.worker.env", "role". They are
-	// zero in the job.
+	// Unknown lists, by the names of Jobs and Templates, the arguments that depend on a variable without a value, and
+	// the block types whose blocks are unknown: "replicas", "role.worker.env", "role". They are zero in the job.
 	Unknown   map[string][]string
 	Variables []Variable
 	Outputs   []Output
 	Moved     []Moved
 	Removed   []Removed
 	Imports   []Import
-	Checked   []Checked // what conditions came to, but those of variables
-	// Directories are those that were read: the job directory, then its modules'.
+	Checked   []Checked // results of conditions, except validations of variables
+	// Directories lists the directories that were read: the job directory, then its modules'.
 	Directories []string
-	// Named are the paths of the files that were read because an expression or the command line names them, or were not there.
+	// Named lists the files that were read because an expression or the command line names them, and those that were missing.
 	Named []string
-	// Invalid reports that there were errors besides conditions that do not hold; see Unsound.
+	// Invalid reports errors other than failed conditions; see Unsound.
 	Invalid bool
-	// Files are the sources that diagnostics may quote, by the name in their ranges. Files of variables are not among them:
-	// where one does not parse, or sets a name that is misspelt, nobody can tell what in it is sensitive.
+	// Files are the sources that diagnostics may quote, by the name in their ranges. Variables files are not among them:
+	// if one does not parse, or misspells a name, it is unknown what in it is sensitive.
 	Files map[string]*hcl.File
-	// Sizes are the bytes of all files that were read, those of variables too, by their names.
+	// Sizes holds the size in bytes of every file that was read, including variables files, by name.
 	Sizes map[string]int
 
-	loader *loader // of the job directory: what Evaluate and ValueReferences ask
+	loader *loader // of the job directory, for Evaluate and ValueReferences
 }
 
-// ProviderConfig is one provider block. Value is a value of the type that Options.Providers gives for Name.
+// ProviderConfig is one provider block. Value has the type that Options.Providers gives for Name.
 type ProviderConfig struct {
 	Name   string
 	Value  any
 	Source job.Source
-	// Unknown reports that something in it is derived from a variable without a value, and is zero in Value.
+	// Unknown reports that some argument depends on a variable without a value; it is zero in Value.
 	Unknown bool
 }
 
-// Load reads all *.hcl of dir (not below), eltrain.vars and *.auto.vars beside them, and the -var-files.
+// Load reads all *.hcl, eltrain.vars and *.auto.vars of dir (not of its subdirectories), and the -var-files.
 // The Config is never nil. A missing or empty directory is an error, and so are files that are
-// all empty: it must not read as "no jobs wanted".
+// all empty: that must not be taken for "no jobs wanted".
 func Load(dir string, o Options) (*Config, hcl.Diagnostics) {
 	o.BaseDir = dir
 	files, diags := readDirectory(dir, func(base string) bool { return isConfig(base) || isVars(base) })
 	if files == nil {
 		return &Config{Files: map[string]*hcl.File{}, Sizes: map[string]int{}, Invalid: true}, diags
 	}
-	torn := diags.HasErrors()
+	incomplete := diags.HasErrors()
 	var named []string
 	for _, a := range o.Assignments {
 		if a.File == "" {
@@ -130,15 +129,15 @@ func Load(dir string, o Options) (*Config, hcl.Diagnostics) {
 	}
 	l := newLoader(o)
 	l.report(diags...)
-	l.torn = torn
+	l.incomplete = incomplete
 	for _, path := range named {
 		l.named[path] = true
 	}
 	return l.run(files)
 }
 
-// readDirectory reads the wanted files of a directory (not below), by path. The files are nil if it cannot
-// be listed.
+// readDirectory reads the wanted files of a directory (not of its subdirectories), by path. The map is nil if the
+// directory cannot be listed.
 func readDirectory(dir string, wanted func(base string) bool) (map[string][]byte, hcl.Diagnostics) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -146,7 +145,7 @@ func readDirectory(dir string, wanted func(base string) bool) (map[string][]byte
 	}
 	files := map[string][]byte{}
 	var diags hcl.Diagnostics
-	looped := map[string]bool{} // links of loops that were told
+	looped := map[string]bool{} // links of loops that were reported
 	for _, e := range entries {
 		if e.IsDir() || !wanted(e.Name()) {
 			continue
@@ -163,7 +162,7 @@ func readDirectory(dir string, wanted func(base string) bool) (map[string][]byte
 				looped[link] = true
 			}
 		case errors.Is(err, fs.ErrNotExist):
-			// Somebody is exchanging the files. What is left of them may be valid and declare less than it is to.
+			// The files are being replaced. Those that remain may be valid and yet declare too little.
 			diags = append(diags, unreadable(path, errors.New("the file, or what it links to, was removed after the directory was listed; try again")))
 		case err != nil:
 			diags = append(diags, unreadable(path, err))
@@ -174,8 +173,8 @@ func readDirectory(dir string, wanted func(base string) bool) (map[string][]byte
 	return files, diags
 }
 
-// Parse is Load from memory, but for modules. The files are by name: those ending in .hcl are configuration, eltrain.vars
-// and *.auto.vars set variables, and others are read if an assignment names them.
+// Parse is Load for files in memory; modules are still read from disk. Files are by name: *.hcl are configuration,
+// eltrain.vars and *.auto.vars set variables, and others are read if an assignment names them.
 func Parse(files map[string][]byte, o Options) (*Config, hcl.Diagnostics) {
 	return newLoader(o).run(files)
 }
@@ -197,14 +196,14 @@ func (l *loader) run(files map[string][]byte) (*Config, hcl.Diagnostics) {
 	return l.cfg, diags
 }
 
-// contents evaluates what a module has besides its values: its jobs, and what is told or checked of them.
+// contents evaluates a module's jobs, outputs and checks.
 func (l *loader) contents() {
 	l.jobs()
 	l.outputs()
 	l.checks()
 }
 
-// root is the language's outermost level.
+// root is the schema of the top level.
 type root struct {
 	Settings  *Settings       `hcl:"eltrain,block" doc:"Settings of the directory. At most once, and not in a module."`
 	Variables []variableBlock `hcl:"variable,block" doc:"An input, set from outside."`
@@ -223,7 +222,7 @@ type providerBlock struct {
 	Name string `hcl:"name,label" doc:"The provider's name."`
 }
 
-// shared is what all modules of one Parse have in common.
+// shared is the state that all modules of one Parse share.
 type shared struct {
 	opts     Options
 	cfg      *Config
@@ -231,16 +230,16 @@ type shared struct {
 	meter    *meter
 	varFiles map[string]*hclsyntax.Body
 	named    map[string]bool    // see Config.Named
-	sources  map[string]*source // modules' directories by path
-	slots    int                // declared so far, over all jobs
-	names    map[string]place   // of all jobs
-	// undecided are the addresses of job and module blocks whose for_each is not known.
+	sources  map[string]*source // module directories by path
+	slots    int                // declared so far, in all jobs
+	names    map[string]place   // all jobs by name
+	// undecided holds the addresses of job and module blocks whose for_each is unknown.
 	undecided map[string]bool
-	// dynamic are the types of blocks that dynamic blocks make, by the places of their for_each and labels.
+	// dynamic holds the block types that dynamic blocks generate, by the ranges of their for_each and labels.
 	dynamic map[hcl.Range]string
 
 	postconditions []postconditions
-	observed       map[string]map[string]int // slots by job and role, in CheckObserved
+	observed       map[string]map[string]int // slot counts by job and role, during CheckObserved
 }
 
 func (s *shared) report(d ...*hcl.Diagnostic) { s.diags = append(s.diags, d...) }
@@ -251,10 +250,10 @@ type loader struct {
 	*source
 
 	parent   *loader // nil for the job directory
-	call     *call   // by which the parent uses it
+	call     *call   // the parent's module block
 	given    map[string]givenValue
-	path     []string // of modules: names and keys, outermost first, as InstanceName takes them
-	address  string   // the same for people: "module.a[\"k\"]."
+	path     []string // module names and keys, outermost first, as InstanceName takes them
+	address  string   // the same as an address: "module.a[\"k\"]."
 	presence presence
 
 	declared map[string]*variable
@@ -263,10 +262,10 @@ type loader struct {
 
 	ownJobs   []job.Job
 	templates []job.Job
-	jobValues map[string]jobValue  // by the label of their block
-	results   map[string]cty.Value // of its outputs
+	jobValues map[string]jobValue  // by block label
+	results   map[string]cty.Value // output values
 
-	ctx *hcl.EvalContext // var, local, module and the functions
+	ctx *hcl.EvalContext // var, local, module and functions
 }
 
 func newLoader(o Options) *loader {
@@ -300,7 +299,7 @@ func (s *shared) loader(src *source) *loader {
 	return l
 }
 
-// parse reads the syntax of the job directory's files and sorts the top-level blocks by type.
+// parse parses the job directory's files and sorts the top-level blocks by type.
 func (l *loader) parse(files map[string][]byte) {
 	wanted := map[string]bool{}
 	for _, a := range l.opts.Assignments {
@@ -323,18 +322,18 @@ func (l *loader) parse(files map[string][]byte) {
 		l.sortBlocks(l.source, body)
 	}
 	switch {
-	case configs == 0 && !l.torn:
+	case configs == 0 && !l.incomplete:
 		l.missing("There is no .hcl file in %q. Jobs are read from all *.hcl files of the directory.", l.opts.Advice.OtherDirectory)
 	case len(l.blocks) == 0 && !l.diags.HasErrors():
-		// Files that were cut to nothing, on a full disk for instance, must not read as "no jobs wanted" either.
+		// Files that were truncated, on a full disk for instance, must not be taken for "no jobs wanted" either.
 		l.missing("All .hcl files in %q are empty.", l.opts.Advice.EndAll)
 	}
 }
 
-// sortBlocks enters a file's blocks into the directory's, by type. A nil body is one that did not parse.
+// sortBlocks adds a file's blocks to the directory's, by type. A nil body is that of a file that did not parse.
 func (s *shared) sortBlocks(src *source, body *hclsyntax.Body) {
 	if body == nil {
-		src.torn = true
+		src.incomplete = true
 		return
 	}
 	schema := bodySchema(reflect.TypeFor[root]())
@@ -351,10 +350,10 @@ func (s *shared) sortBlocks(src *source, body *hclsyntax.Body) {
 	}
 }
 
-// blank marks the error that there are no files, or that nothing is in them.
+// blank marks the error that there are no files or that all of them are empty.
 type blank struct{}
 
-// WithoutBlank leaves out the error that there are no files, or that nothing is in them, for those who can do without.
+// WithoutBlank removes the error that there are no files or that all of them are empty, for callers that need none.
 func WithoutBlank(diags hcl.Diagnostics) hcl.Diagnostics {
 	return slices.DeleteFunc(slices.Clone(diags), func(d *hcl.Diagnostic) bool {
 		_, is := d.Extra.(blank)
@@ -368,7 +367,7 @@ func (l *loader) missing(format, advice string) {
 
 func advised(detail, advice string) string { return strings.TrimSpace(detail + " " + advice) }
 
-// parseFile returns the file's body, or nil if its syntax is too broken to say more about it.
+// parseFile returns the file's body, or nil after syntax errors.
 func (s *shared) parseFile(name string, src []byte) *hclsyntax.Body {
 	s.cfg.Files[name], s.cfg.Sizes[name] = &hcl.File{Bytes: src}, len(src)
 	if d := checkSource(src, name, hclsyntax.LexConfig); d != nil {
@@ -379,8 +378,7 @@ func (s *shared) parseFile(name string, src []byte) *hclsyntax.Body {
 	s.report(withoutFollowUps(diags)...)
 	s.cfg.Files[name] = file
 	if diags.HasErrors() {
-		// What a parser makes of the rest of a file after an error is guesswork, and so would be
-		// complaints about it.
+		// The parser only guesses at the rest of a file after an error: diagnostics about it would mislead.
 		return nil
 	}
 	body := file.Body.(*hclsyntax.Body)
@@ -388,38 +386,38 @@ func (s *shared) parseFile(name string, src []byte) *hclsyntax.Body {
 	return body
 }
 
-// finish puts diagnostics in the order of the files, each once.
+// finish returns the diagnostics without duplicates, in file order.
 func (l *loader) finish() hcl.Diagnostics {
 	if d := l.meter.diagnostic(); d != nil {
 		l.report(d)
 	}
-	return cut(tidy(l.diags))
+	return limit(tidy(l.diags))
 }
 
-// cut leaves out what is beyond maxTold, and says so. What is said of variables without a value goes last: who asks what
-// the files mean without (see WithoutUnset) is to see the rest.
-func cut(diags hcl.Diagnostics) hcl.Diagnostics {
-	if len(diags) <= maxTold {
+// limit returns at most maxDiagnostics, plus a note about the rest. Those of variables without a value go last, so
+// that callers of WithoutUnset see as many others as possible.
+func limit(diags hcl.Diagnostics) hcl.Diagnostics {
+	if len(diags) <= maxDiagnostics {
 		return diags
 	}
 	others := WithoutUnset(diags)
 	missing := slices.DeleteFunc(diags, func(d *hcl.Diagnostic) bool { return d.Extra != unset{} })
-	told := min(len(others), maxTold)
-	left := min(len(missing), maxTold-told)
-	out := slices.Concat(others[:told], missing[:left])
-	if rest := others[told:]; len(rest) > 0 {
-		out = append(out, more(rest))
+	kept := min(len(others), maxDiagnostics)
+	left := min(len(missing), maxDiagnostics-kept)
+	out := slices.Concat(others[:kept], missing[:left])
+	if rest := others[kept:]; len(rest) > 0 {
+		out = append(out, omitted(rest))
 	}
 	if rest := missing[left:]; len(rest) > 0 {
-		d := more(rest)
+		d := omitted(rest)
 		d.Extra = unset{}
 		out = append(out, d)
 	}
 	return out
 }
 
-// more stands for diagnostics that are left out. It is an error if one of them is.
-func more(rest hcl.Diagnostics) *hcl.Diagnostic {
+// omitted summarizes diagnostics that are left out. It is an error if any of them is.
+func omitted(rest hcl.Diagnostics) *hcl.Diagnostic {
 	d := &hcl.Diagnostic{
 		Severity: hcl.DiagWarning, Summary: "More problems",
 		Detail:  fmt.Sprintf("There are %d more, starting here. They are shown when the ones before are fixed.", len(rest)),
@@ -442,7 +440,7 @@ func tidy(diags hcl.Diagnostics) hcl.Diagnostics {
 		if _, silent := d.Extra.(alreadyReported); silent {
 			continue
 		}
-		// The same, once with and once without a suggestion, is one.
+		// Two that differ only in a suggestion are duplicates.
 		stem, _, _ := strings.Cut(d.Detail, " Did you mean")
 		k := key{d.Summary, stem, subject(d)}
 		i, dup := seen[k]
@@ -480,7 +478,7 @@ func isVars(base string) bool {
 	return base == defaultVarsFile || strings.HasSuffix(base, autoVarsSuffix) && !isHidden(base)
 }
 
-// isHidden leaves out what editors write beside a file while it is open.
+// isHidden reports whether a file is one that editors keep beside an open file, or any other hidden file.
 func isHidden(base string) bool {
 	return strings.HasPrefix(base, ".") || strings.HasPrefix(base, "#") || strings.HasSuffix(base, "~")
 }

@@ -20,7 +20,7 @@ import (
 
 var update = flag.Bool("update", false, "write what the golden tests give to their files")
 
-// localConfig stands in for a provider's own type: the language knows none.
+// localConfig is a test double for a provider's configuration type.
 type localConfig struct {
 	Nodes []localNode `hcl:"node,block" doc:"A node."`
 	Dir   string      `hcl:"dir,optional" default:".eltrain" doc:"Where logs go."`
@@ -59,7 +59,7 @@ func parseText(t *testing.T, src string) (*Config, hcl.Diagnostics) {
 	return Parse(map[string][]byte{"job.hcl": []byte(src)}, options())
 }
 
-// mustParse parses one file that is right.
+// mustParse parses one valid file.
 func mustParse(t *testing.T, src string) *Config {
 	t.Helper()
 	cfg, diags := parseText(t, src)
@@ -69,7 +69,7 @@ func mustParse(t *testing.T, src string) *Config {
 	return cfg
 }
 
-// mustFail parses one file that is wrong and returns its diagnostics as text.
+// mustFail parses one invalid file and returns its diagnostics as text.
 func mustFail(t *testing.T, src string) string {
 	t.Helper()
 	cfg, diags := parseText(t, src)
@@ -79,12 +79,12 @@ func mustFail(t *testing.T, src string) string {
 	return render(cfg, diags)
 }
 
-// inJob puts lines into a job that is otherwise right.
+// inJob puts lines into an otherwise valid job.
 func inJob(lines string) string {
 	return "job \"j\" {\n  role \"worker\" {\n    command = [\"true\"]\n  }\n" + lines + "\n}\n"
 }
 
-// inRole does so for its role.
+// inRole puts lines into the role of an otherwise valid job.
 func inRole(lines string) string {
 	return "job \"j\" {\n  role \"worker\" {\n    command = [\"true\"]\n" + lines + "\n  }\n}\n"
 }
@@ -104,8 +104,8 @@ func render(cfg *Config, diags hcl.Diagnostics) string {
 	return b.String()
 }
 
-// TestGolden loads each directory of testdata: golden.txt holds the diagnostics, golden.json what was
-// declared, for those without errors.
+// TestGolden loads each directory of testdata: golden.txt holds the diagnostics; golden.json holds the declared
+// jobs, if there are no errors.
 func TestGolden(t *testing.T) {
 	dirs, err := filepath.Glob("testdata/*/*.hcl")
 	if err != nil {
@@ -148,7 +148,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// outputTexts are a directory's outputs as JSON, by name.
+// outputTexts returns a directory's outputs as JSON, by name.
 func outputTexts(t *testing.T, cfg *Config) map[string]string {
 	t.Helper()
 	texts := map[string]string{}
@@ -180,7 +180,7 @@ func golden(t *testing.T, path, got string) {
 	}
 }
 
-// What declares nothing must not read as "no jobs wanted": a master would end them all.
+// A directory without declarations must not be taken for "no jobs wanted": a master would end all jobs.
 func TestNoConfigurationIsAnError(t *testing.T) {
 	for name, c := range map[string]struct {
 		files map[string]string
@@ -202,7 +202,7 @@ func TestNoConfigurationIsAnError(t *testing.T) {
 			t.Errorf("%s: %v", name, diags)
 		}
 		if c.told != "" && len(diags) != 1 && name != "variables only" {
-			t.Errorf("%s: it is told %d times: %v", name, len(diags), diags)
+			t.Errorf("%s: it is reported %d times: %v", name, len(diags), diags)
 		}
 	}
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// everything is what ignore_changes is set to for all arguments.
+// everything is the value of ignore_changes for all arguments.
 const everything = "all"
 
-// paths reads a list of arguments of the job, as ignore_changes has it, in the form of job.FieldChange.Path.
+// paths decodes ignore_changes, a list of arguments of the job, to paths in the form of job.FieldChange.Path.
 func (e *jobEval) paths(t *tree, attr *hcl.Attribute) []string {
 	if hcl.ExprAsKeyword(attr.Expr) == everything {
 		return ignorable(reflect.TypeFor[job.Job]())
@@ -53,7 +53,7 @@ func (e *jobEval) paths(t *tree, attr *hcl.Attribute) []string {
 	return paths
 }
 
-// stepName is the name in step i of a reference, its root included.
+// stepName returns the name in step i of a reference, where step 0 is its root.
 func stepName(ref hcl.Traversal, i int) (string, bool) {
 	if i == 0 {
 		return ref.RootName(), true
@@ -61,7 +61,7 @@ func stepName(ref hcl.Traversal, i int) (string, bool) {
 	return attrName(ref, i)
 }
 
-// argumentPath is a reference's path in the schema; why says what is wrong with it, or is "".
+// argumentPath returns a reference's path in the schema; why says what is wrong with the reference, or is "".
 func (e *jobEval) argumentPath(ref hcl.Traversal) (path, why string) {
 	t := reflect.TypeFor[job.Job]()
 	what := "A job"
@@ -97,7 +97,7 @@ func (e *jobEval) argumentPath(ref hcl.Traversal) (path, why string) {
 	return path, ""
 }
 
-// roleHint says where a role's argument is that was looked for in the job; else it is the suggestion.
+// roleHint returns a hint that a name is an argument of a role, not of the job; otherwise it returns the suggestion.
 func (e *jobEval) roleHint(depth int, name, suggestion string) string {
 	if _, known := fieldNamed(reflect.TypeFor[job.Role](), name); depth > 0 || !known {
 		return suggestion
@@ -109,7 +109,7 @@ func (e *jobEval) roleHint(depth int, name, suggestion string) string {
 	return fmt.Sprintf(" It belongs to a role: role.%s.%s.", role, name)
 }
 
-// entry is the path of an argument, or of one key of it: env["NAME"].
+// entry returns the path of an argument, or of one of its keys: env["NAME"].
 func entry(path string, f job.Field, rest hcl.Traversal) (string, string) {
 	if len(rest) == 0 {
 		return path, ""
@@ -121,7 +121,7 @@ func entry(path string, f job.Field, rest hcl.Traversal) (string, string) {
 	return path + "[" + strconv.Quote(key) + "]", ""
 }
 
-// labels are those of the job's blocks of a type.
+// labels returns the labels of the job's blocks of a type.
 func (e *jobEval) labels(kind string) []string {
 	var labels []string
 	for _, b := range e.tree.blocks[kind] {
@@ -137,7 +137,7 @@ func dotted(path, name string) string {
 	return path + "." + name
 }
 
-// ignorable are the arguments and blocks whose edits can be ignored: all but the lifecycle itself.
+// ignorable returns the arguments and blocks whose changes can be ignored: all but lifecycle itself.
 func ignorable(t reflect.Type) []string {
 	var names []string
 	for _, f := range job.Fields(t) {

@@ -10,8 +10,8 @@ import (
 // maxLinks is how many symbolic links Linux follows in one path before it calls them a loop (path_resolution(7)).
 const maxLinks = 40
 
-// linkLoop follows the symbolic links that a path leads through, as far as the first that was met before. It is nil if
-// they are no loop by themselves: one of the directories on the way may be.
+// linkLoop follows the symbolic links of a path up to the first one seen twice. It returns nil if the links of the last
+// element form no loop; then one of the directories in the path may.
 func linkLoop(path string) []string {
 	var chain []string
 	for range maxLinks {
@@ -32,7 +32,7 @@ func linkLoop(path string) []string {
 	return nil
 }
 
-// loopError says which links lead round in a circle. Where that is not known, err has to do.
+// loopError names the links that form a cycle, or returns err if they are unknown.
 func loopError(loop []string, err error) error {
 	if loop == nil {
 		return err

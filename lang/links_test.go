@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// linked makes symbolic links in a directory: by name, what they lead to.
+// linked creates symbolic links in a directory; links maps names to targets.
 func linked(t *testing.T, dir string, links map[string]string) string {
 	t.Helper()
 	for name, to := range links {
@@ -19,11 +19,11 @@ func linked(t *testing.T, dir string, links map[string]string) string {
 	return dir
 }
 
-// A loop of links is one mistake, however many links it has and whatever else was to be in the directory.
+// A loop of links is reported once, however many links it has and whatever else is in the directory.
 func TestLoopsOfLinksAreToldOnce(t *testing.T) {
 	for name, c := range map[string]struct {
 		files, links map[string]string
-		want         string // with @ for the directory
+		want         string // @ is the directory
 	}{
 		"to itself":          {nil, map[string]string{"a.hcl": "a.hcl"}, `form a cycle: "@/a.hcl" -> "@/a.hcl"; remove them`},
 		"two":                {nil, map[string]string{"a.hcl": "b.hcl", "b.hcl": "a.hcl"}, `"@/a.hcl" -> "@/b.hcl" -> "@/a.hcl"`},
@@ -43,7 +43,7 @@ func TestLoopsOfLinksAreToldOnce(t *testing.T) {
 	}
 }
 
-// A directory is found again under whatever name a link gives it, and the way is reported in quotes.
+// A directory is recognized under any name that a link gives it, and the chain of names is reported in quotes.
 func TestModuleThatIncludesItself(t *testing.T) {
 	const way = "Module includes itself: These directories include each other in a cycle: "
 	for name, c := range map[string]struct {
@@ -71,7 +71,7 @@ func TestLinksThatLeadNowhere(t *testing.T) {
 	wantOne(t, dir, "or what it links to, was removed")
 }
 
-// A file that cannot be read or parsed may declare what others refer to: only it must be repaired.
+// A file that cannot be read or parsed may declare what others refer to: only that file is reported.
 func TestWhatATornFileMayDeclareIsNotCalledUnknown(t *testing.T) {
 	users := map[string]string{
 		"variable": inRole("env = { X = var.x }"),
@@ -86,7 +86,7 @@ func TestWhatATornFileMayDeclareIsNotCalledUnknown(t *testing.T) {
 		wantOne(t, dir, "Invalid expression")
 		dir = writeTree(t, map[string]string{"job.hcl": user})
 		if cfg, diags := Load(dir, options()); !diags.HasErrors() {
-			t.Errorf("%s: nothing is said without the torn file either:\n%s", name, render(cfg, diags))
+			t.Errorf("%s: nothing is reported without the torn file either:\n%s", name, render(cfg, diags))
 		}
 	}
 	for name, user := range map[string]string{

@@ -19,40 +19,40 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// moduleBlock uses another directory's jobs. Its other arguments are that directory's variables.
+// moduleBlock is a module block. Its other arguments set the variables of the module's directory.
 type moduleBlock struct {
 	Name    string         `hcl:"name,label" doc:"The module's name, the prefix of its jobs' names. Its outputs are module.NAME.OUTPUT."`
 	Source  hcl.Expression `hcl:"source,required" doc:"The directory, relative to this one: \"./base\" or \"../base\"."`
 	ForEach hcl.Expression `hcl:"for_each,optional" doc:"A map or a set of strings: one module per element, as module.NAME[\"KEY\"]. Arguments may refer to each.key and each.value."`
 }
 
-// source is a directory's files, read once, however often it is used as a module.
+// source holds a directory's files, which are read once, however often it is used as a module.
 type source struct {
-	dir       string
-	info      fs.FileInfo                   // tells directories apart, whatever path leads to them; nil if that is not known
-	blocks    map[string][]*hclsyntax.Block // by type, in file order
-	torn      bool                          // some of its files could not be read: what is declared nowhere may be declared there
-	functions map[string]function.Function
-	size      int // in bytes
+	dir        string
+	info       fs.FileInfo                   // identifies the directory, whatever path leads to it; nil if unknown
+	blocks     map[string][]*hclsyntax.Block // by type, in file order
+	incomplete bool                          // some files could not be read; they may declare what seems undeclared
+	functions  map[string]function.Function
+	size       int // in bytes
 }
 
-// unsure makes a complaint about a name that is not declared a silent one, if a file that could not be read may declare
-// it: that file is what must be repaired.
-func (src *source) unsure(d *hcl.Diagnostic) *hcl.Diagnostic {
-	if d != nil && src.torn {
+// silenceIfIncomplete silences a diagnostic about an undeclared name if a file that could not be read may declare it: that file must
+// be fixed first.
+func (src *source) silenceIfIncomplete(d *hcl.Diagnostic) *hcl.Diagnostic {
+	if d != nil && src.incomplete {
 		d.Extra = alreadyReported{}
 	}
 	return d
 }
 
-// anyTorn reports whether a file of the directory, or of a module, could not be read.
-func (s *shared) anyTorn() bool {
+// anyIncomplete reports whether any file of the job directory or of a module could not be read.
+func (s *shared) anyIncomplete() bool {
 	for _, src := range s.sources {
-		if src.torn {
+		if src.incomplete {
 			return true
 		}
 	}
-	return s.cfg.loader.torn
+	return s.cfg.loader.incomplete
 }
 
 // call is one module block.
@@ -60,14 +60,14 @@ type call struct {
 	named
 	name      string
 	block     *hclsyntax.Block
-	source    *source   // nil if it cannot be used
-	instances []*loader // one that is undecided stands for all there may be
+	source    *source   // nil if invalid
+	instances []*loader // an undecided one represents all possible ones
 }
 
-// maxModuleDepth is far above what anybody could keep in mind.
+// maxModuleDepth is far above any useful nesting.
 const maxModuleDepth = 32
 
-// notModuleArguments are those that Terraform's modules have, and why not ours.
+// notModuleArguments are arguments of Terraform's modules that ours do not have, with what to do instead.
 var notModuleArguments = map[string]string{
 	"version":    "A module is a local directory without a version of its own. Remove the argument.",
 	"count":      "Use for_each = toset([…]): named instances keep their identity when others are added or removed.",
@@ -75,7 +75,7 @@ var notModuleArguments = map[string]string{
 	"depends_on": "Jobs do not depend on each other. Remove the argument.",
 }
 
-// rootOnly are the blocks that a module cannot have.
+// rootOnly lists the blocks that a module cannot have.
 var rootOnly = map[string]string{
 	"eltrain":  "settings belong in the directory where eltrain is run",
 	"provider": "providers belong in the directory where eltrain is run",
@@ -104,14 +104,14 @@ func (l *loader) declareCalls() []*named {
 	return order
 }
 
-// arguments of a module block, in the order in which they are written, without its source.
+// arguments returns the arguments of a module block in file order, without its source.
 func arguments(b *hclsyntax.Block) []*hclsyntax.Attribute {
 	attrs := slices.Collect(maps.Values(b.Body.Attributes))
 	slices.SortFunc(attrs, func(a, b *hclsyntax.Attribute) int { return a.NameRange.Start.Byte - b.NameRange.Start.Byte })
 	return slices.DeleteFunc(attrs, func(a *hclsyntax.Attribute) bool { return a.Name == "source" || notModuleArguments[a.Name] != "" })
 }
 
-// checkCallExpressions reports the unknown names in a module block.
+// checkCallExpressions reports unknown names in a module block.
 func (l *loader) checkCallExpressions(c *call) {
 	s := scope{vars: true, locals: true, modules: true, where: "a module block"}
 	for _, attr := range arguments(c.block) {
@@ -121,8 +121,8 @@ func (l *loader) checkCallExpressions(c *call) {
 	}
 }
 
-// moduleSource opens the directory that a module block names. What is wrong with the block is reported, and the
-// result is nil.
+// moduleSource opens the directory that a module block names. It reports errors in the block and returns nil without a
+// usable source.
 func (l *loader) moduleSource(c *call) *source {
 	for _, inner := range c.block.Body.Blocks {
 		l.report(&hcl.Diagnostic{
@@ -152,7 +152,7 @@ func (l *loader) moduleSource(c *call) *source {
 	return l.openModule(c, path, attr)
 }
 
-// localPath is the path in a source argument.
+// localPath returns the path in a source argument.
 func (l *loader) localPath(attr *hclsyntax.Attribute) (path string, ok bool) {
 	bad := func(summary, format string, args ...any) (string, bool) {
 		l.report(&hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary, Detail: fmt.Sprintf(format, args...), Subject: attr.Expr.Range().Ptr()})
@@ -204,17 +204,17 @@ func (l *loader) openModule(c *call, path string, attr *hclsyntax.Attribute) *so
 	l.cfg.Directories = append(l.cfg.Directories, dir)
 	files, diags := readDirectory(dir, isConfig)
 	if files == nil {
-		src.torn = true
+		src.incomplete = true
 		l.report(unreadableModule(path, errors.New(diags[0].Detail), at))
 		return src
 	}
 	before := len(l.diags)
 	l.report(diags...)
-	src.torn = diags.HasErrors()
+	src.incomplete = diags.HasErrors()
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		if src.size += len(files[name]); !l.meter.spend(len(files[name]) / bytesPerStep) {
 			l.meter.blame(at)
-			src.torn = true
+			src.incomplete = true
 			return src
 		}
 		l.sortBlocks(src, l.parseFile(name, files[name]))
@@ -238,7 +238,7 @@ func unreadableModule(path string, err error, at hcl.Range) *hcl.Diagnostic {
 	return &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Cannot read module", Detail: detail, Subject: &at}
 }
 
-// checkInclusion finds a module that includes itself, through whatever links, and one that is nested without end.
+// checkInclusion reports a module that includes itself, even through links, and nesting that is too deep.
 func (l *loader) checkInclusion(info fs.FileInfo, dir string, at hcl.Range) bool {
 	chain := []string{shown(dir)}
 	for m := l; m != nil; m = m.parent {
@@ -268,7 +268,7 @@ func (l *loader) checkInclusion(info fs.FileInfo, dir string, at hcl.Range) bool
 	return true
 }
 
-// inclusionText tells the way on which a module includes itself. The last directory is the first one, perhaps by a link.
+// inclusionText describes how a module includes itself. The last directory is the first one, perhaps through a link.
 func inclusionText(chain []string) string {
 	first, last := chain[0], chain[len(chain)-1]
 	if len(chain) == 2 && first == last {
@@ -284,7 +284,7 @@ func inclusionText(chain []string) string {
 
 func shown(dir string) string { return filepath.Clean(dir) }
 
-// checkModuleBlocks reports what only the job directory can have.
+// checkModuleBlocks reports blocks that only the job directory can have.
 func (l *loader) checkModuleBlocks(src *source) {
 	for _, kind := range slices.Sorted(maps.Keys(rootOnly)) {
 		for _, b := range src.blocks[kind] {
@@ -353,13 +353,13 @@ func (l *loader) givenArguments(c *call, ctx *hcl.EvalContext) map[string]givenV
 		}
 		if !slices.Contains(declared, attr.Name) {
 			hint := suggest(attr.Name, append(declared, "source", "for_each"))
-			l.report(c.source.unsure(&hcl.Diagnostic{
+			l.report(c.source.silenceIfIncomplete(&hcl.Diagnostic{
 				Severity: hcl.DiagError, Summary: "Unsupported argument",
 				Detail:  fmt.Sprintf("The module %q has no variable %q.%s", c.name, attr.Name, hint),
 				Subject: attr.NameRange.Ptr(),
 			}))
 			if meant, ok := inQuotes(hint); ok && given[meant].at.Filename == "" {
-				given[meant] = givenValue{value: cty.DynamicVal, at: attr.Expr.Range()} // it is not missing on top
+				given[meant] = givenValue{value: cty.DynamicVal, at: attr.Expr.Range()} // not reported as missing, too
 			}
 			continue
 		}
@@ -373,13 +373,13 @@ func (l *loader) givenArguments(c *call, ctx *hcl.EvalContext) map[string]givenV
 	return given
 }
 
-// all are jobs of the module's own, and then those of the modules in it.
+// all returns the module's own jobs, then those of the modules in it.
 func (l *loader) all(own func(*loader) []job.Job) []job.Job {
 	jobs := own(l)
 	for _, b := range l.blocks["module"] {
 		c := l.calls[b.Labels[0]]
 		if c.block != b {
-			continue // a second one of the same name, which was reported
+			continue // a duplicate, which was reported
 		}
 		for _, child := range c.instances {
 			jobs = append(jobs, child.all(own)...)
@@ -388,7 +388,7 @@ func (l *loader) all(own func(*loader) []job.Job) []job.Job {
 	return jobs
 }
 
-// root is the loader of the job directory.
+// root returns the loader of the job directory.
 func (l *loader) root() *loader {
 	for l.parent != nil {
 		l = l.parent
@@ -399,7 +399,7 @@ func (l *loader) root() *loader {
 // checkModuleReference checks module.NAME.OUTPUT and module.NAME["KEY"].OUTPUT.
 func (l *loader) checkModuleReference(ref hcl.Traversal) *hcl.Diagnostic {
 	if d := checkMember(ref, "module", "module", l.calls); d != nil {
-		return l.unsure(d)
+		return l.silenceIfIncomplete(d)
 	}
 	name, _ := attrName(ref, 1)
 	c := l.calls[name]
@@ -422,7 +422,7 @@ func (l *loader) checkModuleReference(ref hcl.Traversal) *hcl.Diagnostic {
 	if hint == "" {
 		hint = fmt.Sprintf(" Declare it there, with a block: output %q { value = … }.", output)
 	}
-	return c.source.unsure(&hcl.Diagnostic{
+	return c.source.silenceIfIncomplete(&hcl.Diagnostic{
 		Severity: hcl.DiagError, Summary: "Unknown output",
 		Detail:  fmt.Sprintf("The module %q has no output %q.%s", name, output, hint),
 		Subject: ref.SourceRange().Ptr(),

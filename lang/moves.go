@@ -16,29 +16,29 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// Moved says that what ran as the job From continues as the job To. Chains are followed: To is a name that is
-// moved no further. The names are whole, with modules and keys in them.
+// Moved says that the job From continues as the job To. Chains are resolved: To is not moved any further.
+// Both are full names, including modules and keys.
 type Moved struct {
 	From, To string
 	Source   job.Source
 }
 
-// Removed says what happens to a job, or of all jobs of a module, that is no longer declared.
+// Removed says what happens to a job, or to all jobs of a module, that is no longer declared.
 type Removed struct {
-	Job    string // its whole name; "" for a module
-	Module string // what the names of its jobs begin with; no declared job has such a name. "" for a job
-	// Address is what was removed, as people write it, with its modules and keys.
+	Job    string // full name; "" for a module
+	Module string // prefix of the names of the module's jobs; no declared job's name has it. "" for a job
+	// Address is the address of what was removed, with modules and keys.
 	Address string
-	// Destroy is whether it is ended. If not, it continues, and eltrain forgets it.
+	// Destroy is whether it is destroyed. If not, it keeps running, and eltrain forgets it.
 	Destroy bool
 	Source  job.Source
-	// Was is what that was before by the moved blocks, if it is not ended: jobs that still have such an address, or are named
-	// like this once they are moved, continue with it.
+	// Was lists its earlier addresses according to the moved blocks, if it is not destroyed: jobs recorded under one of them,
+	// or moved to one of them, keep running with it.
 	Was []Removed `json:",omitempty"`
 }
 
-// Import says that something that runs, known to its provider by ID, is to be managed as To: a job, or
-// one slot of it.
+// Import says that something already running, which its provider knows as ID, is to be managed as To: a job, or
+// one slot of a job.
 type Import struct {
 	To     job.Selector
 	ID     string
@@ -68,61 +68,61 @@ type importBlock struct {
 
 // moves reads the moved and removed blocks of the directory and of its modules.
 func (l *loader) moves() {
-	moved := moves{from: map[string]*move{}, onto: map[string]*move{}, written: map[string][]severalMove{}}
+	moved := moves{from: map[string]*move{}, onto: map[string]*move{}, written: map[string][]bulkMove{}}
 	l.collectMoves(&moved)
 	l.followMoves(&moved)
 	l.collectRemoved(&moved)
 }
 
-// moves are those of a directory and its modules.
+// moves holds the moved blocks of a directory and its modules.
 type moves struct {
-	from    map[string]*move // by the name that was
-	onto    map[string]*move // those written for a job, by the name that is
-	several []severalMove
-	written map[string][]severalMove // all of them, by the outermost block of what is moved to
+	from    map[string]*move // by old name
+	onto    map[string]*move // those written for a single job, by new name
+	bulk    []bulkMove
+	written map[string][]bulkMove // all moved blocks, by the outermost block of "to"
 }
 
-// everyModule calls f for this module and all in it, in the order of their blocks.
-func (l *loader) everyModule(f func(*loader)) {
+// eachModule calls f for this module and all modules in it, in block order.
+func (l *loader) eachModule(f func(*loader)) {
 	f(l)
 	for _, b := range l.blocks["module"] {
 		if c := l.calls[b.Labels[0]]; c.block == b {
 			for _, child := range c.instances {
 				if child.presence == present {
-					child.everyModule(f)
+					child.eachModule(f)
 				}
 			}
 		}
 	}
 }
 
-// move is one job's move as it is written, or as it follows from a module's.
+// move is one job's move, as written or as implied by a bulkMove.
 type move struct {
 	to      string
-	address string // of what is moved, as declared
+	address string // old address
 	at      hcl.Range
-	implied bool // by the move of its module, or of all jobs of its block
+	implied bool // by a bulkMove
 
 	state visit
-	last  string // the end of the chain of moves; "" in a cycle
+	last  string // final name of the chain of moves; "" in a cycle
 }
 
-// severalMove is a moved block that concerns all jobs of a module, or all that one block with for_each stands for, it or a
-// module that it is in.
-type severalMove struct {
+// bulkMove is a moved block that may apply to several jobs: all jobs of a module, or all instances of a block where the
+// block, or a module around it, has for_each.
+type bulkMove struct {
 	from, to target
 	at       hcl.Range
 }
 
-// origin is what a job was declared as that has an address now which is one of those that are moved to; "" if it is not. As in
-// Terraform each instance was the one with its key: where "to" has no key, "from" has none either, and both get the job's.
-func (m severalMove) origin(address string) string {
+// origin returns the old address of the job that now has the given address; "" if m does not apply to it. As in Terraform,
+// instances keep their keys: where "to" omits a key, "from" must omit it, too, and both get the job's key.
+func (m bulkMove) origin(address string) string {
 	to, now := job.Steps(m.to.text), job.Steps(address)
 	if len(now) < len(to) || !m.to.module && len(now) > len(to) {
 		return ""
 	}
 	was := job.Steps(m.from.text)
-	beyond := len(was) - len(to) // the blocks of both are told apart from the inside: job to job, its module to its module
+	beyond := len(was) - len(to) // steps are matched from the innermost outwards: job to job, its module to its module
 	carried := len(now) > len(to)
 	for i, st := range to {
 		switch {
@@ -136,12 +136,12 @@ func (m severalMove) origin(address string) string {
 		}
 	}
 	if !carried {
-		return "" // it is the very job that the block names
+		return "" // exactly the job that the block names
 	}
 	return job.Declared(append(was, now[len(to):]...))
 }
 
-// block is an address without its keys, and how many it had.
+// block returns an address without its keys, and the number of keys removed.
 func block(address string) (text string, keys int) {
 	steps := job.Steps(address)
 	for i := range steps {
@@ -153,14 +153,14 @@ func block(address string) (text string, keys int) {
 	return job.Declared(steps), keys
 }
 
-// outermost is the block that all of an address is in, without its key.
+// outermost returns the outermost block of an address, without its key.
 func outermost(address string) string {
 	text, _ := block(job.Declared(job.Steps(address)[:1]))
 	return text
 }
 
-// overlap is the address of what two addresses both stand for, "" if that is nothing. Where a key is left out it is any, and a
-// module is all that is in it.
+// overlap returns the address of the intersection of two addresses, "" if it is empty. An omitted key matches any key, and
+// a module includes everything in it.
 func overlap(a, b string) string {
 	long, short := job.Steps(a), job.Steps(b)
 	if len(long) < len(short) {
@@ -180,15 +180,15 @@ func overlap(a, b string) string {
 }
 
 func (l *loader) collectMoves(moved *moves) {
-	onto := map[string][]severalMove{} // of jobs, by the address that is, without keys
-	l.everyModule(func(m *loader) {
+	onto := map[string][]bulkMove{} // moves of jobs, by new address without keys
+	l.eachModule(func(m *loader) {
 		for _, b := range m.blocks["moved"] {
 			var decl movedBlock
 			m.decode(b, reflect.ValueOf(&decl).Elem(), m.plain)
 			from, ok1 := m.target(decl.From, m.ctx, jobsAndModules)
 			to, ok2 := m.target(decl.To, m.ctx, jobsAndModules)
 			if ok1 && ok2 {
-				moved.written[outermost(to.text)] = append(moved.written[outermost(to.text)], severalMove{from, to, b.DefRange()})
+				moved.written[outermost(to.text)] = append(moved.written[outermost(to.text)], bulkMove{from, to, b.DefRange()})
 			}
 			switch at := b.DefRange(); {
 			case !ok1 || !ok2:
@@ -199,35 +199,35 @@ func (l *loader) collectMoves(moved *moves) {
 					Subject: &at,
 				})
 			case from.module:
-				moved.several = append(moved.several, severalMove{from, to, at})
+				moved.bulk = append(moved.bulk, bulkMove{from, to, at})
 			default:
 				l.enterMove(moved, from.name, &move{to: to.name, address: from.text, at: at})
 				block, _ := block(to.text)
-				onto[block] = append(onto[block], severalMove{from, to, at})
+				onto[block] = append(onto[block], bulkMove{from, to, at})
 			}
 		}
 	})
-	moved.several = append(moved.several, l.ofRepeated(onto)...)
-	// The move of a module can lead to one that another module's begins with.
-	for known := -1; known < len(moved.from) && len(moved.several) > 0; {
+	moved.bulk = append(moved.bulk, l.bulkMovesOf(onto)...)
+	// The result of one module's move can be the start of another's.
+	for known := -1; known < len(moved.from) && len(moved.bulk) > 0; {
 		known = len(moved.from)
-		for _, m := range moved.several {
-			l.enterSeveral(moved, m)
+		for _, m := range moved.bulk {
+			l.applyBulk(moved, m)
 		}
 	}
 }
 
-// ofRepeated are those moves of jobs that end, perhaps by way of others, at more than one job: they leave out a key. onto has
-// the moves by the address that is moved to, without keys, and what is found is taken out of it.
-func (l *loader) ofRepeated(onto map[string][]severalMove) []severalMove {
-	ends := map[string]int{} // how many keys there are, by address without them
+// bulkMovesOf returns the moves of jobs that lead, directly or through others, to more than one job because they omit a
+// key, and removes them from onto, which holds the moves by new address without keys.
+func (l *loader) bulkMovesOf(onto map[string][]bulkMove) []bulkMove {
+	ends := map[string]int{} // number of keys, by address without keys
 	for _, p := range l.names {
 		block, keys := block(p.address)
 		ends[block] = max(ends[block], keys)
 	}
-	var found []severalMove
+	var found []bulkMove
 	for next := slices.Sorted(maps.Keys(ends)); len(next) > 0; next = next[1:] {
-		var exact []severalMove
+		var exact []bulkMove
 		for _, m := range onto[next[0]] {
 			_, keys := block(m.to.text)
 			if keys >= ends[next[0]] {
@@ -244,9 +244,9 @@ func (l *loader) ofRepeated(onto map[string][]severalMove) []severalMove {
 	return found
 }
 
-// enterSeveral enters a move for each of the jobs that it concerns. What is left of a module that is no longer used is
-// not known here; what it is now, and what jobs in it were called, is.
-func (l *loader) enterSeveral(moved *moves, m severalMove) {
+// applyBulk adds a move for each job that m applies to. The jobs of a module that is no longer used are not known here;
+// known are the declared jobs and the old names of moved ones.
+func (l *loader) applyBulk(moved *moves, m bulkMove) {
 	if !l.meter.spend(len(l.names) + len(moved.from)) {
 		l.meter.blame(m.at)
 		return
@@ -265,12 +265,12 @@ func (l *loader) enterSeveral(moved *moves, m severalMove) {
 		}
 		address := m.origin(within[name])
 		was, err := job.ParseSelector(address)
-		if err != nil { // there is none, or its name is longer than any
+		if err != nil { // there is none, or its name is too long
 			continue
 		}
 		from := was.Job
 		if first := moved.from[from]; first != nil && first.at == m.at {
-			continue // in the round before
+			continue // added in an earlier round
 		}
 		l.enterMove(moved, from, &move{to: name, address: address, at: m.at, implied: true})
 	}
@@ -305,7 +305,7 @@ func (l *loader) enterMove(moved *moves, from string, m *move) {
 	moved.onto[m.to] = m
 }
 
-// followMoves returns each move's last name.
+// followMoves resolves each move to its final name.
 func (l *loader) followMoves(moved *moves) {
 	for _, from := range slices.SortedFunc(maps.Keys(moved.from), func(a, b string) int {
 		return compareRanges(moved.from[a].at, moved.from[b].at, a, b)
@@ -318,7 +318,7 @@ func (l *loader) followMoves(moved *moves) {
 	}
 }
 
-// lastName follows a chain of moves to its end, and shortens it, so that a long one is walked once. A cycle is
+// lastName follows a chain of moves to its end and caches the result, so that a long chain is walked once. A cycle is
 // reported once.
 func (l *loader) lastName(moved *moves, from string) (string, bool) {
 	var chain []string
@@ -339,7 +339,7 @@ func (l *loader) lastName(moved *moves, from string) (string, bool) {
 	}
 	last := name
 	if m != nil {
-		last = m.last // not known yet if this is a cycle: there is none
+		last = m.last // "" if this is a cycle
 	}
 	for _, name := range chain {
 		moved.from[name].state, moved.from[name].last = visited, last
@@ -347,7 +347,7 @@ func (l *loader) lastName(moved *moves, from string) (string, bool) {
 	return moved.from[from].last, moved.from[from].last != ""
 }
 
-// compareRanges orders by place, then by name.
+// compareRanges orders by range, then by name.
 func compareRanges(a, b hcl.Range, nameA, nameB string) int {
 	if c := strings.Compare(a.Filename, b.Filename); c != 0 {
 		return c
@@ -368,12 +368,12 @@ func (l *loader) collectRemoved(moved *moves) {
 	seen := map[string]removal{} // by address
 	declared := l.declaredBlocks()
 	calls := map[string]hcl.Range{}
-	l.everyModule(func(m *loader) {
+	l.eachModule(func(m *loader) {
 		for _, c := range m.calls {
 			calls[m.address+c.address] = c.at
 		}
 	})
-	l.everyModule(func(m *loader) {
+	l.eachModule(func(m *loader) {
 		for _, b := range m.blocks["removed"] {
 			var decl removedBlock
 			read := m.decode(b, reflect.ValueOf(&decl).Elem(), m.plain)
@@ -392,12 +392,12 @@ func (l *loader) collectRemoved(moved *moves) {
 				removed.Job, removed.Module = "", from.name
 			}
 			if !removed.Destroy {
-				removed.Was = l.formerly(removal{from, b.DefRange()}, moved)
+				removed.Was = l.formerAddresses(removal{from, b.DefRange()}, moved)
 			}
 			l.cfg.Removed = append(l.cfg.Removed, removed)
 		}
 	})
-	l.checkWithin(seen)
+	l.checkNested(seen)
 }
 
 func (l *loader) checkRemoved(r removal, moved *moves, calls map[string]hcl.Range, declared map[string][]place, seen map[string]removal) bool {
@@ -415,7 +415,7 @@ func (l *loader) checkRemoved(r removal, moved *moves, calls map[string]hcl.Rang
 	if r.from.module {
 		return l.checkRemovedModule(r, moved, bad)
 	}
-	if p, there := l.stillThere(r, declared); there {
+	if p, there := l.stillDeclared(r, declared); there {
 		return bad("Removed job still exists", "%s is still declared, at %s:%d. Remove it, or this block.", p.address, p.at.Filename, p.at.Start.Line)
 	}
 	if m := moved.from[r.from.name]; m != nil {
@@ -424,10 +424,10 @@ func (l *loader) checkRemoved(r removal, moved *moves, calls map[string]hcl.Rang
 	return true
 }
 
-// checkRemovedModule checks that no job is declared that could be mistaken for one of the module's: a job of the same name takes
-// the record over, and of what runs without a record only the name is known.
+// checkRemovedModule checks that no declared job can be mistaken for one of the module's: a job of the same name takes over
+// its record, and a running job without a record is known by name only.
 func (l *loader) checkRemovedModule(r removal, moved *moves, bad func(summary, format string, args ...any) bool) bool {
-	if !l.meter.spend(len(l.names) + len(moved.several)) {
+	if !l.meter.spend(len(l.names) + len(moved.bulk)) {
 		l.meter.blame(r.at)
 		return false
 	}
@@ -443,7 +443,7 @@ func (l *loader) checkRemovedModule(r removal, moved *moves, bad func(summary, f
 			"%s, at %s:%d, has the name %q, which a job of %s may have had: they could be confused. Remove this block once that module's jobs are gone from the state, or rename the job.",
 			p.address, p.at.Filename, p.at.Start.Line, name, r.from.text)
 	}
-	for _, m := range moved.several {
+	for _, m := range moved.bulk {
 		if m.from.text == r.from.text {
 			return bad("Removed module was moved", "%s becomes %s, by the moved block at %s:%d. Remove one of the two.", r.from.text, m.to.text, m.at.Filename, m.at.Start.Line)
 		}
@@ -451,18 +451,18 @@ func (l *loader) checkRemovedModule(r removal, moved *moves, bad func(summary, f
 	return true
 }
 
-// stepsOfMove is how many steps of the meter it counts to follow one move back: it reads and writes addresses. Moves of a module
-// into itself could be followed in ever more ways.
-const stepsOfMove = 200
+// stepsPerMove is the cost, in steps of the meter, of following one move back, which parses and formats addresses. Moves of
+// a module into itself could otherwise be followed without end.
+const stepsPerMove = 200
 
-// formerly follows the moved blocks back from what a removed block lets go. A block with for_each that is no longer declared has
-// no keys here, so its jobs are not known by name; those that are recorded have the address that they were moved from.
-func (l *loader) formerly(r removal, moved *moves) []Removed {
+// formerAddresses follows the moved blocks back from what a removed block forgets. The keys of a for_each block that is no longer
+// declared are unknown, and so are the names of its jobs; recorded jobs have the address that they were moved from.
+func (l *loader) formerAddresses(r removal, moved *moves) []Removed {
 	var was []Removed
 	seen := map[string]bool{r.from.text: true}
 	for next := []string{r.from.text}; len(next) > 0; next = next[1:] {
 		blocks := moved.written[outermost(next[0])]
-		if !l.meter.spend(stepsOfMove * len(blocks)) {
+		if !l.meter.spend(stepsPerMove * len(blocks)) {
 			l.meter.blame(r.at)
 			return nil
 		}
@@ -473,16 +473,16 @@ func (l *loader) formerly(r removal, moved *moves) []Removed {
 				before = m.from.text
 			}
 			for _, address := range []string{now, before} {
-				t, err := addressed(address)
-				if err != nil || seen[address] { // there is none, or its name is longer than any
+				t, err := parseAddress(address)
+				if err != nil || seen[address] { // there is none, or its name is too long
 					continue
 				}
 				seen[address] = true
 				next = append(next, address)
 				if m := moved.from[t.name]; m != nil && l.declares(m.last) {
-					continue // that continues as another
+					continue // this job continues under another name
 				}
-				was = append(was, letGo(t, r.at))
+				was = append(was, forgotten(t, r.at))
 			}
 		}
 	}
@@ -495,15 +495,15 @@ func (l *loader) declares(name string) bool {
 	return declared
 }
 
-// letGo is a removed block of what is not to be ended.
-func letGo(t target, at hcl.Range) Removed {
+// forgotten returns the Removed of a target that keeps running.
+func forgotten(t target, at hcl.Range) Removed {
 	if t.module {
 		return Removed{Module: t.name, Address: t.text, Source: sourceOf(at)}
 	}
 	return Removed{Job: t.name, Address: t.text, Source: sourceOf(at)}
 }
 
-// declaredBlocks are the declared jobs by their addresses without keys, in the order of their addresses.
+// declaredBlocks returns the declared jobs by address without keys, each list in the order of names.
 func (l *loader) declaredBlocks() map[string][]place {
 	declared := map[string][]place{}
 	for _, name := range slices.Sorted(maps.Keys(l.names)) {
@@ -513,9 +513,9 @@ func (l *loader) declaredBlocks() map[string][]place {
 	return declared
 }
 
-// stillThere finds a declared job that a removed block of a job is about: the one of that name, or one that has a key where the
-// block has none.
-func (l *loader) stillThere(r removal, declared map[string][]place) (place, bool) {
+// stillDeclared finds a declared job that a removed block of a job covers: the one of that name, or one with a key that the
+// block omits.
+func (l *loader) stillDeclared(r removal, declared map[string][]place) (place, bool) {
 	if p, there := l.names[r.from.name]; there {
 		return p, true
 	}
@@ -525,7 +525,7 @@ func (l *loader) stillThere(r removal, declared map[string][]place) (place, bool
 		return place{}, false
 	}
 	if _, all := block(instances[0].address); keys == all {
-		return place{}, false // it would have been found by its name
+		return place{}, false // its name would have matched
 	}
 	if !l.meter.spend(len(instances)) {
 		l.meter.blame(r.at)
@@ -538,9 +538,8 @@ func (l *loader) stillThere(r removal, declared map[string][]place) (place, bool
 	return instances[i], true
 }
 
-// checkWithin reports removed blocks of what is removed as a part of something else: of a job in a module, or of one of several
-// keys.
-func (l *loader) checkWithin(all map[string]removal) {
+// checkNested reports removed blocks that another one covers: of a job in a removed module, or of one key of a removed block.
+func (l *loader) checkNested(all map[string]removal) {
 	type group struct {
 		block string
 		keys  int
@@ -556,7 +555,7 @@ func (l *loader) checkWithin(all map[string]removal) {
 		for _, outer := range append([]string{own}, slices.Collect(outerModules(own))...) {
 			for n := range keys + 1 {
 				if outer == own && n == keys {
-					continue // one of that many keys is another, or the same
+					continue // with the same number of keys it is another one, or the same
 				}
 				wholes := groups[group{outer, n}]
 				if !l.meter.spend(len(wholes)) {
@@ -585,7 +584,7 @@ func (l *loader) checkWithin(all map[string]removal) {
 	}
 }
 
-// outerModules are the addresses of the modules that something is in, with and without their keys.
+// outerModules iterates over the addresses of the modules around an address, innermost first, with and without their keys.
 func outerModules(address string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for {
@@ -668,7 +667,7 @@ func sensitiveID(attr *hcl.Attribute) *hcl.Diagnostic {
 	}
 }
 
-// checkImport checks that what is imported to is declared; jobs are the indices of those that are.
+// checkImport checks that the target of an import is declared; jobs maps the names of declared jobs to their indices.
 func (l *loader) checkImport(to target, id string, t *tree, jobs map[string]int) bool {
 	if id == "" && t.sound("id") {
 		l.complain(t.at("id"), t, "Import of nothing", "id is empty: write the provider's identifier of what is running.")
@@ -676,7 +675,7 @@ func (l *loader) checkImport(to target, id string, t *tree, jobs map[string]int)
 	}
 	i, declared := jobs[to.name]
 	switch {
-	case !declared && (l.anyTorn() || l.unsettled(to.jobText())):
+	case !declared && (l.anyIncomplete() || l.unsettled(to.jobText())):
 		return false
 	case !declared:
 		l.complain(t.at("to"), t, "Import to an undeclared job", "%s", l.undeclared(to.jobText()))
@@ -714,7 +713,7 @@ func (l *loader) checkImport(to target, id string, t *tree, jobs map[string]int)
 	return true
 }
 
-// undeclared reports what is wrong with the address of a job that nothing is declared under.
+// undeclared describes what is wrong with the address of a job that is not declared.
 func (l *loader) undeclared(address string) string {
 	var known []string
 	if len(l.names) <= maxKnown {
@@ -733,7 +732,7 @@ func (l *loader) undeclared(address string) string {
 	return fmt.Sprintf("%s is not declared.%s Declare it as it should run; import says which running job it is.", address, hint)
 }
 
-// decode reads a block that has no scope of its own.
+// decode decodes a block that has no scope of its own.
 func (l *loader) decode(b *hclsyntax.Block, to reflect.Value, eval evaluator) *tree {
 	t := l.tree(b.AsHCLBlock(), to.Type())
 	if to.Type() != reflect.TypeFor[importBlock]() {
@@ -745,11 +744,11 @@ func (l *loader) decode(b *hclsyntax.Block, to reflect.Value, eval evaluator) *t
 	return t
 }
 
-// target is what an address in a block stands for.
+// target is a parsed address.
 type target struct {
-	text     string // whole, as from the job directory
+	text     string // full address, from the job directory
 	module   bool
-	name     string // of the job; of a module, what the names of its jobs begin with
+	name     string // of the job; for a module, the prefix of its jobs' names
 	selector job.Selector
 }
 
@@ -761,7 +760,7 @@ func (t target) jobText() string {
 	return t.text[:strings.LastIndexByte(t.text, '.')]
 }
 
-// cutKey takes the key off the address of an instance: job.gpt["a"] is one of job.gpt.
+// cutKey removes the key from the address of an instance: job.gpt["a"] becomes job.gpt.
 func cutKey(address string) (block string, keyed bool) {
 	open := strings.LastIndexByte(address, '[')
 	if open < 0 || !strings.HasSuffix(address, "]") {
@@ -778,7 +777,7 @@ const (
 	jobsAndSlots   targetKind = "a job or one slot of it: job.NAME or job.NAME.ROLE[0]"
 )
 
-// target reads an address. It is relative to the module that it is written in.
+// target parses an address, which is relative to the module that it is written in.
 func (l *loader) target(expr hcl.Expression, ctx *hcl.EvalContext, kind targetKind) (target, bool) {
 	if expr == nil {
 		return target{}, false // reported as missing
@@ -798,7 +797,7 @@ func (l *loader) target(expr hcl.Expression, ctx *hcl.EvalContext, kind targetKi
 	if !ok {
 		return bad("")
 	}
-	t, err := addressed(l.address + text)
+	t, err := parseAddress(l.address + text)
 	switch sel := t.selector; {
 	case err != nil, t.module && kind != jobsAndModules:
 		return bad("")
@@ -810,20 +809,20 @@ func (l *loader) target(expr hcl.Expression, ctx *hcl.EvalContext, kind targetKi
 	return t, true
 }
 
-// addressed is what a whole address stands for.
-func addressed(text string) (target, error) {
+// parseAddress parses a full address.
+func parseAddress(text string) (target, error) {
 	sel, err := job.ParseTarget(text)
 	if err != nil || sel.Job != "" {
 		sel.Declared = ""
 		return target{text: text, name: sel.Job, selector: sel}, err
 	}
-	// A module's jobs have its name before theirs, whatever that is.
+	// The names of a module's jobs begin with the module's name; the rest does not matter here.
 	const some = "x"
 	sel, err = job.ParseSelector(text + ".job." + some)
 	return target{text: text, module: true, name: strings.TrimSuffix(sel.Job, some)}, err
 }
 
-// addressText writes an address that is given as an expression, with its keys evaluated: job.gpt["a"].worker[0].
+// addressText formats an address expression with its keys evaluated: job.gpt["a"].worker[0].
 func (l *loader) addressText(expr hcl.Expression, ctx *hcl.EvalContext) (string, bool) {
 	switch e := plainExpr(expr).(type) {
 	case *hclsyntax.ScopeTraversalExpr:
@@ -841,7 +840,7 @@ func (l *loader) addressText(expr hcl.Expression, ctx *hcl.EvalContext) (string,
 	return "", false
 }
 
-// plainExpr is an expression without what only counts its work, and without parentheses.
+// plainExpr strips the meter and parentheses from an expression.
 func plainExpr(expr hcl.Expression) hcl.Expression {
 	for {
 		switch e := expr.(type) {
@@ -876,7 +875,7 @@ func traversalText(ref hcl.Traversal) (string, bool) {
 	return b.String(), true
 }
 
-// keyText writes a key or an index in brackets. A number is the index of a slot, a text a key of for_each.
+// keyText formats a key or an index in brackets: a number is the index of a slot, a string a key of for_each.
 func keyText(key cty.Value) (string, bool) {
 	if key.IsMarked() || !key.IsKnown() || key.IsNull() {
 		return "", false
@@ -890,8 +889,7 @@ func keyText(key cty.Value) (string, bool) {
 	return "", false
 }
 
-// checkKeys reports the unknown names in the keys of an address. The address itself names things, and refers
-// to no value.
+// checkKeys reports unknown names in the keys of an address. The address itself is not a reference to a value.
 func (l *loader) checkKeys(expr hcl.Expression, s scope) bool {
 	for _, key := range keysOf(expr) {
 		if !l.checkExpr(key, s) {
@@ -901,7 +899,7 @@ func (l *loader) checkKeys(expr hcl.Expression, s scope) bool {
 	return true
 }
 
-// keysOf are the keys in an address that are to be evaluated, the last one first.
+// keysOf returns the key expressions of an address, the last one first.
 func keysOf(expr hcl.Expression) []*hclsyntax.Expression {
 	switch e := plainExpr(expr).(type) {
 	case *hclsyntax.RelativeTraversalExpr:

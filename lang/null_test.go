@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Null of any type is as if nothing had been written; where something is required it is told.
+// A null of any type counts as omitted; for a required argument that is an error.
 func TestNullOfAnotherTypeIsNothing(t *testing.T) {
 	for _, null := range []string{"null", "tostring(null)", "tonumber(null)", "tobool(null)", "tolist(null)", "tomap(null)"} {
 		for _, argument := range []string{"env", "image", "working_dir", "replicas"} {

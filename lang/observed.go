@@ -9,24 +9,24 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// postconditions are those of one job, with what they were first evaluated in.
+// postconditions are those of one job, with the scope and context of their first evaluation.
 type postconditions struct {
 	job    job.Job
-	tree   *tree // what of the job is known
+	tree   *tree // has what is unknown of the job
 	blocks []conditionBlock
 	scope  scope
 	ctx    *hcl.EvalContext
 	owner  *loader
 }
 
-// CheckObserved holds the postconditions and checks against the jobs as they run: slots gives by job and role how many
-// slots there are, which takes the place of replicas. Jobs that are not in it are taken as declared, and their
-// postconditions are not evaluated again. Errors are of postconditions, warnings of checks. It wants a Config of Load or
-// Parse that had no errors, and one caller at a time.
+// CheckObserved evaluates postconditions and check blocks on the running jobs: slots has the number of slots by job and
+// role, which replaces replicas. Other jobs are taken as declared, and their postconditions are not evaluated again.
+// Postconditions give errors, checks give warnings. The Config must come from Load or Parse without errors, and must not be
+// used concurrently.
 func (c *Config) CheckObserved(slots map[string]map[string]int) hcl.Diagnostics {
 	l := c.loader
 	if l == nil {
-		return nil // it was made of a saved plan: what held then was checked then
+		return nil // from a saved plan, whose conditions were checked when it was made
 	}
 	l.meter.reset()
 	l.diags, l.observed = nil, slots
@@ -36,18 +36,18 @@ func (c *Config) CheckObserved(slots map[string]map[string]int) hcl.Diagnostics 
 			p.owner.requirePost(p)
 		}
 	}
-	l.everyModule((*loader).checks)
+	l.eachModule((*loader).checks)
 	return l.finish()
 }
 
-// requirePost evaluates a job's postconditions. self is the job as it is declared, or observed.
+// requirePost evaluates a job's postconditions. self is the job as declared or, in CheckObserved, as observed.
 func (l *loader) requirePost(p *postconditions) []verdict {
 	ctx := p.ctx.NewChild()
 	ctx.Variables = map[string]cty.Value{"self": l.jobObject(declaration{&p.job, p.tree})}
 	return l.require("Job postcondition failed", p.blocks, p.scope, ctx)
 }
 
-// asObserved is a job with the number of slots that it has where that is known.
+// asObserved returns the job with the observed numbers of slots, as far as known.
 func (l *loader) asObserved(j *job.Job) *job.Job {
 	counts := l.observed[j.Name]
 	if counts == nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// Output is a value that the job directory shows.
+// Output is an output value of the job directory.
 type Output struct {
 	Name        string
 	Description string
@@ -20,7 +20,7 @@ type Output struct {
 	Source      job.Source
 }
 
-// outputBlock declares an output.
+// outputBlock is an output block.
 type outputBlock struct {
 	Name          string           `hcl:"name,label" doc:"The output's name; where a module is used, module.MODULE.NAME."`
 	Value         hcl.Expression   `hcl:"value,required" doc:"The value. It may refer to variables, locals, modules and, as job.NAME, to the jobs of the directory."`
@@ -55,11 +55,11 @@ func (l *loader) outputs() {
 
 func (l *loader) outputValue(o *outputBlock) cty.Value {
 	s := scope{vars: true, locals: true, modules: true, jobs: true, where: "an output"}
-	var came []verdict
+	var verdicts []verdict
 	for _, c := range o.Preconditions {
-		came = append(came, l.require("Output precondition failed", []conditionBlock{c}, s, l.withJobs(c.Condition, c.ErrorMessage))...)
+		verdicts = append(verdicts, l.require("Output precondition failed", []conditionBlock{c}, s, l.withJobs(c.Condition, c.ErrorMessage))...)
 	}
-	l.checked(Checked{Kind: "output", Name: o.Name}, came)
+	l.checked(Checked{Kind: "output", Name: o.Name}, verdicts)
 	if o.Value == nil {
 		return cty.DynamicVal
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/eltrain/eltrain/providers/local"
 )
 
-// languagePage is what users read of the language. Two parts of it are what the code says.
+// languagePage is the users' documentation of the language. Two parts of it are generated from the code.
 const languagePage = "../docs/language.md"
 
 func TestLanguagePageIsTheSchema(t *testing.T) {
@@ -31,10 +31,10 @@ func TestLanguagePageIsTheSchema(t *testing.T) {
 		before, rest, ok1 := strings.Cut(page, "<!-- generated "+name+" -->\n")
 		got, after, ok2 := strings.Cut(rest, "<!-- end -->")
 		if !ok1 || !ok2 {
-			t.Fatalf("%s has no part that is generated under the name %q", languagePage, name)
+			t.Fatalf("%s has no generated part %q", languagePage, name)
 		}
 		if got != want && !*update {
-			t.Errorf("%s does not say what the code does; run: go test ./lang -run %s -update", languagePage, t.Name())
+			t.Errorf("%s is out of date; run: go test ./lang -run %s -update", languagePage, t.Name())
 		}
 		page = before + "<!-- generated " + name + " -->\n" + want + "<!-- end -->" + after
 	}
@@ -45,7 +45,7 @@ func TestLanguagePageIsTheSchema(t *testing.T) {
 	}
 }
 
-// functionNames are those of all functions, sorted.
+// functionNames returns the sorted names of all functions.
 func functionNames() []string {
 	return slices.Sorted(maps.Keys(newLoader(Options{}).ctx.Functions))
 }
@@ -70,8 +70,8 @@ func wrap(text string, width int) string {
 	return b.String()
 }
 
-// referenceOf is the language's reference in Markdown: a section for each block with its arguments, their types, defaults
-// and meaning, as the tags of the declared types have them. providers are the types that Options.Providers takes.
+// referenceOf returns the language reference in Markdown: a section for each block with its arguments, their types,
+// defaults and docs from the tags of the declared types. providers has the types that Options.Providers takes.
 func referenceOf(providers map[string]reflect.Type) string {
 	var r reference
 	for _, f := range job.Fields(reflect.TypeFor[root]()) {
@@ -88,7 +88,7 @@ func referenceOf(providers map[string]reflect.Type) string {
 
 type reference struct{ b strings.Builder }
 
-// section describes a block that is nested in the blocks of the path outer ("job > role").
+// section describes a block nested in the blocks of the path outer ("job > role").
 func (r *reference) section(outer string, f job.Field) {
 	title := f.Name
 	if outer != "" {
@@ -119,7 +119,7 @@ func (r *reference) table(title, doc string, t reflect.Type) {
 	}
 }
 
-// typeText says how the field is written.
+// typeText returns the type of a field's value for the reference.
 func typeText(f job.Field) string {
 	switch {
 	case f.Kind == job.Label:
@@ -194,5 +194,5 @@ func lateText(f job.Field) string {
 	return ""
 }
 
-// cell keeps a text from ending its table cell.
+// cell escapes a text for use in a table cell.
 func cell(s string) string { return strings.ReplaceAll(s, "|", `\|`) }

@@ -11,18 +11,18 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// ValueReference is an argument of a job whose value is derived from another role's argument. It says nothing about the
-// order in which roles start: that is DependsOn.
+// ValueReference is an argument of a job whose value is derived from a role's argument. It does not affect the order in
+// which roles start, which is DependsOn.
 type ValueReference struct {
 	Job      string
-	Role     string // whose argument it is; "" is the job itself
-	Argument string // by its path in the job or the role: "replicas", "scaling.max"
-	Of       string // the role that is referred to
-	Value    string // its argument, or the block: "replicas", "scaling"
+	Role     string // that has the argument; "" for the job itself
+	Argument string // path in the job or the role: "replicas", "scaling.max"
+	Of       string // the role referred to
+	Value    string // its argument or block: "replicas", "scaling"
 }
 
-// ValueReferences lists the references between the roles of each job, jobs and roles as they are declared, arguments
-// by path. It wants a Config of Load or Parse that had no errors, and one caller at a time.
+// ValueReferences lists the references to roles in each job: jobs and roles in declaration order, arguments by path.
+// The Config must come from Load or Parse without errors, and must not be used concurrently.
 func (c *Config) ValueReferences() []ValueReference {
 	c.loader.meter.reset()
 	return c.loader.valueReferences()
@@ -47,7 +47,7 @@ func (l *loader) valueReferences() []ValueReference {
 	return refs
 }
 
-// referencesIn lists those of a block and of the blocks in it. path is the block's within the role or the job.
+// referencesIn lists the references in a block and its nested blocks. path is the block's path in the role or the job.
 func referencesIn(name, role, path string, t *tree) []ValueReference {
 	var refs []ValueReference
 	for _, argument := range slices.Sorted(maps.Keys(t.attrs)) {
@@ -71,7 +71,7 @@ func referencesIn(name, role, path string, t *tree) []ValueReference {
 	return refs
 }
 
-// roleValues are the values of roles that an expression is made of, each once.
+// roleValues returns the roles' values that an expression refers to, without duplicates.
 func roleValues(expr hcl.Expression) []ValueReference {
 	var refs []ValueReference
 	for _, ref := range expr.Variables() {

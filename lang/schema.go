@@ -13,7 +13,7 @@ import (
 
 var schemaCache sync.Map // reflect.Type -> *hcl.BodySchema
 
-// bodySchema is what HCL must know of a declared struct type.
+// bodySchema returns HCL's schema of a declared struct type.
 func bodySchema(t reflect.Type) *hcl.BodySchema {
 	if cached, ok := schemaCache.Load(t); ok {
 		return cached.(*hcl.BodySchema)
@@ -38,7 +38,7 @@ func bodySchema(t reflect.Type) *hcl.BodySchema {
 	return schema
 }
 
-// fieldNamed finds a field of a declared struct type.
+// fieldNamed finds an argument or block of a declared struct type by name.
 func fieldNamed(t reflect.Type, name string) (job.Field, bool) {
 	for _, f := range job.Fields(t) {
 		if f.Name == name && f.Kind != job.Label {
@@ -48,20 +48,20 @@ func fieldNamed(t reflect.Type, name string) (job.Field, bool) {
 	return job.Field{}, false
 }
 
-// tree is one block as written, with dynamic blocks expanded, before anything in it is evaluated.
+// tree is one block as written, with dynamic blocks expanded, before its arguments are evaluated.
 type tree struct {
-	typ         reflect.Type // the struct that it declares
+	typ         reflect.Type // the struct type that it is decoded into
 	labels      []string
 	labelRanges []hcl.Range
-	def         hcl.Range // header, or the file's beginning
+	def         hcl.Range // the block's header
 	attrs       map[string]*hcl.Attribute
 	blocks      map[string][]*tree
-	failed      map[string]bool // arguments with no valid or known value, of which no more is said; types of blocks of which some are not known
-	// certain are the keys that an argument of the type map has for sure, though not all of its values are known.
+	failed      map[string]bool // arguments without a valid or known value, which are not reported again; block types with unknown blocks
+	// certain lists, by argument of type map, the keys that it has in any case, although not all of its values are known.
 	certain map[string][]string
 }
 
-// label is the block's only label, or "".
+// label returns the block's first label, or "".
 func (t *tree) label() string {
 	if len(t.labels) == 0 {
 		return ""
@@ -69,7 +69,7 @@ func (t *tree) label() string {
 	return t.labels[0]
 }
 
-// block is the nested block of a type that occurs at most once; nil if it is not there.
+// block returns the nested block of a type that occurs at most once; nil if it is omitted.
 func (t *tree) block(name string) *tree {
 	if t == nil || len(t.blocks[name]) == 0 {
 		return nil
@@ -77,7 +77,7 @@ func (t *tree) block(name string) *tree {
 	return t.blocks[name][0]
 }
 
-// at is where an argument's value is written, or the block's header if it is left out.
+// at returns the range of an argument's value, or of the block's header if it is omitted.
 func (t *tree) at(name string) *hcl.Range {
 	if a := t.attrs[name]; a != nil {
 		return a.Expr.Range().Ptr()
@@ -85,7 +85,7 @@ func (t *tree) at(name string) *hcl.Range {
 	return t.def.Ptr()
 }
 
-// sound reports whether all these arguments have valid values (defaults included).
+// sound reports whether all the given arguments have valid values, which may be defaults.
 func (t *tree) sound(names ...string) bool {
 	for _, n := range names {
 		if t.failed[n] {
@@ -95,7 +95,7 @@ func (t *tree) sound(names ...string) bool {
 	return true
 }
 
-// tree reads the structure of a block: which arguments and blocks are in it, and that they may be.
+// tree reads the structure of a block, and checks it against the schema.
 func (l *loader) tree(b *hcl.Block, t reflect.Type) *tree {
 	out := &tree{
 		typ: t, labels: b.Labels, labelRanges: b.LabelRanges, def: b.DefRange,
@@ -104,7 +104,7 @@ func (l *loader) tree(b *hcl.Block, t reflect.Type) *tree {
 	content, diags := b.Body.Content(bodySchema(t))
 	diags = l.takeUndecided(diags, out.failed)
 	for _, d := range diags {
-		// HCL points at nothing but the opening brace for what is missing.
+		// For a missing argument HCL points at the opening brace only.
 		if d.Summary == "Missing required argument" {
 			d.Subject = b.DefRange.Ptr()
 			d.Detail = strings.TrimSuffix(d.Detail, ", but no definition was found.") + " in a " + b.Type + " block."
@@ -137,7 +137,7 @@ func (l *loader) tree(b *hcl.Block, t reflect.Type) *tree {
 	return out
 }
 
-// checkLabel holds a block's name against the rules for names and against its siblings in seen.
+// checkLabel checks a block's name against the rules for names, and for duplicates among its siblings in seen.
 func (l *loader) checkLabel(kind string, b *hcl.Block, seen map[string]hcl.Range) {
 	name, at := b.Labels[0], b.DefRange
 	if len(b.LabelRanges) > 0 {
@@ -166,7 +166,7 @@ func (l *loader) checkLabel(kind string, b *hcl.Block, seen map[string]hcl.Range
 	seen[key] = at
 }
 
-// indefinite is a noun with its article.
+// indefinite returns a noun with its indefinite article.
 func indefinite(noun string) string {
 	if strings.ContainsAny(noun[:1], "aeiou") {
 		return "an " + noun

@@ -13,17 +13,17 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// scope is what an expression may refer to, known before anything is evaluated. So every unknown name is
-// found in one pass, also where evaluation would never come.
+// scope is what an expression may refer to. It is known before evaluation, so that every unknown name is found
+// in one pass, even in expressions that would not be evaluated.
 type scope struct {
 	vars      bool
 	locals    bool
 	modules   bool
-	each      bool // of the block's for_each
-	self      bool // the job, in its postconditions
+	each      bool // in a block with for_each
+	self      bool // in postconditions of a job
 	jobs      bool
 	roles     map[string]bool // nil outside jobs
-	moreRoles bool            // there may be others, which nobody knows yet
+	moreRoles bool            // there may be other roles, still unknown
 	slot      bool
 	iterators []string
 	where     string // completes "… in "
@@ -34,7 +34,7 @@ func (s scope) with(iterator string) scope {
 	return s
 }
 
-// roots are the first words of references, for suggestions.
+// roots returns the possible first words of references, for suggestions.
 func (s scope) roots() []string {
 	roots := slices.Clone(s.iterators)
 	if s.vars {
@@ -55,7 +55,7 @@ func (s scope) roots() []string {
 }
 
 // checkBody reports every unknown name in a block's arguments, and replaces those expressions so that
-// evaluation does not complain of the same.
+// evaluation does not report the same errors again.
 func (l *loader) checkBody(body *hclsyntax.Body, t reflect.Type, s scope) {
 	for _, attr := range body.Attributes {
 		f, known := fieldNamed(t, attr.Name)
@@ -69,8 +69,8 @@ func (l *loader) checkBody(body *hclsyntax.Body, t reflect.Type, s scope) {
 	eachBlock(body, t, s, l.checkBody)
 }
 
-// checkExpansion does the same for what decides which blocks there are: for_each and labels of dynamic
-// blocks. That is before any role has values.
+// checkExpansion is checkBody for the for_each and labels of dynamic blocks, which decide what blocks exist. It runs
+// before any role has values.
 func (l *loader) checkExpansion(body *hclsyntax.Body, t reflect.Type, s scope) {
 	for _, b := range body.Blocks {
 		if b.Type == "dynamic" && len(b.Labels) == 1 {
@@ -80,7 +80,7 @@ func (l *loader) checkExpansion(body *hclsyntax.Body, t reflect.Type, s scope) {
 	eachBlock(body, t, s, l.checkExpansion)
 }
 
-// eachBlock calls f for the bodies of all known nested blocks, those of dynamic blocks with the iterator in scope.
+// eachBlock calls f for the bodies of all known nested blocks; for dynamic blocks, with the iterator in scope.
 func eachBlock(body *hclsyntax.Body, t reflect.Type, s scope, f func(*hclsyntax.Body, reflect.Type, scope)) {
 	for _, b := range body.Blocks {
 		name := b.Type
@@ -103,7 +103,7 @@ func eachBlock(body *hclsyntax.Body, t reflect.Type, s scope, f func(*hclsyntax.
 	}
 }
 
-// iteratorOf is the name under which the content of a dynamic block sees the current element.
+// iteratorOf returns the name of the current element in the content of a dynamic block.
 func iteratorOf(b *hclsyntax.Block) string {
 	if attr := b.Body.Attributes["iterator"]; attr != nil {
 		if name := hcl.ExprAsKeyword(attr.Expr); name != "" {
@@ -140,7 +140,7 @@ func (l *loader) checkDynamic(b *hclsyntax.Block, t reflect.Type, s scope) {
 			blocks = append(blocks, candidate.Name)
 		}
 	}
-	// HCL says so too, without the suggestion; tidy keeps the one that knows more.
+	// HCL reports it, too, without the suggestion; tidy keeps the longer one.
 	l.report(&hcl.Diagnostic{
 		Severity: hcl.DiagError,
 		Summary:  "Unsupported block type",
@@ -149,10 +149,10 @@ func (l *loader) checkDynamic(b *hclsyntax.Block, t reflect.Type, s scope) {
 	})
 }
 
-// checkExpr reports unknown names in an expression. It returns true if there are none; else the expression
-// is replaced by one that fails silently.
+// checkExpr reports unknown names in an expression. It returns true if there are none; otherwise it replaces the
+// expression by one that fails silently.
 func (l *loader) checkExpr(expr *hclsyntax.Expression, s scope) bool {
-	if _, told := (*expr).(*broken); told {
+	if _, done := (*expr).(*broken); done {
 		return false
 	}
 	var diags hcl.Diagnostics
@@ -184,9 +184,9 @@ func (l *loader) checkReference(ref hcl.Traversal, s scope) *hcl.Diagnostic {
 	}
 	switch {
 	case root == "var" && s.vars:
-		return l.unsure(checkMember(ref, "variable", "var", l.declared))
+		return l.silenceIfIncomplete(checkMember(ref, "variable", "var", l.declared))
 	case root == "local" && s.locals:
-		return l.unsure(checkMember(ref, "local value", "local", l.locals))
+		return l.silenceIfIncomplete(checkMember(ref, "local value", "local", l.locals))
 	case root == "role" && s.roles != nil:
 		return checkRoleReference(ref, s)
 	case root == "slot" && s.slot:
@@ -356,10 +356,10 @@ func checkEachReference(ref hcl.Traversal) *hcl.Diagnostic {
 	}
 }
 
-// checkJobReference checks job.NAME.ARGUMENT, and job.NAME["KEY"].ARGUMENT of one with for_each.
+// checkJobReference checks job.NAME.ARGUMENT, or job.NAME["KEY"].ARGUMENT of a job with for_each.
 func (l *loader) checkJobReference(ref hcl.Traversal) *hcl.Diagnostic {
 	if d := checkMember(ref, "job", "job", l.jobValues); d != nil {
-		return l.unsure(d)
+		return l.silenceIfIncomplete(d)
 	}
 	name, _ := attrName(ref, 1)
 	if !l.jobValues[name].repeated {
@@ -371,13 +371,13 @@ func (l *loader) checkJobReference(ref hcl.Traversal) *hcl.Diagnostic {
 	return nil
 }
 
-// checkArguments holds the steps of a reference from i on against the arguments of a job; path is what comes before.
+// checkArguments checks the steps of a reference from i on against the arguments of a job; path is the text before them.
 func checkArguments(ref hcl.Traversal, i int, path string) *hcl.Diagnostic {
 	t := reflect.TypeFor[job.Job]()
 	for i < len(ref) {
 		name, ok := attrName(ref, i)
 		if !ok {
-			return nil // computed: evaluation tells
+			return nil // a computed step: evaluation reports errors
 		}
 		f, known := memberNamed(t, name)
 		switch {
@@ -403,7 +403,7 @@ func checkArguments(ref hcl.Traversal, i int, path string) *hcl.Diagnostic {
 	return nil
 }
 
-// memberNamed finds a field by its name as a value, labels included: self.name.
+// memberNamed finds a field by name, including labels, which are values here: self.name.
 func memberNamed(t reflect.Type, name string) (job.Field, bool) {
 	for _, f := range job.Fields(t) {
 		if f.Name == name {
@@ -436,7 +436,7 @@ func checkSlotReference(ref hcl.Traversal) *hcl.Diagnostic {
 	}
 }
 
-// attrName is the name in step i of a reference, written .name or ["name"].
+// attrName returns the name in step i of a reference, written .name or ["name"].
 func attrName(ref hcl.Traversal, i int) (string, bool) {
 	if i >= len(ref) {
 		return "", false
@@ -452,7 +452,7 @@ func attrName(ref hcl.Traversal, i int) (string, bool) {
 	return "", false
 }
 
-// lateFields are the arguments that may refer to slot.
+// lateFields returns the arguments that may refer to slot.
 func lateFields() []string {
 	var names []string
 	for _, f := range job.Fields(reflect.TypeFor[job.Role]()) {

@@ -12,19 +12,19 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// shortestNumber is how many characters a sensitive number must have to be hidden wherever it occurs. A
-// shorter one, or true and false, is hidden in its place: a 2 is in every plan.
+// shortestNumber is the minimum length, in characters, of a sensitive number that is hidden wherever it occurs. A
+// shorter one, or a boolean, is hidden only where the value itself is shown: a 2 is in every plan.
 const shortestNumber = 4
 
-// secrets are what of a job is sensitive, as it is decoded.
+// secrets collects the sensitive values of a job while it is decoded.
 type secrets struct {
 	values []cty.Value
 	places []job.Place
-	placed map[string]bool // slots have most places in common
+	placed map[string]bool // places already added: slots have most places in common
 }
 
-// add notes the value of an argument with something sensitive in it. A number or a truth value that is acted upon, as
-// replicas, cannot be kept out of sight.
+// add records a partly or wholly sensitive value of an argument. Numeric and boolean arguments, such as replicas, cannot be
+// hidden.
 func (s *secrets) add(t *tree, f job.Field, v cty.Value) {
 	if ty := ValueType(f.Type); ty == cty.Number || ty == cty.Bool {
 		return
@@ -35,7 +35,7 @@ func (s *secrets) add(t *tree, f job.Field, v cty.Value) {
 	}
 }
 
-// place notes where in a value numbers and truth values are sensitive. within tells that all of it is.
+// place records where in a value numbers and booleans are sensitive. within is whether the whole value is.
 func (s *secrets) place(at job.Place, v cty.Value, within bool) {
 	plain, marks := v.Unmark()
 	within = within || len(marks) > 0
@@ -64,8 +64,8 @@ func (s *secrets) place(at job.Place, v cty.Value, within bool) {
 	}
 }
 
-// Secrets are the texts that are to be kept out of sight: in jobs, and of sensitive variables and outputs that no job
-// uses. After errors it is those that are known.
+// Secrets returns the strings to hide: those in jobs, and those of sensitive variables and outputs, even if no job
+// uses them. After errors it returns the known ones.
 func (c *Config) Secrets() []string {
 	var secrets []string
 	for i := range c.Jobs {
@@ -84,8 +84,8 @@ func (c *Config) Secrets() []string {
 	return secrets
 }
 
-// unsealed is plain for a block that is kept as it is read: only jobs have seals instead of sensitive values. where
-// names the block.
+// unsealed is plain for blocks that are stored unchanged, so that sensitive values are errors: only in jobs are they
+// replaced by digests. where names the block.
 func (l *loader) unsealed(where string) evaluator {
 	return func(attr *hcl.Attribute) (cty.Value, *hcl.EvalContext, hcl.Diagnostics) {
 		v, ctx, diags := l.plain(attr)

@@ -9,8 +9,8 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// Sensitive numbers are secrets as texts are; short ones, and true and false, are known by their place. Numbers that are
-// acted upon are neither.
+// Sensitive numbers are secrets, as strings are; short ones, and booleans, are hidden by their place. Numeric arguments
+// are neither.
 func TestSensitiveNumbersAndTruthValues(t *testing.T) {
 	j := mustParse(t, `
 variable "pin" {
@@ -52,10 +52,10 @@ job "j" {
 	}
 }
 
-// Every bad key is reported at once, not one after the other.
+// All bad keys are reported in one pass.
 func TestEveryBadKeyIsTold(t *testing.T) {
 	_, diags := Parse(map[string][]byte{"job.hcl": []byte("job \"j\" {\n  for_each = toset([\"a.b\", \"fine\", \"c d\", \"-e\"])\n  role \"w\" {\n    command = [\"true\"]\n  }\n}\n")}, Options{})
 	if len(diags) != 3 {
-		t.Errorf("%d of 3 bad keys are told: %v", len(diags), diags)
+		t.Errorf("%d of 3 bad keys are reported: %v", len(diags), diags)
 	}
 }

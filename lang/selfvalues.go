@@ -13,15 +13,15 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// jobValue is what job.NAME stands for in outputs and checks: the job, or with for_each all of them by key.
+// jobValue is the value of job.NAME in outputs and checks: the job, or with for_each its instances by key.
 type jobValue struct {
 	repeated  bool
-	undecided bool // which there are is not known
+	undecided bool // the instances are unknown
 	one       *declaration
 	byKey     map[string]declaration
 }
 
-// declaration is a job with what it was read from, which tells what of it is known.
+// declaration is a job with the tree that it was read from, which has what is unknown of it.
 type declaration struct {
 	job  *job.Job
 	tree *tree
@@ -34,7 +34,7 @@ func (v *jobValue) add(key string, d declaration) {
 	v.byKey[key] = d
 }
 
-// withJobs is the module's context, and "job" in it as far as the expressions need it.
+// withJobs returns the module's context with "job", which has only the jobs that the expressions refer to.
 func (l *loader) withJobs(exprs ...hcl.Expression) *hcl.EvalContext {
 	values := map[string]cty.Value{}
 	for _, expr := range exprs {
@@ -67,21 +67,21 @@ func (l *loader) jobsObject(v jobValue) cty.Value {
 	return cty.ObjectVal(byKey)
 }
 
-// jobObject is a declared job as expressions see it: self.role.worker.replicas. Roles are by name. Durations
-// and sizes are texts as they are written; what is left out and has no default is null; what has no valid or
-// known value is unknown. What holds one of the job's secrets is sensitive.
+// jobObject returns a declared job as a value for expressions: self.role.worker.replicas. Roles are by name. Durations
+// and sizes are strings, as in the files; omitted arguments without a default are null; those without a valid or
+// known value are unknown. Strings that contain one of the job's secrets are sensitive.
 func (l *loader) jobObject(d declaration) cty.Value {
 	e := exporter{l: l, secrets: d.job.Secrets}
 	return e.structure(reflect.ValueOf(*l.asObserved(d.job)), d.tree)
 }
 
-// exporter makes HCL values of declared ones.
+// exporter converts declared Go values to HCL values.
 type exporter struct {
 	l       *loader
 	secrets []string
 }
 
-// structure is a block that was read from t; nil if it is not written.
+// structure converts a block that was read from t, which is nil if the block is omitted.
 func (e *exporter) structure(v reflect.Value, t *tree) cty.Value {
 	attrs := map[string]cty.Value{}
 	for _, f := range job.Fields(v.Type()) {
@@ -122,7 +122,7 @@ func labelValue(v reflect.Value) string {
 	return ""
 }
 
-// value is that of an argument. It is as much work as writing it.
+// value converts the value of an argument. It is counted like evaluating it.
 func (e *exporter) value(v reflect.Value) cty.Value {
 	if !e.l.meter.spend(1) {
 		return cty.DynamicVal

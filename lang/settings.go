@@ -19,10 +19,10 @@ type Settings struct {
 	Service         Service `hcl:"service,block" doc:"The elastic training service, which agents connect to."`
 }
 
-// State says where the state is kept.
+// State says where the state is stored.
 type State struct {
 	Type string `hcl:"type,label" default:"file" doc:"The kind of store: \"file\", or \"kubernetes\" for a Secret and a Lease in a cluster."`
-	// Path is of a file; the others are of kubernetes.
+	// Path is for the type file; the others are for kubernetes.
 	Path       string `hcl:"path,optional" default:"eltrain.state" doc:"file: the state file, relative to the job directory."`
 	Name       string `hcl:"name,optional" doc:"kubernetes: the unique name of the state in its namespace; required. The Secret and the Lease are named eltrain-state-NAME."`
 	Namespace  string `hcl:"namespace,optional" doc:"kubernetes: the namespace. Default: that of the context, or of eltrain's own pod."`
@@ -40,7 +40,7 @@ type Service struct {
 	ReconcileTokenFile string `hcl:"reconcile_token_file,optional" doc:"File with the token for POST /v1/reconcile, readable only by its owner (0600), relative to the job directory. Without it the endpoint is disabled."`
 }
 
-// The kinds of state store, and the arguments that each has.
+// The types of state store.
 const (
 	fileStore       = "file"
 	kubernetesStore = "kubernetes"
@@ -126,7 +126,7 @@ func (l *loader) checkState(s *State, t *tree) {
 	}
 }
 
-// dnsLabel is what Kubernetes takes for a namespace and in a label (RFC 1123).
+// dnsLabel matches what Kubernetes accepts as a namespace and in a label (RFC 1123).
 var dnsLabel = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 
 const dnsLabelRule = "use lower case letters, digits and \"-\", at most 63, beginning and ending with a letter or digit"
@@ -144,9 +144,9 @@ func (l *loader) checkVersion(required string, at *hcl.Range) {
 	}
 	have, err := version.NewVersion(l.opts.Version)
 	if err != nil {
-		return // a build without a version: nothing to hold against
+		return // a build without a version cannot be checked
 	}
-	// A pre-release of what is required will do: it is how people test it.
+	// A pre-release counts as its release, so that people can test it.
 	if !constraint.Check(have.Core()) {
 		l.report(&hcl.Diagnostic{
 			Severity: hcl.DiagError,
@@ -178,7 +178,7 @@ func (l *loader) providers() {
 		l.checkExpansion(b.Body, t, inside)
 		l.checkBody(b.Body, t, inside)
 		block.Body = l.expand(b.Body, l.ctx)
-		block.Labels = nil // the provider's name, not of its own type
+		block.Labels = nil // the provider's name, which is not in its schema
 		read := l.tree(block, t)
 		config := reflect.New(t).Elem()
 		d := decoder{l: l, eval: l.unsealed(inside.where)}
@@ -189,7 +189,7 @@ func (l *loader) providers() {
 	}
 }
 
-// usable names the providers that a job may run on.
+// usable returns the names of the providers that a job may use.
 func (l *loader) usable() []string {
 	names := []string{localProvider}
 	for _, p := range l.root().blocks["provider"] {

@@ -10,8 +10,8 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// perSlot evaluates what refers to slot.* once for each slot that the role may ever have. Arguments that do
-// not refer to it were decoded with the role, and are shared.
+// perSlot evaluates the arguments that refer to slot.* once for each slot that the role may ever have. Other
+// arguments were decoded with the role, and are shared.
 func (l *loader) perSlot(d *decoder, e *jobEval, r *job.Role, t *tree) {
 	var late []job.Field
 	for _, f := range job.Fields(t.typ) {
@@ -42,7 +42,7 @@ func (l *loader) perSlot(d *decoder, e *jobEval, r *job.Role, t *tree) {
 		sound = b.sound("min", "max")
 	}
 	if !sound || most < 1 {
-		most = 1 // how many there are is wrong, and the expressions are checked anyway
+		most = 1 // the number is invalid; the expressions are checked anyway
 	}
 	shared := *r
 	defer func() { e.slot = nil }()
@@ -52,7 +52,7 @@ func (l *loader) perSlot(d *decoder, e *jobEval, r *job.Role, t *tree) {
 		for _, f := range late {
 			d.evaluate(reflect.ValueOf(&one).Elem().FieldByIndex(f.Index), f, t)
 			if t.failed[f.Name] {
-				return // the other slots would tell the same
+				return // the other slots would report the same
 			}
 		}
 		r.PerSlot = append(r.PerSlot, one.Program)
@@ -60,7 +60,7 @@ func (l *loader) perSlot(d *decoder, e *jobEval, r *job.Role, t *tree) {
 	r.Program = r.PerSlot[0]
 }
 
-// slotValue is what "slot" stands for in a job, of which t reports whether its name is known.
+// slotValue returns the value of "slot" in the job of tree t.
 func slotValue(a job.Address, t *tree) *cty.Value {
 	attrs := map[string]cty.Value{
 		"index":   cty.NumberIntVal(int64(a.Index)),

@@ -9,10 +9,10 @@ import (
 	"github.com/agext/levenshtein"
 )
 
-// maxKnown is above the names of one kind that people give.
+// maxKnown bounds the work of a suggestion. Hardly any directory has as many names of one kind.
 const maxKnown = 1000
 
-// suggest is ` Did you mean "x"?` for the known name closest to the given one, or "".
+// suggest returns ` Did you mean "x"?` with the known name closest to the given one, or "".
 func suggest(given string, known []string) string {
 	if name := closest(given, known); name != "" {
 		return fmt.Sprintf(" Did you mean %q?", name)
@@ -20,14 +20,14 @@ func suggest(given string, known []string) string {
 	return ""
 }
 
-// closest is the known name that the given one may be a slip of, or "".
+// closest returns the known name that the given one may be a misspelling of, or "".
 func closest(given string, known []string) string {
 	if len(given) > 64 || len(known) > maxKnown {
-		return "" // no slip of a name, or too many to hold it against at every slip
+		return "" // not a misspelling, or too many names to compare
 	}
 	best, bestDistance := "", 3
 	for _, k := range slices.Sorted(slices.Values(known)) {
-		// Case is the commonest slip, whatever the length.
+		// Wrong case is the most common mistake, at any length.
 		if strings.EqualFold(given, k) {
 			best = k
 			break
@@ -35,7 +35,7 @@ func closest(given string, known []string) string {
 		if len(k) > 64 {
 			continue
 		}
-		// Half of a short name replaced is another name.
+		// With half of its letters replaced, a short name is another name.
 		if d := levenshtein.Distance(given, k, nil); d < bestDistance && d <= max(1, len(k)/2) {
 			best, bestDistance = k, d
 		}
@@ -43,7 +43,7 @@ func closest(given string, known []string) string {
 	return best
 }
 
-// list names things for a sentence: "a", "b" and "c".
+// list formats names for a sentence: "a", "b" and "c".
 func list(names []string) string {
 	if len(names) < 2 {
 		return quoted(names, "")
@@ -52,7 +52,7 @@ func list(names []string) string {
 	return quoted(names[:last], ", ") + " and " + quoted(names[last:], "")
 }
 
-// quoted puts names in quotes, and a separator between them.
+// quoted quotes names and joins them with a separator.
 func quoted(names []string, separator string) string {
 	quotes := make([]string, len(names))
 	for i, n := range names {

@@ -46,7 +46,7 @@ func TestForEachValues(t *testing.T) {
 	}
 }
 
-// each is known in every corner of a job, also where blocks are repeated and values are late.
+// each is available everywhere in a job, including repeated blocks and arguments that are evaluated per slot.
 func TestEachEverywhere(t *testing.T) {
 	cfg := mustParse(t, `
 job "j" {
@@ -75,7 +75,7 @@ job "j" {
 	}
 }
 
-// A secret that a module is given is one in its jobs too, whole and in what is made of it.
+// A secret given to a module is secret in its jobs too, by itself and as part of other values.
 func TestSecretsReachModules(t *testing.T) {
 	dir := writeTree(t, map[string]string{
 		"job.hcl": "variable \"token\" {\n  sensitive = true\n  default   = \"hunter2\"\n}\n" +
@@ -89,11 +89,11 @@ func TestSecretsReachModules(t *testing.T) {
 	}
 	text := render(cfg, diags)
 	if len(diags) != 1 || !strings.Contains(text, "Output refers to sensitive values") || strings.Contains(text, "hunter2") {
-		t.Errorf("want one error that does not tell the secret, got:\n%s", text)
+		t.Errorf("want one error that does not show the secret, got:\n%s", text)
 	}
 }
 
-// What a module's variables take is checked where they are set.
+// Values of a module's variables are checked, and errors point at the module block.
 func TestModuleVariables(t *testing.T) {
 	for name, c := range map[string]struct{ decl, given, want, err string }{
 		"default":            {"default = \"d\"", "", `"d"`, ""},
@@ -128,8 +128,8 @@ func TestModuleVariables(t *testing.T) {
 	}
 }
 
-// Whoever watches the files must know of those that are named, whether they are there or not. Of one that is asked for and
-// is there nothing was read.
+// The file watcher needs all files that were read, and those that were missing. An existing file that is only passed to
+// fileexists was not read.
 func TestNamedFilesAreTold(t *testing.T) {
 	dir := writeTree(t, map[string]string{
 		"job.hcl":    use("a", "./a") + "locals {\n  there = [fileexists(\"none.txt\"), fileexists(\"log\")]\n  lacks = try(file(\"gone.txt\"), \"\")\n  twice = [file(\"/dev/null/no\"), file(\"t.txt\"), file(\"t.txt\")]\n}\n",
@@ -148,7 +148,7 @@ func TestNamedFilesAreTold(t *testing.T) {
 	}
 }
 
-// Whoever watches the files must know of every directory, each once.
+// The file watcher needs every directory, each once.
 func TestDirectoriesAreTold(t *testing.T) {
 	dir := writeTree(t, map[string]string{
 		"job.hcl":        use("a", "./a") + use("b", "./a"),
@@ -168,7 +168,7 @@ func TestDirectoriesAreTold(t *testing.T) {
 	}
 }
 
-// A mistake in a module that is used many times is one mistake.
+// A mistake in a module that is used many times is reported once.
 func TestMistakesAreToldOnce(t *testing.T) {
 	dir := writeTree(t, map[string]string{
 		"job.hcl":    "module \"m\" {\n  source   = \"./m\"\n  for_each = toset([for i in range(100) : \"k${i}\"])\n}\n",
@@ -180,7 +180,7 @@ func TestMistakesAreToldOnce(t *testing.T) {
 	}
 }
 
-// Conditions over values that are wrong already are not told on top.
+// Conditions on invalid values are not reported in addition.
 func TestConditionsOverMistakesAreSilent(t *testing.T) {
 	text := mustFail(t, `
 job "j" {
@@ -200,7 +200,7 @@ job "j" {
 	}
 }
 
-// A renamed module takes its jobs along, by chains of old names and whatever they were called inside.
+// A renamed module keeps its jobs, through chains of renames of the module and of the jobs in it.
 func TestMovedModulesOfModules(t *testing.T) {
 	dir := writeTree(t, map[string]string{
 		"job.hcl": use("c", "./m") +
@@ -221,7 +221,7 @@ func TestMovedModulesOfModules(t *testing.T) {
 	}
 }
 
-// A removed block forgets a module like a job, unless what it names is there, or could be mistaken for something else.
+// A removed block can name a module like a job, unless the module is still declared or its name is ambiguous.
 func TestRemovedModules(t *testing.T) {
 	const removed = "removed {\n  from    = module.x\n  destroy = false\n}\n"
 	module := map[string]string{"m/main.hcl": inJob("") + use("deep", "../d"), "d/main.hcl": inJob("")}
@@ -264,7 +264,7 @@ func TestRemovedModules(t *testing.T) {
 	}
 }
 
-// Every job knows what it is declared as, written as removed blocks write it.
+// Every job has its address, in the form that removed blocks use.
 func TestJobsKnowTheirAddresses(t *testing.T) {
 	dir := writeTree(t, map[string]string{
 		"job.hcl": inJob("") + strings.Replace(inJob("for_each = toset([\"a\"])"), `"j"`, `"k"`, 1) +
@@ -285,7 +285,7 @@ func TestJobsKnowTheirAddresses(t *testing.T) {
 	}
 }
 
-// A block with for_each is moved with all that it stands for, as in Terraform: each to the one with its key.
+// Moving a block with for_each moves all its instances, as in Terraform: each keeps its key.
 func TestMovedWithAllKeys(t *testing.T) {
 	moved := func(from, to string) string { return fmt.Sprintf("moved {\n  from = %s\n  to   = %s\n}\n", from, to) }
 	dir := writeTree(t, map[string]string{
@@ -303,7 +303,7 @@ func TestMovedWithAllKeys(t *testing.T) {
 		got[m.From] = m.To
 	}
 	for _, block := range []string{"old", "older"} {
-		delete(got, block) // the block without a key, should there have been one
+		delete(got, block) // the block without a key, which may have existed
 	}
 	want := map[string]string{"old-a": "new-a", "old-b": "new-b", "older-a": "new-a", "older-b": "new-b", "o-k-j": "n-k-j", "single": "new-a", "loose": "n-k-j", "q-j": "new-b"}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -311,7 +311,7 @@ func TestMovedWithAllKeys(t *testing.T) {
 	}
 }
 
-// The key that a moved block leaves out may be of the module that the job is in, or of the module that its module is in.
+// A moved block may omit the key of any module around the job.
 func TestMovedWithAllKeysOfModules(t *testing.T) {
 	each := func(name, source string) string {
 		return fmt.Sprintf("module %q {\n  source   = %q\n  for_each = toset([\"k\", \"l\"])\n}\n", name, source)
@@ -330,7 +330,7 @@ func TestMovedWithAllKeysOfModules(t *testing.T) {
 		"of an outer module":  {each("z", "./m"), use("y", "../d"), "module.x.module.w", "module.z.module.y", map[string]string{"x-k-w-j": "z-k-y-j", "x-l-w-j": "z-l-y-j"}},
 		"by way of another": {each("z", "./m") + "moved {\n  from = module.v.job.h\n  to   = module.x.job.i\n}\n", inJob(""), "module.x.job.i", "module.z.job.j",
 			map[string]string{"v-k-h": "z-k-j", "v-l-h": "z-l-j", "x-k-i": "z-k-j", "x-l-i": "z-l-j"}},
-		// Nobody can say which of both it becomes.
+		// It is ambiguous which of the two it becomes.
 		"of nothing": {each("z", "./m"), inJob(""), "job.j", "module.z.job.j", map[string]string{}},
 		"of another": {each("z", "./m"), inJob(""), `module.x["k"].job.j`, "module.z.job.j", map[string]string{}},
 	} {
@@ -348,7 +348,7 @@ func TestMovedWithAllKeysOfModules(t *testing.T) {
 				declared[j.Name] = true
 			}
 			for _, m := range cfg.Moved {
-				if declared[m.To] { // not the block without a key, should there have been one
+				if declared[m.To] { // not the block without a key, which may have existed
 					got[m.From] = m.To
 				}
 			}
@@ -359,11 +359,11 @@ func TestMovedWithAllKeysOfModules(t *testing.T) {
 	}
 }
 
-// What a removed block lets continue is known by the addresses that it had before, too, as moved blocks tell: of a block with for_each
-// that is no longer declared nobody else knows which jobs it stood for.
+// A removed block with destroy = false also covers the addresses that moved blocks moved away from: the instances of a
+// for_each block that is no longer declared are not known otherwise.
 func TestRemovedAfterMoved(t *testing.T) {
 	moved := func(from, to string) string { return fmt.Sprintf("moved {\n  from = %s\n  to   = %s\n}\n", from, to) }
-	long := strings.Repeat("j", 57) // with "b-x-y-" before it the longest name that there is
+	long := strings.Repeat("j", 57) // with the prefix "b-x-y-" it has the maximum length of a name
 	for name, c := range map[string]struct{ moved, from, was string }{
 		"a job":                    {moved("job.ev", "job.ev2"), "job.ev2", "ev job.ev"},
 		"by way of others":         {moved("job.ev", "job.ev1") + moved("job.ev1", "job.ev2"), "job.ev2", "ev1 job.ev1, ev job.ev"},
@@ -402,7 +402,8 @@ func TestRemovedAfterMoved(t *testing.T) {
 	}
 }
 
-// An address without a key says how it is to be written, and a slip of one what was meant; a key that cannot be read is reported once.
+// The error about an address without a key shows the correct form, and a misspelled one gets a suggestion; an invalid key is
+// reported once.
 func TestMistakesInAddresses(t *testing.T) {
 	repeated := strings.Replace(inJob("for_each = toset([\"a\", \"b\"])"), `"j"`, `"train"`, 1)
 	within := "module \"x\" {\n  source   = \"./m\"\n  for_each = toset([\"k\"])\n}\n"
@@ -423,7 +424,7 @@ func TestMistakesInAddresses(t *testing.T) {
 	}
 }
 
-// Moves of a module into itself could be followed back in ever more ways: that is too much, and is reported soon.
+// Moves of a module into itself, which could be followed back without end, exceed the budget quickly.
 func TestMovesThatGrowAreTooMuch(t *testing.T) {
 	wantOne(t, writeTree(t, map[string]string{"job.hcl": inJob("") +
 		"moved {\n  from = module.b.module.x\n  to = module.b\n}\nmoved {\n  from = module.b.module.y\n  to = module.b\n}\nremoved {\n  from = module.b\n  destroy = false\n}\n"}),

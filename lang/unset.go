@@ -8,14 +8,13 @@ import (
 	"github.com/zclconf/go-cty/cty"
 )
 
-// unset marks the diagnostic of a required variable of the job directory that nothing sets. The files may mean what
-// they are to mean: it is not known yet.
+// unset marks the diagnostic of a required variable of the job directory that nothing sets: the files may still be
+// valid.
 type unset struct{}
 
-// WithoutUnset leaves out the errors that required variables of the job directory have no value, for those who ask what
-// the files mean whatever the values are. In every reading such a variable is an unknown value of its type. What does
-// not depend on it is evaluated and checked as usual, and of what does nothing is said: see Config.Unknown and
-// Config.Templates.
+// WithoutUnset removes the errors about required variables of the job directory without a value, for callers that want
+// what is valid for any value. Such a variable is always an unknown value of its type. What does not depend on it is
+// evaluated and checked as usual; what does is not reported, see Config.Unknown and Config.Templates.
 func WithoutUnset(diags hcl.Diagnostics) hcl.Diagnostics {
 	var rest hcl.Diagnostics
 	for _, d := range diags {
@@ -26,24 +25,24 @@ func WithoutUnset(diags hcl.Diagnostics) hcl.Diagnostics {
 	return rest
 }
 
-// presence is what is known of whether one of those is there that a block with for_each stands for.
+// presence says whether an instance of a block exists, as far as known.
 type presence int
 
 const (
 	present presence = iota
-	// undecided: for_each is not known. One, under the key anyKey, stands for all that there may be.
+	// undecided: for_each is unknown. One instance, with the key anyKey, represents all possible ones.
 	undecided
-	// absent: for_each is empty. The block is evaluated for the mistakes in it.
+	// absent: for_each is empty. The block is evaluated only to find mistakes in it.
 	absent
 )
 
-// anyKey stands for keys that are not known: job.gpt[*], with the name gpt-*, which no job can have.
+// anyKey represents unknown keys: job.gpt[*], with the name gpt-*, which no job can have.
 const anyKey = "*"
 
-// undecidedBlocks marks what is said of a dynamic block of which it is not known how many blocks it makes, or which.
+// undecidedBlocks marks the diagnostic of a dynamic block whose for_each is unknown.
 type undecidedBlocks struct{}
 
-// takeUndecided enters the types of such blocks in failed, and returns what else is said.
+// takeUndecided adds the types of blocks with unknown for_each or labels to failed, and returns the other diagnostics.
 func (s *shared) takeUndecided(diags hcl.Diagnostics, failed map[string]bool) hcl.Diagnostics {
 	var rest hcl.Diagnostics
 	for _, d := range diags {
@@ -57,7 +56,7 @@ func (s *shared) takeUndecided(diags hcl.Diagnostics, failed map[string]bool) hc
 	return rest
 }
 
-// unknownLabel reports whether HCL complains of nothing but that a label is not known yet.
+// unknownLabel reports whether a diagnostic of HCL is about a label that is only unknown.
 func unknownLabel(d *hcl.Diagnostic) bool {
 	if d.Summary != "Invalid dynamic block label" || d.Expression == nil {
 		return false
@@ -66,7 +65,7 @@ func unknownLabel(d *hcl.Diagnostic) bool {
 	return !diags.HasErrors() && !label.IsKnown()
 }
 
-// unknown are the arguments of a block, and the types of blocks in it, that have no known value, by their paths from
+// unknown returns the arguments in a block without a known value, and the block types with unknown blocks, by path from
 // the block.
 func (t *tree) unknown() []string {
 	paths := slices.Sorted(maps.Keys(t.failed))
@@ -85,8 +84,8 @@ func (t *tree) unknown() []string {
 	return paths
 }
 
-// unsettled reports whether something may be declared under an address that is not declared now: it is, or it is in,
-// one of what a block stands for whose for_each is not known.
+// unsettled reports whether an address that is not declared may yet be: it, or a module around it, is an instance of a
+// block whose for_each is unknown.
 func (s *shared) unsettled(address string) bool {
 	for block := range outerModules(address) {
 		if s.undecided[block] {
@@ -96,8 +95,7 @@ func (s *shared) unsettled(address string) bool {
 	return false
 }
 
-// settledKeys reports whether all keys in an address have values, and reports what is wrong with one. Of one that is not known
-// yet nothing is said.
+// settledKeys returns whether all keys in an address have known values. It reports invalid keys, but not unknown ones.
 func (l *loader) settledKeys(expr hcl.Expression, ctx *hcl.EvalContext) bool {
 	for _, key := range keysOf(expr) {
 		val, diags := (*key).Value(ctx)
@@ -109,5 +107,5 @@ func (l *loader) settledKeys(expr hcl.Expression, ctx *hcl.EvalContext) bool {
 	return true
 }
 
-// unknownOf is an unknown value of a variable's type.
+// unknownOf returns an unknown value of a variable's type.
 func unknownOf(ty cty.Type) cty.Value { return cty.UnknownVal(ty.WithoutOptionalAttributesDeep()) }

@@ -16,12 +16,12 @@ import (
 	"github.com/zclconf/go-cty/cty"
 )
 
-// example is a configuration of one file; what it includes is in dir.
+// example is a configuration of one file; the files that it refers to are in dir.
 type example struct {
 	name, src, dir string
 }
 
-// examples are the configurations of the tests, right and wrong ones, and those that the docs quote.
+// examplesOf returns the configurations of the tests, valid and invalid, and those in the docs.
 func examplesOf(t testing.TB) []example {
 	t.Helper()
 	calls := inJob("") + "locals {\n"
@@ -60,13 +60,13 @@ func examplesOf(t testing.TB) []example {
 
 var hclInPages = regexp.MustCompile("(?s)```hcl\n(.*?)```")
 
-// fixed are the arguments that take no values, and the blocks that nothing can be put into.
+// fixed lists the arguments that take no values, and the blocks that must be constant.
 var (
 	fixedArguments = []string{"source", "depends_on", "ignore_changes", "from", "to", "iterator", "type"}
 	fixedBlocks    = []string{"variable", "moved", "removed"}
 )
 
-// constants are the expressions in a file that refer to nothing, and could as well be variables.
+// constants returns the expressions in a file without references, which could be replaced by variables.
 func constants(src string) (found []hcl.Range) {
 	file, diags := hclsyntax.ParseConfig([]byte(src), "job.hcl", hcl.InitialPos)
 	if diags.HasErrors() {
@@ -82,7 +82,7 @@ func constants(src string) (found []hcl.Range) {
 				switch n := n.(type) {
 				case *hclsyntax.LiteralValueExpr:
 					if n.Val.Type() == cty.String {
-						return nil // a part of a template, and no expression of its own
+						return nil // part of a template, not an expression of its own
 					}
 				case *hclsyntax.TemplateExpr, *hclsyntax.TupleConsExpr, *hclsyntax.ObjectConsExpr:
 				default:
@@ -112,16 +112,16 @@ func constants(src string) (found []hcl.Range) {
 	return found
 }
 
-// parameterised is a configuration some of whose constants are variables.
+// parameterised is a configuration with some of its constants replaced by variables.
 type parameterised struct {
 	src      string
-	bare     string   // the same without the defaults of some variables, and all else in its place
+	bare     string   // the same without the defaults of some variables, and with all else at the same position
 	declared string   // with a default
-	required string   // some of them without
-	taken    []string // those, and what they were
+	required string   // some of them without a default
+	taken    []string // the variables without a default, and their values
 }
 
-// parameterise makes variables of some constants, and leaves some of those without a value.
+// parameterise replaces some constants by variables, and leaves some of those without a value.
 func parameterise(src string, rnd *rand.Rand) parameterised {
 	p := parameterised{}
 	density := []float64{0.02, 0.1, 0.5}[rnd.IntN(3)]
@@ -176,7 +176,7 @@ func parameterise(src string, rnd *rand.Rand) parameterised {
 	return p
 }
 
-// defaults are where the variables of a file have theirs.
+// defaults returns the ranges of the defaults of a file's variables.
 func defaults(src string) map[string]hcl.Range {
 	file, diags := hclsyntax.ParseConfig([]byte(src), "job.hcl", hcl.InitialPos)
 	if diags.HasErrors() {
@@ -191,7 +191,7 @@ func defaults(src string) map[string]hcl.Range {
 	return found
 }
 
-// typeOf is a type for a constant, as people write it; "" where any will do.
+// typeOf returns a type constraint for a constant; "" if none is needed.
 func typeOf(text string) string {
 	expr, diags := hclsyntax.ParseExpression([]byte(text), "", hcl.InitialPos)
 	if diags.HasErrors() {
@@ -213,7 +213,7 @@ func typeOf(text string) string {
 	return ""
 }
 
-// errorsOf are the errors, by what they are and where.
+// errorsOf returns the errors by text and position.
 func errorsOf(diags hcl.Diagnostics) map[string]*hcl.Diagnostic {
 	out := map[string]*hcl.Diagnostic{}
 	for _, d := range diags {
@@ -224,8 +224,8 @@ func errorsOf(diags hcl.Diagnostics) map[string]*hcl.Diagnostic {
 	return out
 }
 
-// checkUnset holds one configuration against the rule: without some values nothing is complained about that is right
-// with them.
+// checkUnset checks the rule on one configuration: without some values there are no errors that do not occur with
+// them.
 func checkUnset(t *testing.T, e example, seed uint64) (unset int) {
 	t.Helper()
 	p := parameterise(e.src, rand.New(rand.NewPCG(seed, 0)))
@@ -244,19 +244,19 @@ func checkUnset(t *testing.T, e example, seed uint64) (unset int) {
 			t.Errorf("%s, %d: without values there is a new error, %s: %s\nunset:\n%s\n%s", e.name, seed, key, d.Detail, strings.Join(p.taken, "\n"), p.bare)
 		}
 	}
-	// What shows a configuration has to do without values, too.
+	// Callers that display a configuration must work without values, too.
 	if !WithoutUnset(diags).HasErrors() {
 		cfg.ValueReferences()
 		for i := range cfg.Jobs {
 			_, diags := cfg.Evaluate("job." + cfg.Jobs[i].Name)
-			_ = diags // of an instance it is another address
+			_ = diags // an instance would have another address
 		}
 		cfg.Secrets()
 	}
 	return len(p.taken)
 }
 
-// Whatever of the examples is a variable without a value: nothing panics, and no error comes of it.
+// Any constants of the examples become variables without a value: nothing panics, and there are no new errors.
 func TestNoErrorComesOfAMissingValue(t *testing.T) {
 	t.Parallel()
 	rounds := uint64(60)
@@ -280,7 +280,7 @@ func TestNoErrorComesOfAMissingValue(t *testing.T) {
 	}
 }
 
-// FuzzUnset holds the same of any text.
+// FuzzUnset checks the same rule on any text.
 func FuzzUnset(f *testing.F) {
 	for i, e := range examplesOf(f) {
 		if len(e.src) < 8<<10 {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// everyKind has of everything something that can be made of a variable.
+// everyKind uses variables in every kind of place that accepts them.
 const everyKind = `
 eltrain {
   required_version = ">= 0.1"
@@ -173,12 +173,12 @@ removed {
 }
 `
 
-// withoutValues parses a file, and returns what is wrong with it whatever the values of its variables are.
+// withoutValues parses a file, and returns the errors that do not depend on the values of its variables.
 func withoutValues(t *testing.T, src string) (*Config, string) {
 	t.Helper()
 	cfg, diags := parseText(t, src)
 	if !diags.HasErrors() || !cfg.Invalid {
-		t.Error("to plan with variables that have no value is no error")
+		t.Error("planning with variables that have no value is not an error")
 	}
 	return cfg, render(cfg, WithoutUnset(diags))
 }
@@ -208,11 +208,11 @@ func TestEveryKindIsValid(t *testing.T) {
 		t.Error(render(cfg, diags))
 	}
 	if len(cfg.Unknown)+len(cfg.Templates) > 0 {
-		t.Errorf("all has values, and %v is not known; %v", cfg.Unknown, cfg.Templates)
+		t.Errorf("all variables have values, but %v is unknown; templates are %v", cfg.Unknown, cfg.Templates)
 	}
 }
 
-// What is wrong whatever the values will be is told, and nothing else.
+// Errors that do not depend on the values are reported, and no others.
 func TestWhatDoesNotDependOnAMissingValueIsChecked(t *testing.T) {
 	role := func(lines string) string { return unsetVariables + inRole(lines) }
 	with := func(lines string) string { return unsetVariables + inJob(lines) }
@@ -270,18 +270,18 @@ func TestWhatDoesNotDependOnAMissingValueIsChecked(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, told := withoutValues(t, c.src)
 			if c.want == "" && told != "" {
-				t.Errorf("it tells\n%s", told)
+				t.Errorf("want no diagnostics, got\n%s", told)
 			}
 			for _, want := range strings.Split(c.want, "|") {
 				if !strings.Contains(strings.Join(strings.Fields(told), " "), want) {
-					t.Errorf("it does not tell %q, but\n%s", want, told)
+					t.Errorf("want %q, got\n%s", want, told)
 				}
 			}
 		})
 	}
 }
 
-// A variable of a module is set by the files: that it is not is a mistake whatever the values are.
+// A variable of a module is set in the files: a missing one is an error whatever the values are.
 func TestAModuleWantsItsVariables(t *testing.T) {
 	dir := writeTree(t, map[string]string{
 		"job.hcl": unsetVariables + "module \"a\" {\n  source = \"./m\"\n}\nmodule \"b\" {\n  source = \"./m\"\n  for_each = var.set\n  x = { name = var.any }\n}\n" +
@@ -292,14 +292,14 @@ func TestAModuleWantsItsVariables(t *testing.T) {
 	cfg, diags := Load(dir, options())
 	rest := WithoutUnset(diags)
 	if len(rest) != 1 || !strings.Contains(rest[0].Detail, `The variable "x" of the module "a" has no default.`) {
-		t.Errorf("it tells\n%s", render(cfg, rest))
+		t.Errorf("the diagnostics are\n%s", render(cfg, rest))
 	}
 	if len(cfg.Templates) != 1 || cfg.Templates[0].Name != "b-*-j" || cfg.Templates[0].Roles[0].Replicas != 3 {
 		t.Errorf("the templates are %+v", cfg.Templates)
 	}
 }
 
-// Values that are given are checked as usual.
+// Given values are checked as usual, even if others are missing.
 func TestGivenValuesAreCheckedWithoutOthers(t *testing.T) {
 	for value, want := range map[string]string{"7": "", "x": "does not match its type number", "2": "Too few."} {
 		o := options()
@@ -307,12 +307,12 @@ func TestGivenValuesAreCheckedWithoutOthers(t *testing.T) {
 		src := unsetVariables + inJob("") + "variable \"given\" {\n  type = number\n  validation {\n    condition = var.given > 3\n    error_message = \"Too few.\"\n  }\n}\n"
 		cfg, diags := Parse(map[string][]byte{"job.hcl": []byte(src)}, o)
 		if told := render(cfg, WithoutUnset(diags)); (told != "") != (want != "") || !strings.Contains(told, want) {
-			t.Errorf("of %s it tells\n%s", value, told)
+			t.Errorf("%s: the diagnostics are\n%s", value, told)
 		}
 	}
 }
 
-// What shows a configuration is told what of it is not known.
+// Callers that display a configuration get what is unknown in it.
 func TestUnknownAndTemplates(t *testing.T) {
 	cfg, told := withoutValues(t, unsetVariables+`
 job "j" {
@@ -348,14 +348,14 @@ provider "local" {}
 		t.Error(told)
 	}
 	if got, want := strings.Join(cfg.Unknown["j"], " "), "priority role role.worker.env role.worker.replicas role.worker.scaling.min"; got != want {
-		t.Errorf("not known is %q, want %q", got, want)
+		t.Errorf("unknown are %q, want %q", got, want)
 	}
 	if len(cfg.Jobs) != 1 || len(cfg.Templates) != 1 || cfg.Templates[0].Name != "k-*" || cfg.Templates[0].Address != "job.k[*]" {
 		t.Errorf("jobs %+v, templates %+v", cfg.Jobs, cfg.Templates)
 	}
 	for _, p := range cfg.Providers {
 		if p.Unknown != (p.Name == "kubernetes") {
-			t.Errorf("of provider %s something is not known: %t", p.Name, p.Unknown)
+			t.Errorf("provider %s: Unknown = %t", p.Name, p.Unknown)
 		}
 	}
 	for expr, known := range map[string]bool{
@@ -369,19 +369,19 @@ provider "local" {}
 	}
 }
 
-// A missing value beyond what is told is no other error.
+// Missing values beyond the limit of diagnostics do not become other errors.
 func TestMissingValuesBeyondTheCut(t *testing.T) {
 	missing := inJob("") + lines("variable \"v#\" {}\n", 50_000)
 	_, diags := parseText(t, missing)
-	if rest := WithoutUnset(diags); len(diags) != maxTold+1 || rest.HasErrors() {
+	if rest := WithoutUnset(diags); len(diags) != maxDiagnostics+1 || rest.HasErrors() {
 		t.Errorf("of %d diagnostics %d are left: %v", len(diags), len(rest), rest)
 	}
 	_, diags = parseText(t, missing+"nonsense {}\n")
-	if rest := WithoutUnset(diags); len(diags) != maxTold+1 || len(rest) != 1 || !strings.Contains(rest[0].Detail, "nonsense") {
+	if rest := WithoutUnset(diags); len(diags) != maxDiagnostics+1 || len(rest) != 1 || !strings.Contains(rest[0].Detail, "nonsense") {
 		t.Errorf("of %d diagnostics with a mistake %d are left: %v", len(diags), len(rest), rest)
 	}
 	_, diags = parseText(t, missing+lines("check \"c#\" {\n  assert {\n    condition = false\n    error_message = \"No.\"\n  }\n}\n", 200_000))
-	if rest := WithoutUnset(diags); !diags.HasErrors() || len(diags) != maxTold+2 || len(rest) != maxTold+1 || rest.HasErrors() {
+	if rest := WithoutUnset(diags); !diags.HasErrors() || len(diags) != maxDiagnostics+2 || len(rest) != maxDiagnostics+1 || rest.HasErrors() {
 		t.Errorf("of %d diagnostics with warnings %d are left, errors: %t", len(diags), len(rest), rest.HasErrors())
 	}
 }

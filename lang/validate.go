@@ -14,20 +14,20 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// checkpointSignals are those that a process can catch and that mean nothing else to it.
+// checkpointSignals are those that a process can catch and that have no other meaning in a training job.
 var checkpointSignals = []string{"SIGHUP", "SIGINT", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGWINCH", "SIGURG"}
 
-// causes are those that heal's "on" can adjust.
+// causes lists the causes that heal's "on" blocks can adjust.
 var causes = []string{string(job.OutOfMemory)}
 
 const (
-	// minLease is what a loaded host needs to beat in time: agents beat at a fraction of the lease.
+	// minLease gives agents on a loaded host time for their heartbeats, which they send at a fraction of the lease.
 	minLease = job.Duration(time.Second)
-	// maxProcesses is far above the devices of any host.
+	// maxProcesses is far above the number of devices of any host.
 	maxProcesses = 1024
 )
 
-// maxContext is how many lines of a block are shown around what is wrong in it.
+// maxContext is the maximum number of lines of a block that are shown around an error in it.
 const maxContext = 5
 
 // complain reports an error about one argument of a block.
@@ -39,10 +39,10 @@ func (l *loader) complain(at *hcl.Range, t *tree, summary, format string, args .
 	l.report(d)
 }
 
-// checkJob holds a job against the rules that go beyond types. A rule is skipped where the values that it
-// is about are wrong already.
+// checkJob checks a job against the rules that go beyond types. A rule is skipped if the values that it
+// is about are already known to be invalid.
 func (l *loader) checkJob(j *job.Job, t *tree) {
-	if usable := l.usable(); t.sound("provider") && !l.root().torn && !slices.Contains(usable, j.Provider) {
+	if usable := l.usable(); t.sound("provider") && !l.root().incomplete && !slices.Contains(usable, j.Provider) {
 		known := slices.Sorted(maps.Keys(l.opts.Providers))
 		hint := suggest(j.Provider, usable)
 		if hint == "" && slices.Contains(known, j.Provider) {
@@ -82,7 +82,7 @@ func (l *loader) checkRole(r *job.Role, t *tree) {
 	}
 }
 
-// eachProgram gives the role's program, or those of all its slots where they differ.
+// eachProgram returns the role's program, or the programs of all its slots if they differ.
 func eachProgram(r *job.Role) []job.Program {
 	if len(r.PerSlot) > 0 {
 		return r.PerSlot
@@ -99,8 +99,8 @@ func (l *loader) checkCommand(r *job.Role, t *tree) {
 	}
 }
 
-// envNames are the sorted names of the variables that a role's programs get, of each: those that are certain, if not all
-// of the values are known.
+// envNames returns the sorted names of the environment variables of each of a role's programs; only the certain ones if
+// not all values are known.
 func envNames(r *job.Role, t *tree) [][]string {
 	if !t.sound("env") {
 		return [][]string{slices.Sorted(slices.Values(t.certain["env"]))}
@@ -235,8 +235,8 @@ func (l *loader) checkStartOrder(j *job.Job, trees []*tree) {
 	}
 }
 
-// checkLimits finds a gang that can never be admitted: the least of every role together is above the limits. An amount
-// that is not known is 0 in the gang and no limit: what is above one is so whatever it is.
+// checkLimits reports a gang that can never be admitted: the sum of all roles at their smallest sizes exceeds the limits. An
+// unknown amount counts as 0 in the gang and as unlimited in the limits, so a reported excess holds for any value.
 func (l *loader) checkLimits(j *job.Job, t *tree, roles []*tree) {
 	b := t.block("limits")
 	if b == nil || j.Limits == nil {
@@ -257,7 +257,7 @@ func (l *loader) checkLimits(j *job.Job, t *tree, roles []*tree) {
 		if legal := r.Ceil(least); legal > 0 {
 			least = legal
 		}
-		gang = plusTimes(gang, r.Resources, least)
+		gang = addTimes(gang, r.Resources, least)
 		parts = append(parts, fmt.Sprintf("%d %s", least, r.Name))
 	}
 	if gang.Within(j.Limits) {
@@ -270,16 +270,16 @@ func (l *loader) checkLimits(j *job.Job, t *tree, roles []*tree) {
 
 func soundBlock(t *tree) bool { return t == nil || len(t.failed) == 0 }
 
-// beyond is more than any cluster has, and small enough that two of it can be added.
-const beyond = math.MaxInt64 / 4
+// maxAmount is more than any cluster has, and small enough to be added without overflow.
+const maxAmount = math.MaxInt64 / 4
 
-// plusTimes is sum and n times r, cut off at beyond.
-func plusTimes(sum, r job.Resources, n int) job.Resources {
+// addTimes returns sum + n*r, saturating at maxAmount.
+func addTimes(sum, r job.Resources, n int) job.Resources {
 	times := func(sum, one int64) int64 {
-		if one > beyond/int64(n) {
-			return beyond
+		if one > maxAmount/int64(n) {
+			return maxAmount
 		}
-		return min(sum+one*int64(n), beyond)
+		return min(sum+one*int64(n), maxAmount)
 	}
 	out := job.Resources{
 		CPU:     job.CPU(times(int64(sum.CPU), int64(r.CPU))),

@@ -11,19 +11,19 @@ import (
 	"github.com/zclconf/go-cty/cty"
 )
 
-// named is a value that others refer to by name: local.NAME, or what a module outputs, module.NAME. They may
-// refer to each other in any order, as long as they do not go round.
+// named is a value that is referred to by name: local.NAME, or a module's outputs, module.NAME. Such values may
+// refer to each other in any order, but not in a cycle.
 type named struct {
 	address string
 	at      hcl.Range // of its name
 	exprs   []*hclsyntax.Expression
-	// make evaluates it in a context that has the named values it refers to.
+	// make evaluates it in a context with the named values that it refers to.
 	make  func(*hcl.EvalContext) cty.Value
 	state visit
 	value cty.Value
 }
 
-// visit is how far a depth-first walk is with a node.
+// visit is the state of a node in a depth-first walk.
 type visit int
 
 const (
@@ -32,7 +32,7 @@ const (
 	visited
 )
 
-// values evaluates locals and modules, each after those that it refers to.
+// values evaluates locals and modules in dependency order.
 func (l *loader) values() {
 	order := append(l.declareLocals(), l.declareCalls()...)
 	slices.SortFunc(order, func(a, b *named) int {
@@ -87,7 +87,7 @@ func (l *loader) declareLocals() []*named {
 }
 
 func duplicateLocal(name string, a, b hcl.Range) *hcl.Diagnostic {
-	// Attributes of a body come in no order: blame the later one.
+	// The attributes of a body are unordered: report the later one.
 	if a.Filename == b.Filename && a.Start.Byte > b.Start.Byte {
 		a, b = b, a
 	}
@@ -99,7 +99,7 @@ func duplicateLocal(name string, a, b hcl.Range) *hcl.Diagnostic {
 	}
 }
 
-// visitNamed evaluates a value after those that it refers to. path is how the walk came here.
+// visitNamed evaluates a value after those that it refers to. path holds the values being visited.
 func (l *loader) visitNamed(v *named, path []*named) {
 	switch v.state {
 	case visited:
@@ -132,7 +132,7 @@ func (l *loader) visitNamed(v *named, path []*named) {
 	v.value = v.make(ctx)
 }
 
-// namedCycle reports values that each need the next one, and the last one the first.
+// namedCycle returns the diagnostic of values that refer to each other in a cycle.
 func namedCycle(cycle []*named) *hcl.Diagnostic {
 	summary := "Local values in a cycle"
 	var names []string

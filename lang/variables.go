@@ -22,10 +22,10 @@ const (
 	envPrefix       = "ELTRAIN_VAR_"
 )
 
-// mark is the type of Sensitive, so that no other package's marks are taken for it.
+// mark is the type of Sensitive, distinct from other packages' marks.
 type mark string
 
-// Sensitive is on every value that comes from a sensitive variable or from sensitive().
+// Sensitive marks every value that comes from a sensitive variable or from sensitive().
 const Sensitive = mark("sensitive")
 
 // Variable is a declared input with its value.
@@ -34,11 +34,11 @@ type Variable struct {
 	Type        cty.Type
 	Description string
 	Sensitive   bool
-	Value       cty.Value // carries the mark Sensitive if it is; unknown after an error, and if there is none
+	Value       cty.Value // carries the mark Sensitive if it is; unknown after an error, or if nothing sets it
 	Source      job.Source
 }
 
-// variableBlock declares an input.
+// variableBlock is a variable block.
 type variableBlock struct {
 	Name        string            `hcl:"name,label" doc:"The variable's name, used as var.NAME."`
 	Type        hcl.Expression    `hcl:"type,optional" doc:"Type that a value must have: string, number, bool, list(T), set(T), map(T), object({ a = T, b = optional(T, default) }), tuple([T]) or any."`
@@ -54,7 +54,7 @@ type validationBlock struct {
 	ErrorMessage hcl.Expression `hcl:"error_message,required" doc:"The message if it is not."`
 }
 
-// variable is one declaration while its value is being found.
+// variable is one declaration with its value.
 type variable struct {
 	name  string
 	decl  variableBlock
@@ -63,14 +63,14 @@ type variable struct {
 	fill  *typeexpr.Defaults // of optional() attributes
 	typed bool
 	value cty.Value
-	// from is where the value was written: what a failed rule points at.
+	// from is where the value was written; a failed rule points there.
 	from hcl.Range
 }
 
-// literal reports whether a value from the command line or environment is taken as it is, not as an expression.
+// literal reports whether a value from the command line or environment is taken literally, not as an expression.
 func (v *variable) literal() bool { return !v.typed || v.ty.IsPrimitiveType() }
 
-// variables reads the declarations, finds each one's value, and checks the rules.
+// variables reads the declarations, determines their values, and checks the rules.
 func (l *loader) variables() {
 	seen := map[string]hcl.Range{}
 	var order []*variable
@@ -99,7 +99,7 @@ func (l *loader) variables() {
 	for _, v := range order {
 		l.checkRules(v)
 		if l.parent != nil {
-			continue // set by the files, and of no interest outside
+			continue // set by a module block, and not shown outside
 		}
 		l.cfg.Variables = append(l.cfg.Variables, Variable{
 			Name: v.name, Type: v.ty, Description: v.decl.Description, Sensitive: v.decl.Sensitive,
@@ -112,7 +112,7 @@ func (l *loader) declare(b *hclsyntax.Block, seen map[string]hcl.Range) *variabl
 	block := b.AsHCLBlock()
 	l.checkLabel("variable", block, seen)
 	v := &variable{tree: l.tree(block, reflect.TypeFor[variableBlock]()), ty: cty.DynamicPseudoType}
-	// Only rules are evaluated with variables; the rest must be constant.
+	// Only rules can refer to variables; the rest must be constant.
 	l.checkBody(b.Body, v.tree.typ, scope{where: "the declaration of a variable"})
 	d := decoder{l: l, eval: func(attr *hcl.Attribute) (cty.Value, *hcl.EvalContext, hcl.Diagnostics) {
 		val, diags := attr.Expr.Value(nil)
@@ -139,22 +139,22 @@ func (l *loader) declare(b *hclsyntax.Block, seen map[string]hcl.Range) *variabl
 	return v
 }
 
-// givenValue is a value from outside, not yet of the variable's type.
+// givenValue is a value from outside, not yet converted to the variable's type.
 type givenValue struct {
 	text  string         // from the command line or the environment
-	expr  hcl.Expression // from a file, or made of text
+	expr  hcl.Expression // from a file, or parsed from text
 	value cty.Value      // from a module block
 	at    hcl.Range
 }
 
-// givenValues collects what was set from outside, in Terraform's order of precedence: environment,
-// eltrain.vars, *.auto.vars by name, then Options.Assignments as they come.
+// givenValues collects the values set from outside, in Terraform's order of precedence, the last one winning:
+// environment, eltrain.vars, *.auto.vars by name, then Options.Assignments in the order given.
 func (l *loader) givenValues() map[string]givenValue {
 	given := map[string]givenValue{}
 	for _, pair := range l.opts.Environ {
 		name, value, _ := strings.Cut(pair, "=")
 		name, ok := strings.CutPrefix(name, envPrefix)
-		// An environment is shared by many directories: what is not declared here is meant for another.
+		// An environment is shared by many directories: an undeclared variable is meant for another one.
 		if ok && l.declared[name] != nil {
 			given[name] = l.givenText("<environment variable "+envPrefix+name+">", value, l.declared[name].decl.Sensitive)
 		}
@@ -181,7 +181,7 @@ func (l *loader) givenValues() map[string]givenValue {
 			l.givenFile(given, a.File)
 		case l.declared[a.Name] == nil:
 			at := l.givenText(a.origin(), a.Value, true).at
-			l.report(l.unsure(&hcl.Diagnostic{
+			l.report(l.silenceIfIncomplete(&hcl.Diagnostic{
 				Severity: hcl.DiagError,
 				Summary:  "Value for an undeclared variable",
 				Detail:   fmt.Sprintf("No variable with the name %q is declared.%s", a.Name, suggestKey(a.Name, l.declared)),
@@ -210,8 +210,8 @@ func boolOrder(a, b bool) int {
 
 func baseName(path string) string { return path[strings.LastIndexAny(path, `/\`)+1:] }
 
-// givenText makes a value a source of its own, so that diagnostics can point into it. A sensitive one has
-// no source: a snippet would show it.
+// givenText registers a value as a source of its own, so that diagnostics can quote it. A sensitive one is not
+// registered: a snippet would show it.
 func (l *loader) givenText(name, text string, sensitive bool) givenValue {
 	if !sensitive {
 		l.cfg.Files[name] = &hcl.File{Bytes: []byte(text)}
@@ -223,7 +223,7 @@ func (l *loader) givenText(name, text string, sensitive bool) givenValue {
 func (l *loader) givenFile(given map[string]givenValue, path string) {
 	body := l.varFiles[path]
 	if body == nil {
-		return // it could not be read or parsed, which was reported
+		return // an error in reading or parsing was reported
 	}
 	attrs, diags := body.JustAttributes()
 	for _, d := range diags {
@@ -232,11 +232,11 @@ func (l *loader) givenFile(given map[string]givenValue, path string) {
 	l.report(diags...)
 	for name, attr := range attrs {
 		if l.declared[name] == nil {
-			l.report(l.unsure(&hcl.Diagnostic{
+			l.report(l.silenceIfIncomplete(&hcl.Diagnostic{
 				Severity: hcl.DiagWarning,
 				Summary:  "Value for an undeclared variable",
 				Detail:   fmt.Sprintf("No variable %q is declared, so the value is not used.%s", name, suggestKey(name, l.declared)),
-				Subject:  attr.Expr.Range().Ptr(), // the beginning of a file that is not quoted would name no line
+				Subject:  attr.Expr.Range().Ptr(), // not the name: at the start of a file that is not quoted no line would be shown
 			}))
 			continue
 		}
@@ -244,7 +244,7 @@ func (l *loader) givenFile(given map[string]givenValue, path string) {
 	}
 }
 
-// valueOf returns the variable's value; unknown if there is none or it does not fit.
+// valueOf returns the variable's value; unknown if nothing sets it or it does not fit.
 func (l *loader) valueOf(v *variable, g givenValue) cty.Value {
 	unknown := unknownOf(v.ty)
 	fallback := func() (cty.Value, bool) {
@@ -319,7 +319,7 @@ func (l *loader) valueOf(v *variable, g givenValue) cty.Value {
 	return unknown
 }
 
-// constant evaluates an expression that may refer to nothing.
+// constant evaluates an expression without references.
 func constant(expr hcl.Expression) (cty.Value, hcl.Diagnostics) {
 	val, diags := expr.Value(nil)
 	for _, d := range diags {
@@ -330,7 +330,7 @@ func constant(expr hcl.Expression) (cty.Value, hcl.Diagnostics) {
 	return val, diags
 }
 
-// parseText reads a value for a variable of a complex type as an expression; nil after errors.
+// parseText parses a value for a variable of a complex type as an expression. It returns nil after errors.
 func (l *loader) parseText(g givenValue) hcl.Expression {
 	if d := checkSource([]byte(g.text), g.at.Filename, hclsyntax.LexExpression); d != nil {
 		l.report(d)
@@ -356,7 +356,7 @@ func (l *loader) fit(v *variable, val cty.Value, what string) cty.Value {
 		detail := fmt.Sprintf("The %s of %q does not match its type %s: %s.", what, v.name, typeexpr.TypeString(v.ty), conversionText(err))
 		if secret {
 			detail = fmt.Sprintf("The %s of %q does not match its type %s. It is sensitive and not shown.", what, v.name, typeexpr.TypeString(v.ty))
-			at = l.besides(v)
+			at = l.nearby(v)
 		}
 		l.report(&hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Invalid value for a variable", Detail: detail, Subject: &at})
 		return unknownOf(v.ty)
@@ -367,11 +367,11 @@ func (l *loader) fit(v *variable, val cty.Value, what string) cty.Value {
 	return converted
 }
 
-// besides is a place near a variable's value, of which the quoted source does not show the value.
-func (l *loader) besides(v *variable) hcl.Range {
+// nearby returns a range near a variable's value whose quoted source does not show the value.
+func (l *loader) nearby(v *variable) hcl.Range {
 	switch {
 	case l.cfg.Files[v.from.Filename] == nil:
-		return v.from // nothing of it is quoted
+		return v.from // its file is not quoted
 	case v.decl.Default != nil && v.from == v.decl.Default.Range():
 		return v.tree.def
 	}
@@ -393,7 +393,7 @@ func (l *loader) checkRules(v *variable) {
 			holds: rule.Condition, message: rule.ErrorMessage, ctx: l.ctx,
 			scope: scope{vars: true, where: "a validation block"},
 		})
-		if held.told || held.holds {
+		if held.reported || held.holds {
 			continue
 		}
 		l.report(&hcl.Diagnostic{

@@ -8,7 +8,7 @@ import (
 	"github.com/hashicorp/hcl/v2"
 )
 
-// TestPrecedence sets one variable in every way there is and takes the ways off from the strongest.
+// TestPrecedence sets one variable in every possible way and removes them one by one, strongest first.
 func TestPrecedence(t *testing.T) {
 	const src = `
 variable "x" { default = "default" }
@@ -39,7 +39,7 @@ job "j" {
 		{"eltrain.vars", nil, []string{"b.auto.vars", "a.auto.vars"}, env},
 		{"environment", nil, []string{"b.auto.vars", "a.auto.vars", "eltrain.vars"}, env},
 		{"default", nil, []string{"b.auto.vars", "a.auto.vars", "eltrain.vars"}, nil},
-		// A file that would be read anyway takes its place in the order when it is named.
+		// A file that is read automatically is read in the order of the flags if a flag names it.
 		{"a.auto.vars", []Assignment{{File: "a.auto.vars"}}, nil, env},
 	}
 	for _, tt := range tests {
@@ -182,7 +182,7 @@ job "j" {
 	hash := j.Roles[0].Env["HASH"]
 	for _, want := range []string{"hunter2", "--token=hunter2", "k1-secret", hash, "own-secret"} {
 		if !have[want] {
-			t.Errorf("Secrets = %q, lacks %q", j.Secrets, want)
+			t.Errorf("Secrets = %q, without %q", j.Secrets, want)
 		}
 	}
 	for _, not := range []string{"plain", "run", "k2-unused"} {
@@ -230,8 +230,9 @@ func TestErrorsKeepSecrets(t *testing.T) {
 	}
 }
 
-// TestNoFileOfVariablesIsQuoted checks that of a file of variables nothing is shown but the place: where it does not parse, or sets
-// a misspelt name, nobody can tell what in it is sensitive. A default and a module's argument that do not fit are not quoted either.
+// TestNoFileOfVariablesIsQuoted checks that diagnostics show only positions in variables files: if one does not parse, or
+// misspells a name, it is unknown what in it is sensitive. Sensitive defaults and module arguments that do not fit are not
+// quoted either.
 func TestNoFileOfVariablesIsQuoted(t *testing.T) {
 	const secret = "hunter2"
 	decl := "variable \"token\" {\n  sensitive = true\n  type      = object({ key = string })\n%MORE%}\nvariable \"n\" {\n  type    = number\n  default = 1\n}\n"
@@ -268,14 +269,14 @@ func TestNoFileOfVariablesIsQuoted(t *testing.T) {
 				told += fmt.Sprintf("%s:%d\n", baseName(d.Subject.Filename), d.Subject.Start.Line)
 			}
 			if !strings.Contains(told, c.want) {
-				t.Errorf("told of %s, want %s", told, c.want)
+				t.Errorf("the positions are %s, want %s", told, c.want)
 			}
 		})
 	}
 }
 
-// What is kept as it is read takes no sensitive value, however deep in a value it is. The error says where and what to do,
-// and the value is in nothing that is decoded.
+// Blocks that are stored unchanged take no sensitive value, at any depth. The error says where it is and what to do, and the
+// decoded configuration does not contain the value.
 func TestOnlyJobsTakeSensitiveValues(t *testing.T) {
 	const secret = "hunter2"
 	decl := "variable \"s\" {\n  sensitive = true\n}\n"

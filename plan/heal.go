@@ -215,7 +215,7 @@ func (p *pass) incident(w *work, f fault) {
 				inc.Added = p.in.Now
 			}
 		default:
-			if inc.Cause.Users() && !f.cause.Users() && len(w.rec.Charges) > 0 {
+			if inc.Cause.Budgeted() && !f.cause.Budgeted() && len(w.rec.Charges) > 0 {
 				w.rec.Charges = w.rec.Charges[:len(w.rec.Charges)-1]
 			}
 			lighter := inc
@@ -235,7 +235,7 @@ func (p *pass) incident(w *work, f fault) {
 		Time: p.in.Now, Cause: f.cause, Culprits: []job.Address{f.slot.Address}, Evidence: f.evidence,
 		Generation: f.generation, Confidence: confidence(heavy),
 	})
-	if f.cause.Users() {
+	if f.cause.Budgeted() {
 		w.rec.Charges = append(w.rec.Charges, p.in.Now)
 	}
 }
@@ -265,7 +265,7 @@ func (p *pass) sameRound(w *work, i job.Incident, f fault) bool {
 	if !f.early || w.world.Formed.After(i.Time) {
 		return false
 	}
-	if f.cause.Users() {
+	if f.cause.Budgeted() {
 		return p.in.Now.Sub(i.Time) < w.spec.Rendezvous.Timeout.Std() && !slices.Contains(i.Culprits, f.slot.Address)
 	}
 	return f.cause == job.NodeFailed && slices.ContainsFunc(i.Culprits, func(a job.Address) bool {

@@ -20,9 +20,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// What eltrain is measured beside: programs that know from the start what to do and do nothing else.
+// The clients that eltrain is compared with: programs that know in advance which pods to create and do nothing else.
 
-// newTemplate keeps of a pod what its maker wrote, gates apart.
+// newTemplate returns a copy of a pod with only the fields set by its creator, without scheduling gates.
 func newTemplate(made *corev1.Pod) *corev1.Pod {
 	t := &corev1.Pod{Spec: *made.Spec.DeepCopy()}
 	t.Labels, t.Annotations, t.OwnerReferences = made.Labels, made.Annotations, made.OwnerReferences
@@ -30,21 +30,21 @@ func newTemplate(made *corev1.Pod) *corev1.Pod {
 	return t
 }
 
-// gang is the gate that eltrain puts on pods until all of a gang are made.
+// gang is the gate that eltrain puts on pods until all pods of a gang are created.
 var gang = []corev1.PodSchedulingGate{{Name: "eltrain.dev/gang"}}
 
-// crew makes copies of the template in a namespace.
-type crew struct {
+// bareClient creates copies of the template in a namespace.
+type bareClient struct {
 	client    kubernetes.Interface
 	namespace string
 	template  *corev1.Pod
 	writers   int
-	gang      int // pods of each PodGroup; 0: there are none
+	gang      int // pods per PodGroup; 0: no PodGroups
 }
 
-// crewOf is a crew for the bare namespace. Its pods are owned by an anchor as eltrain's are: without, the garbage
-// collector would take them.
-func (b *bed) crewOf(ctx context.Context, writers int) (*crew, error) {
+// newBareClient returns a client for the bare namespace. As with eltrain, its pods are owned by an anchor; without it the
+// garbage collector would delete them, since the template has an owner.
+func (b *bed) newBareClient(ctx context.Context, writers int) (*bareClient, error) {
 	anchor, err := b.cluster.Admin().CoreV1().ConfigMaps(b.bare.namespace).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
 		GenerateName: "anchor-", Labels: b.template.Labels,
 	}}, metav1.CreateOptions{})
@@ -53,12 +53,12 @@ func (b *bed) crewOf(ctx context.Context, writers int) (*crew, error) {
 	}
 	template := b.template.DeepCopy()
 	template.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: anchor.Name, UID: anchor.UID}}
-	return &crew{client: b.bare.client, namespace: b.bare.namespace, template: template, writers: writers}, nil
+	return &bareClient{client: b.bare.client, namespace: b.bare.namespace, template: template, writers: writers}, nil
 }
 
-func (c *crew) name(i int) string { return "bare-" + strconv.Itoa(i) }
+func (c *bareClient) name(i int) string { return "bare-" + strconv.Itoa(i) }
 
-func (c *crew) pod(i int) *corev1.Pod {
+func (c *bareClient) pod(i int) *corev1.Pod {
 	p := c.template.DeepCopy()
 	p.Name, p.Namespace = c.name(i), c.namespace
 	p.Labels[labelIndex] = strconv.Itoa(i)
@@ -69,8 +69,8 @@ func (c *crew) pod(i int) *corev1.Pod {
 	return p
 }
 
-// each calls do for n numbers from first on, from all writers, and returns the first error.
-func (c *crew) each(ctx context.Context, first, n int, do func(context.Context, int) error) error {
+// each calls do for n numbers starting with first, from all writers concurrently, and returns the first error.
+func (c *bareClient) each(ctx context.Context, first, n int, do func(context.Context, int) error) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	var next atomic.Int64
@@ -92,21 +92,21 @@ func (c *crew) each(ctx context.Context, first, n int, do func(context.Context, 
 	return context.Cause(ctx)
 }
 
-func (c *crew) create(ctx context.Context, i int) error {
+func (c *bareClient) create(ctx context.Context, i int) error {
 	_, err := c.client.CoreV1().Pods(c.namespace).Create(ctx, c.pod(i), metav1.CreateOptions{})
 	return err
 }
 
-// lift takes the gate off one pod, by the patch that eltrain sends.
-func (c *crew) lift(ctx context.Context, i int) error {
+// ungate removes the gate from one pod, with the same patch as eltrain.
+func (c *bareClient) ungate(ctx context.Context, i int) error {
 	const patch = `{"spec":{"schedulingGates":[{"$patch":"delete","name":"eltrain.dev/gang"}]}}`
 	_, err := c.client.CoreV1().Pods(c.namespace).Patch(ctx, c.name(i), types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
 	return err
 }
 
-// surround makes the headless Service and the PodDisruptionBudget that a job of eltrain has. Controllers work for
-// both with every pod.
-func (c *crew) surround(ctx context.Context, n int) error {
+// addServiceAndBudget creates the headless Service and the PodDisruptionBudget that an eltrain job has. For both, every pod
+// causes work in controllers.
+func (c *bareClient) addServiceAndBudget(ctx context.Context, n int) error {
 	selector := map[string]string{labelUID: c.template.Labels[labelUID]}
 	_, err := c.client.CoreV1().Services(c.namespace).Create(ctx, &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: "bare"},
@@ -123,8 +123,8 @@ func (c *crew) surround(ctx context.Context, n int) error {
 	return err
 }
 
-// DLRover's way, as its pod_scaler.py has it: a loop that looks into its queue every 3 s, four threads, and a
-// Service for each pod; JSON, as Python's client speaks.
+// DLRover's way, as in its pod_scaler.py: a loop that polls its queue every 3 s, four threads, and a Service for
+// each pod, with JSON as in Python's client.
 const (
 	dlroverPoll    = 3 * time.Second
 	dlroverWriters = 4
@@ -132,7 +132,7 @@ const (
 )
 
 func (b *bed) dlrover(ctx context.Context, n int) error {
-	c, err := b.crewOf(ctx, dlroverWriters)
+	c, err := b.newBareClient(ctx, dlroverWriters)
 	if err != nil {
 		return err
 	}

@@ -21,8 +21,8 @@ import (
 	"github.com/eltrain/eltrain/testbed"
 )
 
-// bed is the cluster that everything is measured on, with one namespace for eltrain and one for those that it is
-// measured beside. Both have a user of their own with the same rights.
+// bed is the cluster for all measurements, with one namespace for eltrain and one for the clients that it is compared
+// with. Each has its own user, with the same rights.
 type bed struct {
 	cluster  *testbed.Cluster
 	host     *host
@@ -32,23 +32,23 @@ type bed struct {
 	dir      string // of job directories
 
 	ours, bare place
-	// template is a pod that eltrain made: the others make the very same.
+	// template is a pod created by eltrain, which the other clients copy exactly.
 	template *corev1.Pod
 }
 
-// place is a namespace, its user, and the bench's own eyes there.
+// place is a namespace, its user, and the bench's own observer of it.
 type place struct {
 	namespace  string
 	kubeconfig string
-	client     *kubernetes.Clientset     // of the user
+	client     *kubernetes.Clientset     // as the user
 	groups     dynamic.ResourceInterface // PodGroups, as the user
 	seen       *observer
 }
 
 const (
-	// clearTimeout bounds the removal of what a measurement made: 10,000 pods take some 10 s.
+	// clearTimeout bounds the removal of everything that a measurement created: 10,000 pods take some 10 s.
 	clearTimeout = 3 * time.Minute
-	// restTime is for controllers and garbage collectors, which are still busy when the last pod is gone.
+	// restTime lets controllers and garbage collectors finish, which are still busy when the last pod is gone.
 	restTime = 3 * time.Second
 )
 
@@ -56,11 +56,11 @@ func newBed(cfg config) (*bed, error) {
 	b := &bed{host: &host{}, provider: cfg.provider, eltrain: cfg.eltrain, roles: cfg.roles}
 	options := testbed.Options{
 		Nodes: cfg.nodes,
-		// Only clearing up between measurements is faster by it.
+		// This only speeds up the cleanup between measurements.
 		Args: map[string][]string{testbed.APIServer: {"--delete-collection-workers=16"}},
 	}
 	if cfg.provider == withVolcano {
-		options.Volcano = &testbed.Volcano{} // as its chart installs it, but for a session every 100 ms instead of every second
+		options.Volcano = &testbed.Volcano{} // as installed by its chart, except for a session every 100 ms instead of every second
 	}
 	cluster, err := testbed.New(options)
 	if err != nil {
@@ -107,7 +107,7 @@ func (b *bed) place() (place, error) {
 	return p, nil
 }
 
-// unlimited is a client without client-go's own limit of requests.
+// unlimited returns a client without client-go's rate limit.
 func unlimited(config *rest.Config, contentType string) (*kubernetes.Clientset, error) {
 	config = rest.CopyConfig(config)
 	config.ContentType, config.QPS = contentType, -1
@@ -115,7 +115,7 @@ func unlimited(config *rest.Config, contentType string) (*kubernetes.Clientset, 
 	return kubernetes.NewForConfig(config)
 }
 
-// clear removes all that a measurement left in the namespace, and waits until the bench has seen its end.
+// clear removes everything that a measurement left in the namespace, and waits until the observer has seen all pods go.
 func (b *bed) clear(ctx context.Context, p place) error {
 	ctx, cancel := context.WithTimeout(ctx, clearTimeout)
 	defer cancel()
@@ -123,10 +123,10 @@ func (b *bed) clear(ctx context.Context, p place) error {
 	now := int64(0)
 	atOnce, all := metav1.DeleteOptions{GracePeriodSeconds: &now}, metav1.ListOptions{}
 	labelled := metav1.ListOptions{LabelSelector: labelUID}
-	// The budgets first, and what owns the pods last: nothing is to be reckoned or collected by controllers.
+	// Budgets first and the owners of pods last, so that controllers have nothing to recompute or collect.
 	err := errors.Join(
 		admin.PolicyV1().PodDisruptionBudgets(p.namespace).DeleteCollection(ctx, atOnce, all),
-		// Its client has no DeleteCollection; the API server does.
+		// client-go has no DeleteCollection for Services, but the API server does.
 		admin.CoreV1().RESTClient().Delete().Namespace(p.namespace).Resource("services").Body(&atOnce).Do(ctx).Error(),
 		admin.CoreV1().Pods(p.namespace).DeleteCollection(ctx, atOnce, all),
 		admin.CoreV1().Secrets(p.namespace).DeleteCollection(ctx, atOnce, all),
@@ -146,8 +146,8 @@ func (b *bed) clear(ctx context.Context, p place) error {
 	return pause(ctx, restTime)
 }
 
-// serverTime begins to count the processor time of the API server, and returns what counts it: the milliseconds per
-// pod since. What else the machine does changes rates, not this.
+// serverTime starts measuring the API server's CPU time, and returns a function for the milliseconds per pod since then.
+// Unlike rates, this does not depend on other load.
 func (b *bed) serverTime() (perPod func(pods int) (float64, error), err error) {
 	pid := b.cluster.APIServer.Pid()
 	before, err := cpuTime(pid)
@@ -171,10 +171,10 @@ func (b *bed) close() error {
 	return errors.Join(append(errs, b.cluster.Close())...)
 }
 
-// host is what the testbed asks of a test: its failures end what is being measured.
+// host implements the testing interface that the testbed needs; a failure ends the measurement.
 type host struct{ cleanups []func() }
 
-// failure is what Fatalf panics with; attempt turns it into an error.
+// failure is the panic value of Fatalf; attempt turns it into an error.
 type failure struct{ error }
 
 func (*host) Helper() {}
@@ -185,7 +185,7 @@ func (*host) Logf(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\
 
 func (h *host) Cleanup(f func()) { h.cleanups = append(h.cleanups, f) }
 
-// attempt calls what may use the testbed's levers.
+// attempt calls a function that uses the testbed, and returns the testbed's failure as an error.
 func (*host) attempt(do func() error) (err error) {
 	defer func() {
 		switch r := recover().(type) {

@@ -17,21 +17,21 @@ import (
 )
 
 const (
-	// createTimeout bounds the making of pods, at a tenth of the rate that was ever seen.
+	// createTimeout bounds the creation of pods, at a tenth of the lowest rate ever seen.
 	createTimeout = 5 * time.Minute
-	// runTimeout bounds the time until they run.
+	// runTimeout bounds the time until pods run.
 	runTimeout = 10 * time.Minute
-	// templatePods make the pod that the others copy.
+	// templatePods is the number of pods created to learn the template.
 	templatePods = 10
-	// shortRound is how many pods a round should make to be told from noise: with fewer, whether the API server collects its
-	// garbage meanwhile decides, so there are more rounds.
+	// shortRound is the number of pods below which garbage collection in the API server dominates the result, so that more
+	// rounds are run.
 	shortRound = 5_000
 )
 
-// bareWriters are the parallelisms that the bare client is tried with.
+// bareWriters are the numbers of writers tried for the bare client.
 var bareWriters = []int{1, 4, 32, 64, 128}
 
-// learnTemplate has eltrain make a few pods and keeps one.
+// learnTemplate sets the template from a pod created by eltrain, unless it is set.
 func (b *bed) learnTemplate(ctx context.Context) error {
 	if b.template != nil {
 		return nil
@@ -42,14 +42,14 @@ func (b *bed) learnTemplate(ctx context.Context) error {
 	return nil
 }
 
-// creation is how pods came to be, in the bench's eyes.
+// creation is the result of a creation of pods, as the bench observed it.
 type creation struct {
 	rate  float64 // pods/s from the first to the last
 	whole float64 // pods/s from the start of the program to the last
-	cost  float64 // processor time of the API server, ms per pod
+	cost  float64 // CPU time of the API server, ms per pod
 }
 
-// creation has eltrain make the pods of a workload.
+// creation measures eltrain creating the pods of a workload.
 func (b *bed) creation(ctx context.Context, w workload) (c creation, err error) {
 	ctx, cancel := context.WithTimeout(ctx, createTimeout)
 	defer cancel()
@@ -101,7 +101,7 @@ func creationOf(o *observer, began time.Time) creation {
 	}
 }
 
-// bareCreation has the bare client do it.
+// bareCreation measures the creation of n pods by do, in the bare namespace.
 func (b *bed) bareCreation(ctx context.Context, n int, do func(context.Context) error) (creation, error) {
 	ctx, cancel := context.WithTimeout(ctx, createTimeout)
 	defer cancel()
@@ -123,9 +123,9 @@ func (b *bed) bareCreation(ctx context.Context, n int, do func(context.Context) 
 	return c, b.clear(ctx, b.bare)
 }
 
-// bareCreationBy is that of a bare client with so many writers, from the start of its program as eltrain's is.
+// bareCreationBy measures a bare client with the given number of writers, from the start of its process, as for eltrain.
 func (b *bed) bareCreationBy(ctx context.Context, n, writers int) (creation, error) {
-	c, err := b.crewOf(ctx, writers)
+	c, err := b.newBareClient(ctx, writers)
 	if err != nil {
 		return creation{}, err
 	}
@@ -136,7 +136,7 @@ func (b *bed) bareCreationBy(ctx context.Context, n, writers int) (creation, err
 	return b.bareCreation(ctx, n, run)
 }
 
-// measureCreation: pods a second, on an API server and its etcd that have nothing else to do.
+// measureCreation measures pods created per second, on an otherwise idle API server and etcd.
 func measureCreation(ctx context.Context, b *bed, cfg config, out io.Writer) error {
 	if err := b.learnTemplate(ctx); err != nil {
 		return err
@@ -157,7 +157,7 @@ func measureCreation(ctx context.Context, b *bed, cfg config, out io.Writer) err
 		}
 	}
 	for _, size := range cfg.sizes {
-		// The first to make so many pods has the API server and etcd grow for all that come after: that is not counted.
+		// A first, unmeasured round, in which the memory of the API server and etcd grows to this size.
 		if _, err := b.bareCreationBy(ctx, size, best); err != nil {
 			return err
 		}
@@ -178,17 +178,17 @@ func measureCreation(ctx context.Context, b *bed, cfg config, out io.Writer) err
 					return err
 				}
 			}
-			slices.Reverse(contest) // each is first as often as the other
+			slices.Reverse(contest) // so that they take turns in going first
 		}
 		far := "not measured"
-		if !quick { // once: minutes, to say again what is far away
+		if !quick { // only once: it takes minutes, and is far slower
 			way := contestant{&dlrover, "DLRover's way", func() (creation, error) {
 				return b.bareCreation(ctx, size, func(ctx context.Context) error { return b.dlrover(ctx, size) })
 			}}
 			far = fmt.Sprintf("not in %v", createTimeout)
 			err := way.run(size)
 			if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-				err = b.clear(ctx, b.bare) // it has had its time
+				err = b.clear(ctx, b.bare) // reported as too slow
 			}
 			if err != nil {
 				return err
@@ -218,7 +218,7 @@ func measureCreation(ctx context.Context, b *bed, cfg config, out io.Writer) err
 	return nil
 }
 
-// contestant is one of those that make the same pods.
+// contestant is one of the compared clients.
 type contestant struct {
 	all    *[]creation
 	name   string
@@ -235,7 +235,7 @@ func (c contestant) run(size int) error {
 	return nil
 }
 
-// sweep finds the best number of writers, of all tried in turn.
+// sweep finds the best number of writers among bareWriters, in alternating rounds.
 func (b *bed) sweep(ctx context.Context, size, rounds int) (best int, t table, err error) {
 	rates := make([][]float64, len(bareWriters))
 	for range rounds {

@@ -20,17 +20,18 @@ const (
 	decisionPods = 1000
 	// decisionTimeout bounds the wait for one action.
 	decisionTimeout = 30 * time.Second
-	// decisionPause is the longest time between two changes, at random, so that they fall anywhere in
-	// whatever eltrain does at intervals.
+	// decisionPause is the maximum of the random pause between two changes, so that they occur at any point of
+	// eltrain's periodic work.
 	decisionPause = 300 * time.Millisecond
 )
 
-// lost is the status of a pod of which the cluster says that its node is gone. A job whose agents have registered has
-// any other cause healed as fast; those of KWOK's pods do not, and an agent that keeps ending before it registers is
-// started ever more slowly, unless its node went.
+// lost is the status of a pod whose node is gone. With registered agents, other causes are healed as fast; but KWOK's pods
+// have no agents, and after agents that exit before they register the next start is delayed more and more, unless the node
+// is gone.
 const lost = `{"status":{"phase":"Failed","reason":"NodeLost","message":"The node was lost."}}`
 
-// measureDecisions: from the API server's answer to a change of a pod's status until the slot's next pod is there.
+// measureDecisions measures the time from the API server's response to a change of a pod's status until the slot's next
+// pod exists.
 func measureDecisions(ctx context.Context, b *bed, cfg config, out io.Writer) (err error) {
 	if err := b.learnTemplate(ctx); err != nil {
 		return err
@@ -46,7 +47,7 @@ func measureDecisions(ctx context.Context, b *bed, cfg config, out io.Writer) (e
 	if _, err := b.awaitRamp(ctx, m, w); err != nil {
 		return err
 	}
-	c, err := b.crewOf(ctx, 1)
+	c, err := b.newBareClient(ctx, 1)
 	if err != nil {
 		return err
 	}
@@ -127,13 +128,13 @@ func (b *bed) decide(ctx context.Context, m *master, index int) (time.Duration, 
 	if err != nil {
 		return 0, fmt.Errorf("after the loss of %s: %w", victim, err)
 	}
-	// The next change is of a world at rest again.
+	// Wait until all pods run again before the next change.
 	err = m.await(ctx, b.ours.seen, func(o *observer) bool { return o.running == len(o.pods) })
 	return next.Sub(answered), err
 }
 
-// react does the least that anybody could: on the news of the change it creates a pod.
-func (b *bed) react(ctx context.Context, c *crew, i int) (time.Duration, error) {
+// react measures the minimum possible reaction: create a pod when the watch shows the change.
+func (b *bed) react(ctx context.Context, c *bareClient, i int) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, decisionTimeout)
 	defer cancel()
 	victim, next := c.name(2*i), c.name(2*i+1)

@@ -22,7 +22,7 @@ func TestPercentile(t *testing.T) {
 		}
 	}
 	if !slices.Equal(v, []float64{4, 1, 3, 2}) {
-		t.Errorf("the values were put in order: %v", v)
+		t.Errorf("the argument was sorted: %v", v)
 	}
 }
 
@@ -48,12 +48,12 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// What is compared begins with the same pod, less what the cluster added to run it.
+// The compared clients start from the same pod, without the fields that the cluster added.
 func TestTemplateIsNotBound(t *testing.T) {
 	made := &corev1.Pod{}
 	made.Name, made.UID, made.Spec.NodeName, made.Spec.SchedulingGates = "gpt-0", "u", "kwok-1", gang
 	made.Labels = map[string]string{labelUID: "j", labelIndex: "0"}
-	c := &crew{namespace: "ns", template: newTemplate(made)}
+	c := &bareClient{namespace: "ns", template: newTemplate(made)}
 	p := c.pod(7)
 	if p.UID != "" || p.Spec.NodeName != "" || len(p.Spec.SchedulingGates) > 0 || p.Name != "bare-7" || p.Labels[labelIndex] != "7" {
 		t.Errorf("the copy is %+v", p)
@@ -63,7 +63,7 @@ func TestTemplateIsNotBound(t *testing.T) {
 	}
 }
 
-// The job files are what eltrain reads, and format as it does.
+// The job files are valid and in canonical format.
 func TestJobFiles(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds eltrain")

@@ -17,18 +17,18 @@ import (
 )
 
 const (
-	lossPods = 2000 // of the job that loses some
-	lostPods = 1000 // at least, with the nodes that are deleted together
+	lossPods = 2000 // pods of the job
+	lostPods = 1000 // minimum number lost with the nodes that are deleted together
 )
 
-// relaunch is what followed a loss: seconds from the order to delete the nodes, or from the last word of one.
+// relaunch is the result of a loss: seconds from the deletion of the nodes, or from when a node went silent.
 type relaunch struct {
 	nodes, pods             int
 	created, bound, running float64
-	ceiling                 float64 // of a bare client that makes as many pods at once, until all are bound
+	ceiling                 float64 // of a bare client that creates as many pods at once, until all are bound
 }
 
-// measureLosses: from the deletion of nodes to as many new pods of the lost slots bound elsewhere.
+// measureLosses measures the time from the deletion of nodes until new pods of the lost slots are bound elsewhere.
 func measureLosses(ctx context.Context, b *bed, cfg config, out io.Writer) error {
 	if err := b.learnTemplate(ctx); err != nil {
 		return err
@@ -54,7 +54,7 @@ func measureLosses(ctx context.Context, b *bed, cfg config, out io.Writer) error
 			}
 			of := func(f func(relaunch) float64) string { return spreadText("%.2f", values(all, f)) }
 			bound, ceiling := func(r relaunch) float64 { return r.bound }, func(r relaunch) float64 { return r.ceiling }
-			t.add(w.name, of0(all, func(r relaunch) int { return r.nodes }), of0(all, func(r relaunch) int { return r.pods }),
+			t.add(w.name, countText(all, func(r relaunch) int { return r.nodes }), countText(all, func(r relaunch) int { return r.pods }),
 				of(func(r relaunch) float64 { return r.created }), of(bound), of(func(r relaunch) float64 { return r.running }), of(ceiling),
 				ratioText(values(all, bound), values(all, ceiling)))
 		}
@@ -63,11 +63,11 @@ func measureLosses(ctx context.Context, b *bed, cfg config, out io.Writer) error
 	return nil
 }
 
-func of0(all []relaunch, of func(relaunch) int) string {
+func countText(all []relaunch, of func(relaunch) int) string {
 	return spreadText("%.0f", values(all, func(r relaunch) float64 { return float64(of(r)) }))
 }
 
-// lose brings the job up and deletes as many nodes as hold so many pods.
+// lose starts the job and deletes nodes with at least the given number of pods.
 func (b *bed) lose(ctx context.Context, w workload, lost int) (r relaunch, err error) {
 	ctx, cancel := context.WithTimeout(ctx, runTimeout)
 	defer cancel()
@@ -75,14 +75,14 @@ func (b *bed) lose(ctx context.Context, w workload, lost int) (r relaunch, err e
 	if err != nil {
 		return r, err
 	}
-	if r, err = b.losing(ctx, m, w, lost); err != nil {
+	if r, err = b.loseNodes(ctx, m, w, lost); err != nil {
 		err = fmt.Errorf("eltrain, %s: %w", w.name, err)
 	}
 	if err := errors.Join(err, m.close(), b.clear(ctx, b.ours)); err != nil {
 		return r, err
 	}
 	b.cluster.AddNodes(b.host, r.nodes, testbed.KWOKNode{})
-	// The same number of pods by nobody who has to find out.
+	// The same number of pods, created by a client that does not need to detect the loss.
 	var kind bareKind
 	if b.provider == withVolcano {
 		kind.gang = r.pods
@@ -92,14 +92,14 @@ func (b *bed) lose(ctx context.Context, w workload, lost int) (r relaunch, err e
 	return r, err
 }
 
-func (b *bed) losing(ctx context.Context, m *master, w workload, lost int) (r relaunch, err error) {
+func (b *bed) loseNodes(ctx context.Context, m *master, w workload, lost int) (r relaunch, err error) {
 	if _, err := b.awaitRamp(ctx, m, w); err != nil {
 		return r, err
 	}
 	if err := pause(ctx, restTime); err != nil {
 		return r, err
 	}
-	on := map[string][]string{} // indexes of slots, by node
+	on := map[string][]string{} // indices of slots, by node
 	for _, s := range b.ours.seen.sightings() {
 		on[s.node] = append(on[s.node], s.index)
 	}
@@ -132,7 +132,7 @@ func (b *bed) losing(ctx context.Context, m *master, w workload, lost int) (r re
 	return r, r.since(began, b.ours.seen, slots)
 }
 
-// since reads off when the next pods of the lost slots came, and that no other slot got one.
+// since sets the times of the lost slots' next pods, and checks that no other slot got a new pod.
 func (r *relaunch) since(began time.Time, o *observer, lost map[string]bool) error {
 	for _, s := range o.sightings() {
 		if !s.created.After(began) {

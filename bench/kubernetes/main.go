@@ -1,7 +1,7 @@
 //go:build linux
 
-// Kubernetes measures what eltrain costs on a cluster: the built program as a user runs it, with the rights that
-// deploy/ grants, on a real control plane with KWOK nodes, each figure beside its ceiling in the same run. See
+// Kubernetes measures eltrain's performance on a cluster: the built program as a user runs it, with the rights that
+// deploy/ grants, on a real control plane with KWOK nodes, each figure compared with its ceiling in the same run. See
 // ../README.md.
 //
 //	make build testbed
@@ -26,31 +26,31 @@ import (
 )
 
 type config struct {
-	provider string // of the jobs, and what is installed for it
+	provider string // of the jobs; volcano is installed if needed
 	eltrain  string
 	roles    string
 	out      string
 	samples  report.Samples
 	figures  []figure
-	sizes    []int // pods, of the figure create
+	sizes    []int // numbers of pods of the figure create
 	n        int
 	pods     int // of the figures run and steady
-	events   int // of the figure decide
+	events   int // status changes of the figure decide
 	nodes    int
-	// variants are patterns of those that the figure run compares.
+	// variants are patterns for the variants of the figure run.
 	variants string
-	// writers is how many the bare client of the figure create has, where they are not to be found out: 0. With a number the
-	// figure is eltrain beside it alone, without DLRover's way.
+	// writers is the number of writers of the bare client in the figure create; 0 finds the best. If it is set, the figure
+	// compares eltrain with the bare client only, without DLRover's way.
 	writers int
 }
 
-// A figure measures one thing and says so in Markdown.
+// A figure measures one thing and writes its section of the report.
 type figure struct {
 	name    string
 	measure func(context.Context, *bed, config, io.Writer) error
 }
 
-// figures are those of each provider. Their order is because create stops half of the control plane, which the others need.
+// figures lists the figures of each provider. create is last because it stops parts of the control plane that others need.
 var figures = map[string][]figure{
 	"kubernetes": {
 		{"decide", measureDecisions},
@@ -68,7 +68,7 @@ var figures = map[string][]figure{
 
 func main() {
 	if len(os.Args) == 2 && os.Args[1] == bareProgram {
-		if err := beBare(context.Background(), os.Stdin); err != nil {
+		if err := runBareClient(context.Background(), os.Stdin); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -140,7 +140,7 @@ func (c *config) read(names, sizes string) error {
 }
 
 func bench(ctx context.Context, cfg config) (err error) {
-	// What was measured is written as it comes: a run takes half an hour, and what ends it is not to take all.
+	// Results are written as they come, so that a failure does not lose them: a run takes half an hour.
 	out := io.Writer(os.Stdout)
 	if cfg.out != "" {
 		file, err := os.Create(cfg.out)

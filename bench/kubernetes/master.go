@@ -15,19 +15,20 @@ import (
 	"time"
 )
 
-// workload is what is run: so many jobs of so many pods each.
+// workload is a number of jobs of the same number of pods each.
 type workload struct {
 	name string
 	jobs int
-	pods int // of each job
-	min  int // 0: as many as there are pods, a gang
-	// state is the block of the eltrain block that says where the state is kept; "" is a file, as it comes.
+	pods int // per job
+	min  int // 0: a gang of all pods
+	// state is the state block in the eltrain block; "" for the default, a file.
 	state string
 }
 
 func (w workload) total() int { return w.jobs * w.pods }
 
-// hcl is the job file. Pods of KWOK have no agents: that none registers is not to be a fault while it is measured.
+// hcl returns the job file. KWOK's pods have no agents, so the rendezvous timeout is long enough that this is no fault
+// during a measurement.
 func (w workload) hcl(provider, kubeconfig string) string {
 	var b strings.Builder
 	if w.state != "" {
@@ -56,7 +57,7 @@ job "gpt%d" {
 	return b.String()
 }
 
-// master is a running `eltrain apply -watch`.
+// master is a running eltrain apply -watch.
 type master struct {
 	cmd   *exec.Cmd
 	dir   string
@@ -70,7 +71,7 @@ func (b *bed) apply(w workload, kubeconfig string) (*master, error) {
 	return b.start(w.hcl(b.provider, kubeconfig))
 }
 
-// start starts the program in a job directory of its own, as a user does.
+// start starts eltrain in a job directory of its own, as a user does.
 func (b *bed) start(hcl string) (*master, error) {
 	dir, err := os.MkdirTemp(b.dir, "job-*")
 	if err != nil {
@@ -87,19 +88,19 @@ func (b *bed) start(hcl string) (*master, error) {
 	defer log.Close()
 	m.cmd = exec.Command(b.eltrain, "apply", "-watch", "-auto-approve", "-no-color")
 	m.cmd.Dir, m.cmd.Stdout, m.cmd.Stderr = dir, log, log
-	m.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C reaches only the bench, which ends it
+	m.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C reaches only the bench, which stops eltrain
 	m.began = time.Now()
 	if err := m.cmd.Start(); err != nil {
 		return nil, err
 	}
 	go func() {
 		defer close(m.ended)
-		_ = m.cmd.Wait() // it is killed: there is nothing more to measure
+		_ = m.cmd.Wait() // it is killed on purpose
 	}()
 	return m, nil
 }
 
-// await waits for what the bench is to see of the pods that the master makes, and no longer than the master lives.
+// await waits until holds is true of the observed pods, or the master has exited.
 func (m *master) await(ctx context.Context, o *observer, holds func(*observer) bool) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -126,7 +127,7 @@ func (m *master) close() error {
 	return errors.Join(err, os.RemoveAll(m.dir))
 }
 
-// tail is the end of what it said, for an error.
+// tail returns the end of its output, for errors.
 func (m *master) tail() string {
 	const most = 2000
 	text, err := os.ReadFile(m.log)
@@ -136,7 +137,7 @@ func (m *master) tail() string {
 	return string(text[max(0, len(text)-most):])
 }
 
-// peakMemory is the most that the process ever had resident, in bytes.
+// peakMemory returns the process's peak resident memory in bytes.
 func (m *master) peakMemory() (int, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", m.cmd.Process.Pid))
 	if err != nil {
@@ -151,7 +152,7 @@ func (m *master) peakMemory() (int, error) {
 	return 0, errors.New("/proc has no VmHWM")
 }
 
-// cpuTime is the processor time that the process has used.
+// cpuTime returns the process's CPU time so far.
 func (m *master) cpuTime() (time.Duration, error) { return cpuTime(m.cmd.Process.Pid) }
 
 func cpuTime(pid int) (time.Duration, error) {
@@ -159,9 +160,9 @@ func cpuTime(pid int) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	// Fields 14 and 15 of proc_pid_stat(5), in ticks; the name before may hold anything.
+	// Fields 14 and 15 of proc_pid_stat(5), in ticks; the name before them may contain anything.
 	const (
-		utime, stime = 11, 12 // from behind the name
+		utime, stime = 11, 12 // indices after the name
 		tick         = 10 * time.Millisecond
 	)
 	_, rest, _ := strings.Cut(string(text), ") ")

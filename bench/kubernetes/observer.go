@@ -16,28 +16,28 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Labels that eltrain gives its pods; docs/kubernetes.md has them.
+// Labels of eltrain's pods; see docs/kubernetes.md.
 const (
 	labelUID         = "eltrain.dev/uid"
 	labelIndex       = "eltrain.dev/index"
 	labelIncarnation = "eltrain.dev/incarnation"
 )
 
-// observer notes when the bench itself saw what happened to the pods of a namespace, by one watch. Whatever is
-// compared was seen by the same eyes.
+// observer records, through one watch, when the bench saw the pods of a namespace change. All compared times come from
+// such observers.
 type observer struct {
 	stop context.CancelFunc
 	done chan struct{}
 
 	mu      sync.Mutex
 	pods    map[string]*sighting // by name
-	present int                  // that are there now
-	bound   int                  // of all that were seen
-	running int
-	changed chan struct{} // closed and recreated with every change
+	present int                  // pods that exist now
+	bound   int                  // pods ever seen bound
+	running int                  // pods ever seen running
+	changed chan struct{}        // closed and recreated with every change
 }
 
-// sighting is what was seen of one pod. Times are of the bench's own clock, zero until it was so.
+// sighting is what was seen of one pod. Times are by the bench's clock, zero before the event.
 type sighting struct {
 	index, incarnation      string
 	node                    string
@@ -64,14 +64,14 @@ func (o *observer) close() {
 	<-o.done
 }
 
-// reset forgets the pods that were there.
+// reset forgets all pods.
 func (o *observer) reset() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.pods, o.present, o.bound, o.running = map[string]*sighting{}, 0, 0, 0
 }
 
-// await waits until something holds, which is asked under the lock.
+// await waits until holds returns true. It calls holds with the lock held.
 func (o *observer) await(ctx context.Context, holds func(*observer) bool) error {
 	for {
 		o.mu.Lock()
@@ -90,7 +90,7 @@ func (o *observer) await(ctx context.Context, holds func(*observer) bool) error 
 	}
 }
 
-// sightings are all that were seen, in no order.
+// sightings returns all sightings by pod name.
 func (o *observer) sightings() map[string]sighting {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -101,7 +101,7 @@ func (o *observer) sightings() map[string]sighting {
 	return all
 }
 
-// span is the first and the last of a time of all sightings.
+// span returns the earliest and the latest of one time of all sightings.
 func (o *observer) span(of func(*sighting) time.Time) (first, last time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -124,7 +124,7 @@ func created(s *sighting) time.Time { return s.created }
 func bound(s *sighting) time.Time   { return s.bound }
 func running(s *sighting) time.Time { return s.running }
 
-// What a reflector asks of its store.
+// The methods of a reflector's store.
 
 // Add implements cache.ReflectorStore.
 func (o *observer) Add(v any) error { o.see(v, false); return nil }
@@ -138,7 +138,7 @@ func (o *observer) Delete(v any) error { o.see(v, true); return nil }
 // Resync implements cache.ReflectorStore.
 func (o *observer) Resync() error { return nil }
 
-// Replace implements cache.ReflectorStore: what it does not have is gone.
+// Replace implements cache.ReflectorStore: pods that are not in the list are gone.
 func (o *observer) Replace(all []any, _ string) error {
 	there := make(map[string]bool, len(all))
 	for _, v := range all {
@@ -189,7 +189,7 @@ func (o *observer) see(v any, gone bool) {
 	o.tell()
 }
 
-// tell is called under o.mu.
+// tell notifies waiters. o.mu must be held.
 func (o *observer) tell() {
 	close(o.changed)
 	o.changed = make(chan struct{})

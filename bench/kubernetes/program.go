@@ -17,12 +17,12 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// bareProgram is the argument with which this program is the bare client of the figure create: a program that starts,
-// connects and makes pods, as eltrain is one.
+// bareProgram is the argument that makes this program the bare client of the figure create: like eltrain, a process that
+// starts, connects and creates pods.
 const bareProgram = "bare-client"
 
-// order is what the bare client is to do. It is given on its standard input.
-type order struct {
+// task is the input of the bare client, from its standard input.
+type task struct {
 	Kubeconfig string
 	Namespace  string
 	Template   *corev1.Pod
@@ -30,9 +30,9 @@ type order struct {
 	Pods       int
 }
 
-// beBare carries out the order.
-func beBare(ctx context.Context, in io.Reader) error {
-	var o order
+// runBareClient carries out a task.
+func runBareClient(ctx context.Context, in io.Reader) error {
+	var o task
 	if err := json.NewDecoder(in).Decode(&o); err != nil {
 		return fmt.Errorf("read the order: %w", err)
 	}
@@ -44,13 +44,13 @@ func beBare(ctx context.Context, in io.Reader) error {
 	if err != nil {
 		return err
 	}
-	c := &crew{client: client, namespace: o.Namespace, template: o.Template, writers: o.Writers}
+	c := &bareClient{client: client, namespace: o.Namespace, template: o.Template, writers: o.Writers}
 	return c.each(ctx, 0, o.Pods, c.create)
 }
 
-// program is a crew that makes n pods, as a program that has yet to start.
-func (c *crew) program(kubeconfig string, n int) (func(context.Context) error, error) {
-	text, err := json.Marshal(order{Kubeconfig: kubeconfig, Namespace: c.namespace, Template: c.template, Writers: c.writers, Pods: n})
+// program returns a function that creates n pods with the bare client in a new process.
+func (c *bareClient) program(kubeconfig string, n int) (func(context.Context) error, error) {
+	text, err := json.Marshal(task{Kubeconfig: kubeconfig, Namespace: c.namespace, Template: c.template, Writers: c.writers, Pods: n})
 	if err != nil {
 		return nil, err
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/eltrain/eltrain/bench/internal/report"
 )
 
-// table is one of Markdown's.
+// table is a Markdown table.
 type table struct {
 	head []string
 	rows [][]string
@@ -29,7 +29,7 @@ func (t *table) write(w io.Writer) {
 	}
 }
 
-// values picks one figure of each measurement.
+// values returns one value of each measurement.
 func values[T any](all []T, of func(T) float64) []float64 {
 	v := make([]float64, len(all))
 	for i, one := range all {
@@ -38,7 +38,7 @@ func values[T any](all []T, of func(T) float64) []float64 {
 	return v
 }
 
-// spreadText is "median [least..most] n"; format is of one number.
+// spreadText formats "median [min..max] n"; format is for one number.
 func spreadText(format string, v []float64) string {
 	if len(v) == 0 {
 		return ""
@@ -50,7 +50,7 @@ func spreadText(format string, v []float64) string {
 	return fmt.Sprintf("%s [%s..%s] n=%d", number(report.Median(v)), number(slices.Min(v)), number(slices.Max(v)), len(v))
 }
 
-// ratioText is the ratio of two medians.
+// ratioText formats the ratio of two medians.
 func ratioText(a, b []float64) string {
 	if len(a) == 0 || len(b) == 0 {
 		return ""
@@ -58,7 +58,7 @@ func ratioText(a, b []float64) string {
 	return fmt.Sprintf("%.2f", report.Median(a)/report.Median(b))
 }
 
-// percentile is the least value that p percent are not above.
+// percentile returns the smallest value that at least p percent of the values do not exceed.
 func percentile(v []float64, p float64) float64 {
 	v = slices.Sorted(slices.Values(v))
 	return v[max(int(math.Ceil(p/100*float64(len(v))))-1, 0)]

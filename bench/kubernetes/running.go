@@ -15,12 +15,12 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// readiness is how long pods took, in seconds from the start of the program.
+// readiness has the seconds from the start of the program until all pods were created, bound and running.
 type readiness struct {
 	created, bound, running float64
 	memory                  float64 // peak of eltrain, MB
-	cpu                     float64 // seconds of eltrain
-	cost                    float64 // processor time of the API server, ms per pod
+	cpu                     float64 // CPU seconds of eltrain
+	cost                    float64 // CPU time of the API server, ms per pod
 }
 
 func readinessOf(o *observer, began time.Time) readiness {
@@ -31,7 +31,7 @@ func readinessOf(o *observer, began time.Time) readiness {
 	return readiness{created: since(created), bound: since(bound), running: since(running)}
 }
 
-// ramp has eltrain bring a workload up until all its pods run.
+// ramp measures eltrain starting a workload until all its pods run.
 func (b *bed) ramp(ctx context.Context, w workload) (a readiness, err error) {
 	ctx, cancel := context.WithTimeout(ctx, runTimeout)
 	defer cancel()
@@ -49,7 +49,7 @@ func (b *bed) ramp(ctx context.Context, w workload) (a readiness, err error) {
 	return a, errors.Join(err, m.close(), b.clear(ctx, b.ours))
 }
 
-// awaitRamp waits until all pods of a master that was started run.
+// awaitRamp waits until all pods of a running master run.
 func (b *bed) awaitRamp(ctx context.Context, m *master, w workload) (readiness, error) {
 	if err := m.await(ctx, b.ours.seen, func(o *observer) bool { return o.running >= w.total() }); err != nil {
 		return readiness{}, fmt.Errorf("eltrain, %s: %w", w.name, err)
@@ -64,21 +64,21 @@ func (b *bed) awaitRamp(ctx context.Context, m *master, w workload) (readiness, 
 	return a, err
 }
 
-// bareKind is how the bare client makes its pods.
+// bareKind says how the bare client creates its pods.
 type bareKind struct {
-	gated      bool // under gates, which are removed when all are made,
-	parts      int  // or when all of so many equal parts are each, while the next is made; 0: of one
+	gated      bool // with scheduling gates, which are removed once all pods of a part are created
+	parts      int  // number of equal parts; the next one is created while the gates are removed; 0: one
 	surrounded bool // with a Service and a PodDisruptionBudget
-	gang       int  // in PodGroups of so many each; 0: in none
+	gang       int  // pods per PodGroup; 0: no PodGroups
 }
 
-// gangWriters is a parallelism that is among the best on any machine that this was tried on.
+// gangWriters is a number of writers that was among the best on all machines tried.
 const gangWriters = 64
 
 func (b *bed) rampBare(ctx context.Context, n int, kind bareKind) (a readiness, err error) {
 	ctx, cancel := context.WithTimeout(ctx, runTimeout)
 	defer cancel()
-	c, err := b.crewOf(ctx, gangWriters)
+	c, err := b.newBareClient(ctx, gangWriters)
 	if err != nil {
 		return a, err
 	}
@@ -89,7 +89,7 @@ func (b *bed) rampBare(ctx context.Context, n int, kind bareKind) (a readiness, 
 	}
 	began := time.Now()
 	if kind.surrounded {
-		if err := c.surround(ctx, n); err != nil {
+		if err := c.addServiceAndBudget(ctx, n); err != nil {
 			return a, err
 		}
 	}
@@ -109,7 +109,7 @@ func (b *bed) rampBare(ctx context.Context, n int, kind bareKind) (a readiness, 
 			break
 		}
 		if kind.gated {
-			lifting.Go(func() error { return c.each(ctx, first, size, c.lift) })
+			lifting.Go(func() error { return c.each(ctx, first, size, c.ungate) })
 		}
 	}
 	if err := errors.Join(err, lifting.Wait()); err != nil {
@@ -123,16 +123,16 @@ func (b *bed) rampBare(ctx context.Context, n int, kind bareKind) (a readiness, 
 	return a, err
 }
 
-// variant is one way to bring so many pods up.
+// variant is one way to start a number of pods.
 type variant struct {
 	name, title string
 	measure     func(ctx context.Context, b *bed, n int) (readiness, error)
 }
 
-// manyJobs is how many the pods are spread over where they are not of one.
+// manyJobs is the number of jobs in variants with several.
 const manyJobs = 10
 
-// variants alternate between eltrain and the bare client. The first is the ceiling.
+// variants alternates between eltrain and the bare client. The first one is the ceiling.
 var variants = []variant{
 	{"bare", "bare client", bareVariant(bareKind{})},
 	{"elastic", fmt.Sprintf("eltrain, %d elastic jobs, min 1", manyJobs), func(ctx context.Context, b *bed, n int) (readiness, error) {
@@ -170,7 +170,7 @@ func matches(patterns, name string) bool {
 	return false
 }
 
-// measureRuns: until all pods run, on the whole control plane.
+// measureRuns measures the time until all pods run, with the whole control plane.
 func measureRuns(ctx context.Context, b *bed, cfg config, out io.Writer) error {
 	if err := b.learnTemplate(ctx); err != nil {
 		return err

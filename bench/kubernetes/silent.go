@@ -19,10 +19,10 @@ import (
 	"github.com/eltrain/eltrain/testbed/kubelet"
 )
 
-// What the figure silent is measured with: nodes that truly run their pods, with the agent in each.
+// The figure silent uses nodes that really run their pods, with the agent in each.
 const (
 	silentNodes = 3
-	silentCores = 4 // of each node, and one of a slot: what one node had fits on the others
+	silentCores = 4 // cores per node, with one per slot: the slots of one node fit on the others
 	silentSlots = 8
 	silentLease = 5 * time.Second
 
@@ -31,7 +31,7 @@ const (
 	agentImage  = "eltrain"
 )
 
-// silentJob trains nothing: its processes are there, and its agents beat.
+// silentJob trains nothing: its processes only exist, and its agents send heartbeats.
 const silentJob = `provider "kubernetes" {
   kubeconfig  = %q
   agent_image = %q
@@ -65,19 +65,19 @@ job "gpt" {
 }
 `
 
-// stage is the nodes of one measurement.
+// stage has the nodes of one measurement.
 type stage struct {
 	kubelet *kubelet.Kubelet
 	pool    string
 	nodes   []string
 }
 
-// silentHCL is its job file.
+// silentHCL returns the job file.
 func silentHCL(kubeconfig, pool string) string {
 	return fmt.Sprintf(silentJob, kubeconfig, agentImage, silentPool, pool, silentImage, silentSlots, silentSlots, silentLease)
 }
 
-// measureSilence: from a node's last word to the next pods of its slots bound elsewhere.
+// measureSilence measures the time from when a node goes silent until the next pods of its slots are bound elsewhere.
 func measureSilence(ctx context.Context, b *bed, cfg config, out io.Writer) error {
 	if os.Geteuid() != 0 {
 		fmt.Fprint(out, "\n## A node falls silent\n\nNot measured: nodes that run their pods make mounts and namespaces, which needs root.\n")
@@ -99,13 +99,13 @@ func measureSilence(ctx context.Context, b *bed, cfg config, out io.Writer) erro
 	of := func(f func(relaunch) float64) string { return spreadText("%.2f", values(all, f)) }
 	bound := func(r relaunch) float64 { return r.bound }
 	t := table{head: []string{"pods lost", "created", "bound", "Running", "bound / lease"}}
-	t.add(of0(all, func(r relaunch) int { return r.pods }), of(func(r relaunch) float64 { return r.created }), of(bound),
+	t.add(countText(all, func(r relaunch) int { return r.pods }), of(func(r relaunch) float64 { return r.created }), of(bound),
 		of(func(r relaunch) float64 { return r.running }), ratioText(values(all, bound), []float64{silentLease.Seconds()}))
 	t.write(out)
 	return nil
 }
 
-// silence is one round, on nodes of its own.
+// silence runs one round, on its own nodes.
 func (b *bed) silence(ctx context.Context, round int) (r relaunch, err error) {
 	ctx, cancel := context.WithTimeout(ctx, runTimeout)
 	defer cancel()
@@ -124,7 +124,7 @@ func (b *bed) silence(ctx context.Context, round int) (r relaunch, err error) {
 	if err != nil {
 		return r, err
 	}
-	r, err = b.silencing(ctx, m, s)
+	r, err = b.silenceNode(ctx, m, s)
 	return r, errors.Join(err, m.close())
 }
 
@@ -151,15 +151,15 @@ func (b *bed) stage(ctx context.Context, round int) (s stage, err error) {
 	return s, err
 }
 
-// silencing waits until the job trains, and takes the node away that has the most of it.
-func (b *bed) silencing(ctx context.Context, m *master, s stage) (r relaunch, err error) {
-	if err := m.says(ctx, "job.gpt: Running"); err != nil {
+// silenceNode waits until the job trains, and silences the node with the most slots.
+func (b *bed) silenceNode(ctx context.Context, m *master, s stage) (r relaunch, err error) {
+	if err := m.awaitOutput(ctx, "job.gpt: Running"); err != nil {
 		return r, err
 	}
 	if err := pause(ctx, restTime); err != nil {
 		return r, err
 	}
-	on := map[string][]string{} // names of pods, by node
+	on := map[string][]string{} // pod names, by node
 	slots := map[string]string{}
 	for name, seen := range b.ours.seen.sightings() {
 		on[seen.node] = append(on[seen.node], name)
@@ -197,8 +197,8 @@ func (b *bed) silencing(ctx context.Context, m *master, s stage) (r relaunch, er
 	return r, r.since(began, b.ours.seen, lost)
 }
 
-// says waits until the master has said something.
-func (m *master) says(ctx context.Context, what string) error {
+// awaitOutput waits until the master's output contains a text.
+func (m *master) awaitOutput(ctx context.Context, what string) error {
 	for {
 		text, err := os.ReadFile(m.log)
 		if err != nil {

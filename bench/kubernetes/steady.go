@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	// settleTime is for what follows the last pod that runs.
+	// settleTime lets eltrain finish its work after the last pod runs.
 	settleTime = 15 * time.Second
-	// steadyTime is how long nothing happens. The loop looks around by itself every 30 s.
+	// steadyTime is the duration of the measurement, in which nothing changes. The loop still runs every 30 s.
 	steadyTime = 70 * time.Second
 )
 
-// measureSteady: what a master costs that has nothing to do. Its state is where deploy/ keeps it, in the cluster.
+// measureSteady measures the cost of an idle master. Its state is in the cluster, as with deploy/.
 func measureSteady(ctx context.Context, b *bed, cfg config, out io.Writer) (err error) {
 	proxy := b.cluster.Proxy(b.host)
 	kubeconfig := proxy.Kubeconfig(b.host, testbed.User{Namespace: b.ours.namespace, Roles: []string{b.roles}})
@@ -67,12 +67,12 @@ func measureSteady(ctx context.Context, b *bed, cfg config, out io.Writer) (err 
 	return nil
 }
 
-// clusterState keeps the state in the cluster.
+// clusterState returns the state block for a state in the cluster.
 func clusterState(kubeconfig string) string {
 	return fmt.Sprintf("state \"kubernetes\" {\n    name       = \"bench\"\n    kubeconfig = %q\n  }", kubeconfig)
 }
 
-// requests are those of eltrain.
+// requests counts eltrain's requests.
 type requests struct{ writes, leases, reads int }
 
 func requestsOf(p *testbed.Proxy) requests {

@@ -16,14 +16,14 @@ import (
 	"github.com/eltrain/eltrain/testbed"
 )
 
-// withVolcano is the provider whose pods are gangs of the Volcano scheduler.
+// withVolcano is the provider whose pods are gang-scheduled by Volcano.
 const withVolcano = "volcano"
 
-// groupAnnotation is by what the scheduler knows the PodGroup of a pod.
+// groupAnnotation names a pod's PodGroup for the scheduler.
 const groupAnnotation = "scheduling.k8s.io/group-name"
 
-// makePodGroups makes PodGroups that say of the crew's pods what eltrain's say of its own.
-func (c *crew) makePodGroups(ctx context.Context, groups dynamic.ResourceInterface, n int) error {
+// makePodGroups creates PodGroups for the client's pods with the same fields as eltrain's.
+func (c *bareClient) makePodGroups(ctx context.Context, groups dynamic.ResourceInterface, n int) error {
 	resources := map[string]any{}
 	for name, each := range c.template.Spec.Containers[0].Resources.Requests {
 		sum := resource.Quantity{}
@@ -45,10 +45,10 @@ func (c *crew) makePodGroups(ctx context.Context, groups dynamic.ResourceInterfa
 	})
 }
 
-// gangPods is how many pods the figure gangs has in all, of one gang and of many.
+// gangPods is the total number of pods in the figure gangs, with one gang and with many.
 const gangPods = 1000
 
-// measureGangs: from the start of the program until the Volcano scheduler has bound all pods.
+// measureGangs measures the time from the start of the program until the Volcano scheduler has bound all pods.
 func measureGangs(ctx context.Context, b *bed, cfg config, out io.Writer) error {
 	if err := b.learnTemplate(ctx); err != nil {
 		return err
@@ -87,7 +87,7 @@ func measureGangs(ctx context.Context, b *bed, cfg config, out io.Writer) error 
 	return nil
 }
 
-// measureReforming: from the deletion of a node until its gang is whole again.
+// measureReforming measures the time from the deletion of a node until the gang is complete again.
 func measureReforming(ctx context.Context, b *bed, cfg config, out io.Writer) error {
 	if err := b.learnTemplate(ctx); err != nil {
 		return err
@@ -108,7 +108,7 @@ func measureReforming(ctx context.Context, b *bed, cfg config, out io.Writer) er
 		"next pod is created, bound, Running: median [least..most] n. The ceiling is a bare client that makes as many pods in one PodGroup, from its start "+
 		"until they are bound.\n\n", gangPods)
 	t := table{head: []string{"pods lost", "created", "bound", "Running", "bare client, bound", "bound / bare"}}
-	t.add(of0(all, func(r relaunch) int { return r.pods }), of(func(r relaunch) float64 { return r.created }), of(bound),
+	t.add(countText(all, func(r relaunch) int { return r.pods }), of(func(r relaunch) float64 { return r.created }), of(bound),
 		of(func(r relaunch) float64 { return r.running }), of(ceiling), ratioText(values(all, bound), values(all, ceiling)))
 	t.write(out)
 	return nil

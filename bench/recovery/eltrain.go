@@ -13,17 +13,17 @@ import (
 	"time"
 )
 
-// eltrain launches with the built binary: `apply -watch` in a job directory of its own, on
-// nodes declared on this machine.
+// eltrain launches with the built binary: apply -watch in its own job directory, on nodes
+// declared on this machine.
 type eltrain struct {
 	name     string
 	binary   string
 	version  string
-	settings string // in words
+	settings string // description for the report
 	blocks   string // HCL, added to the job
 }
 
-// eltrains are the variants: as it comes, and with a silent node given up after 3 s, as in
+// eltrains returns the variants: with defaults, and with a silent node lost after 3 s, as in
 // torchrun's variant with keep-alive 1 s x 3.
 func eltrains(ctx context.Context, binary string) ([]launcher, error) {
 	binary, err := filepath.Abs(binary)
@@ -37,11 +37,11 @@ func eltrains(ctx context.Context, binary string) ([]launcher, error) {
 		return nil, fmt.Errorf("%s version: %w%s", binary, err, lastLine(err))
 	}
 	version, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
-	asItComes := eltrain{name: "eltrain", binary: binary, version: version, settings: "defaults"}
-	lease := asItComes
+	defaults := eltrain{name: "eltrain", binary: binary, version: version, settings: "defaults"}
+	lease := defaults
 	lease.name, lease.settings = "eltrain-3s", "lease 3 s, settle 1 s"
 	lease.blocks = "  rendezvous {\n    settle = \"1s\"\n  }\n  detect {\n    lease = \"3s\"\n  }\n"
-	return []launcher{asItComes, lease}, nil
+	return []launcher{defaults, lease}, nil
 }
 
 func (e eltrain) Name() string { return e.name }
@@ -59,7 +59,7 @@ func (e eltrain) Start(_ context.Context, r *run, agents int) (job, error) {
 	return j, err
 }
 
-// destroy removes the cgroups of the killed agents, which nobody else does.
+// destroy removes the cgroups of the killed agents, which would otherwise remain.
 func (e eltrain) destroy(ctx context.Context, dir string) error {
 	cmd := exec.CommandContext(ctx, e.binary, "destroy", "-auto-approve")
 	cmd.Dir = dir
@@ -73,7 +73,7 @@ type eltrainJob struct {
 	launcher eltrain
 	run      *run
 	nodes    int
-	service  int // the process of `apply -watch`
+	service  int // PID of apply -watch
 }
 
 // AddNode declares one more node, and a rank for it, in the job file.
@@ -113,17 +113,17 @@ func (j *eltrainJob) Slots(ctx context.Context) ([]slot, error) {
 	return slots, nil
 }
 
-// Service is the process that all agents report to, for its memory.
+// Service returns the PID of the process that all agents report to, for measuring its memory.
 func (j *eltrainJob) Service() int { return j.service }
 
-// write puts the job file in place in one step, since `apply -watch` re-reads it as it changes.
+// write writes the job file atomically, since apply -watch rereads it when it changes.
 func (j *eltrainJob) write() error {
 	var b strings.Builder
 	b.WriteString("provider \"local\" {\n")
 	for n := range j.nodes {
 		fmt.Fprintf(&b, "  node \"n%d\" {\n    cpu    = 1\n    memory = \"512MiB\"\n  }\n", n+1)
 	}
-	command, err := json.Marshal(j.run.trainer) // JSON's strings are HCL's
+	command, err := json.Marshal(j.run.trainer) // JSON strings are valid HCL
 	if err != nil {
 		return err
 	}

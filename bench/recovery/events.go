@@ -21,11 +21,11 @@ type event struct {
 	PID   int
 	Rank  int
 	World int
-	Top   float64 // of "start": when the script's first line ran
+	Top   float64 // for "start": when the script's first line ran
 }
 
-// monotonic reads the clock that the events are stamped with, in seconds. Go's own time
-// package keeps that reading to itself.
+// monotonic reads the clock of the events' timestamps, in seconds. Go's time package does not
+// export it.
 func monotonic() float64 {
 	const clockMonotonic = 1
 	var ts syscall.Timespec
@@ -35,7 +35,7 @@ func monotonic() float64 {
 	return time.Duration(ts.Nano()).Seconds()
 }
 
-// readEvents returns what is there so far. A file that does not exist yet has no events.
+// readEvents returns the events so far; none if the file does not exist yet.
 func readEvents(path string) ([]event, error) {
 	all, err := trainlog.Read[event](path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -44,22 +44,20 @@ func readEvents(path string) ([]event, error) {
 	return all, err
 }
 
-// A formed world is one in which every rank has done a step.
+// formed is a world in which every rank has done a step.
 type formed struct {
 	Size   int
-	At     float64 // when the last rank had done its first step
-	Import float64 // s from the script's first line to all imported, in the slowest rank
+	At     float64 // when the last rank finished its first step
+	Import float64 // seconds from the script's first line to the end of its imports, in the slowest rank
 	PIDs   []int   // by rank
 }
 
-// firstFormed finds the first world of a wanted size that stepped after the given time.
-//
-// One all-reduce joins all ranks in each step, so that one rank's first step tells that the
-// world has formed; we still wait for the last rank's.
+// firstFormed finds the first world of a wanted size in which every rank did its first step
+// after the given time.
 func firstFormed(events []event, after float64, wanted func(size int) bool) (formed, bool) {
 	slices.SortStableFunc(events, func(a, b event) int { return cmp.Compare(a.T, b.T) })
 	started, imported := map[int]float64{}, map[int]float64{}
-	forming := map[int]map[int]event{} // size of the world, rank
+	forming := map[int]map[int]event{} // by size of the world and rank
 	for _, e := range events {
 		switch e.Ev {
 		case "start":
@@ -71,7 +69,7 @@ func firstFormed(events []event, after float64, wanted func(size int) bool) (for
 				continue
 			}
 			ranks := forming[e.World]
-			if _, twice := ranks[e.Rank]; ranks == nil || twice { // an earlier world fell apart at its first step
+			if _, twice := ranks[e.Rank]; ranks == nil || twice { // an earlier world broke at its first step
 				ranks = map[int]event{}
 				forming[e.World] = ranks
 			}

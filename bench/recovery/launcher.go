@@ -19,40 +19,40 @@ import (
 
 // A launcher is what is measured: torchrun or eltrain with certain settings.
 type launcher interface {
-	// Name is how -launchers and the report call it.
+	// Name is its name in -launchers and in the report.
 	Name() string
-	// Describe says in the report what it is: version and settings.
+	// Describe returns its version and settings for the report.
 	Describe() string
-	// Start begins a job with this many agents and returns at once.
+	// Start starts a job with this many agents, without waiting for it.
 	Start(ctx context.Context, r *run, agents int) (job, error)
 }
 
-// A job is one that a launcher has started. It ends with its run.
+// A job was started by a launcher. It ends with its run.
 type job interface {
 	// AddNode gives the job one more node.
 	AddNode(ctx context.Context) error
-	// Slots are the agents with their training processes, in a fixed order. The first is
-	// never a victim: with torchrun it holds the store, and its loss is the job's.
+	// Slots returns the agents with their training processes, in a fixed order. The first is
+	// never a victim: with torchrun it hosts the store, and its loss would end the job.
 	Slots(ctx context.Context) ([]slot, error)
 }
 
-// A slot is an agent and the training process it has started.
+// A slot is an agent and its training process.
 type slot struct {
-	Agent, Worker int // process ids
+	Agent, Worker int // PIDs
 }
 
-// A run is one job from start to end: a directory, and all processes begun in it.
+// A run is one job from start to end: a directory, and all processes started in it.
 type run struct {
 	dir     string
 	trainer []string // command of the training process
-	// clear removes what a launcher has outside the directory, once all processes have ended; nil if it has nothing there.
+	// clear removes what a launcher left outside the directory, once all processes have exited; nil if there is nothing.
 	clear func(context.Context) error
 	mu    sync.Mutex
 	waits []chan struct{}
 }
 
-// runMark is an environment variable that names the run. All its processes inherit it, those
-// too that have left their parent's process group or outlived their parent.
+// runMark is an environment variable that names the run. All its processes inherit it, including
+// those that left their parent's process group or outlived their parent.
 const runMark = "ELTRAIN_BENCH_RUN"
 
 func newRun(python, script string, cfg config) (*run, error) {
@@ -71,7 +71,7 @@ func newRun(python, script string, cfg config) (*run, error) {
 
 func (r *run) events() string { return filepath.Join(r.dir, "events") }
 
-// start begins a process in the run's directory, its output in a log file there.
+// start starts a process in the run's directory, with its output in a log file there.
 func (r *run) start(name string, env []string, argv ...string) (int, error) {
 	log, err := os.OpenFile(filepath.Join(r.dir, name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -89,7 +89,7 @@ func (r *run) start(name string, env []string, argv ...string) (int, error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = cmd.Wait() // most are killed, that is the point
+		_ = cmd.Wait() // most are killed on purpose
 	}()
 	r.mu.Lock()
 	r.waits = append(r.waits, done)
@@ -97,10 +97,10 @@ func (r *run) start(name string, env []string, argv ...string) (int, error) {
 	return cmd.Process.Pid, nil
 }
 
-// clearBound bounds what clear takes: it looks at processes that have ended.
+// clearBound is the time limit of clear, which deals only with processes that have exited.
 const clearBound = 30 * time.Second
 
-// close kills what is left of the run, waits for it, and removes the directory and what is outside of it.
+// close kills the remaining processes of the run, waits for them, and removes the directory and what is outside of it.
 func (r *run) close() error {
 	deadline := time.Now().Add(10 * time.Second)
 	for {
@@ -112,7 +112,7 @@ func (r *run) close() error {
 			return fmt.Errorf("processes %v do not end", left)
 		}
 		for _, pid := range left {
-			_ = syscall.Kill(pid, syscall.SIGKILL) // gone already: fine
+			_ = syscall.Kill(pid, syscall.SIGKILL) // may be gone already
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -139,8 +139,8 @@ func (r *run) logs() string {
 	return b.String()
 }
 
-// marked finds the living processes of a run: by the mark, or, should a launcher not pass its
-// environment on, by the trainer's argument that names the run.
+// marked finds the running processes of a run by the mark or, if a launcher does not pass on its
+// environment, by the trainer's argument that names the run.
 func marked(dir string) []int {
 	var pids []int
 	entries, _ := os.ReadDir("/proc")
@@ -151,7 +151,7 @@ func marked(dir string) []int {
 		if err != nil || pid == os.Getpid() {
 			continue
 		}
-		// Both are empty for a zombie, and unreadable if it has just gone.
+		// Both are empty for a zombie, and unreadable if it has just exited.
 		env, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
 		cmdline, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 		if bytes.Contains(env, mark) || bytes.Contains(cmdline, argument) {
@@ -185,7 +185,7 @@ func parentOf(pid int) int {
 	if err != nil {
 		return 0
 	}
-	_, rest, ok := strings.Cut(string(data), ") ") // the name before may hold anything
+	_, rest, ok := strings.Cut(string(data), ") ") // the name before it may contain anything
 	f := strings.Fields(rest)
 	if !ok || len(f) < 2 || f[0] == "Z" {
 		return 0

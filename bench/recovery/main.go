@@ -1,7 +1,7 @@
 //go:build linux
 
-// Recovery measures how long a training job stands still after an incident, under torchrun
-// and under eltrain: the same script, the same machine, the same run. See ../README.md.
+// Recovery measures how long a training job makes no progress after an incident, under torchrun
+// and under eltrain, with the same script, on the same machine, in the same run. See ../README.md.
 //
 //	go build -o /tmp/eltrain ./cmd/eltrain
 //	go run ./bench/recovery -eltrain=/tmp/eltrain -n=5 -out=recovery.md
@@ -36,8 +36,8 @@ type config struct {
 	script       string
 	bound        time.Duration
 	pgTimeout    time.Duration
-	// phase is the longest time between a start and its incident, at random: launchers look
-	// around at intervals (torchrun 1.13 every 5 s), and an incident may fall anywhere between.
+	// phase is the maximum of the random delay between a start and its incident: launchers poll
+	// at intervals (torchrun 1.13 every 5 s), and an incident may occur anywhere in between.
 	phase time.Duration
 }
 
@@ -88,7 +88,7 @@ func bench(ctx context.Context, cfg config) (err error) {
 	}
 	loadBefore := report.Load()
 
-	// Round by round, so that what else the machine does meets all launchers alike.
+	// Round by round, so that other load affects all launchers alike.
 	for round := range cfg.n {
 		for _, sc := range res.scenarios {
 			for _, l := range res.launchers {
@@ -121,7 +121,7 @@ func bench(ctx context.Context, cfg config) (err error) {
 	return report.Write(cfg.out, res.write)
 }
 
-// findLaunchers returns those that were asked for and can be had, and a note for each that cannot.
+// findLaunchers returns the requested launchers that are available, and a note for each that is not.
 func findLaunchers(ctx context.Context, cfg config) (found []launcher, notes []string) {
 	offer := func(all []launcher) {
 		for _, l := range all {
@@ -193,7 +193,7 @@ func scenarioNames() []string {
 	return names
 }
 
-// machine says what the figures were measured on.
+// machine describes what the figures were measured on.
 func machine(ctx context.Context, cfg config) string {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()

@@ -9,14 +9,14 @@ import (
 	"strings"
 )
 
-// memory is that of the agents in kB, the mean of a job's, and of the service they report to.
+// memory is the mean memory of a job's agents, and that of the service they report to.
 type memory struct {
 	agent   usage
 	service usage // zero if the launcher has none
 }
 
-// usage is a process's memory in kB. PSS shares out what several processes map; private is
-// what the machine gets back when this one ends.
+// usage is a process's memory in kB. PSS divides shared memory among the processes that map it;
+// private is what is freed when this process exits.
 type usage struct{ rss, pss, private int }
 
 func measureMemory(j job, slots []slot) memory {
@@ -24,7 +24,7 @@ func measureMemory(j job, slots []slot) memory {
 	for _, s := range slots {
 		u, err := usageOf(s.Agent)
 		if err != nil {
-			return memory{} // ended meanwhile, or no permission
+			return memory{} // it exited meanwhile, or no permission
 		}
 		m.agent.rss += u.rss / len(slots)
 		m.agent.pss += u.pss / len(slots)

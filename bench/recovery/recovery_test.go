@@ -55,8 +55,8 @@ func TestFirstFormedWaitsForTheWholeWorld(t *testing.T) {
 	}
 }
 
-// bare launches the trainer as a world of one, without agents: enough to hold the parts that
-// all launchers share to account.
+// bare launches the trainer as a world of one, without agents: enough to test the parts that
+// all launchers share.
 type bare struct{}
 
 func (bare) Name() string     { return "bare" }
@@ -122,7 +122,7 @@ func TestCloseFindsProcessesThatLeftTheGroup(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A grandchild in a session of its own, whose parent is gone.
+	// A grandchild in its own session, whose parent has exited.
 	pid, err := r.start("parent", nil, "sh", "-c", "setsid sleep 600 & exec true")
 	if err != nil {
 		t.Fatal(err)

@@ -12,15 +12,15 @@ import (
 	"github.com/eltrain/eltrain/bench/internal/report"
 )
 
-// A result holds all that was measured, by launcher and scenario.
+// A result holds all measurements, by launcher and scenario.
 type result struct {
 	machine   string
 	bound     time.Duration
 	pgTimeout time.Duration
 	launchers []launcher
 	scenarios []scenario
-	samples   map[[2]string][]sample // launcher, scenario
-	notes     []string               // what was left out, and why; what failed
+	samples   map[[2]string][]sample // by launcher and scenario
+	notes     []string               // what was skipped, and why; what failed
 }
 
 func (r *result) add(l launcher, sc scenario, s sample) {
@@ -103,7 +103,7 @@ func (r *result) write(w io.Writer) error {
 	return err
 }
 
-// table has a row for each scenario and a column for each launcher.
+// table writes a row for each scenario, with a column for each launcher.
 func (r *result) table(b *strings.Builder, launchers []launcher, cell func(launcher, scenario) string) {
 	b.WriteString("| incident |")
 	for _, l := range launchers {
@@ -119,7 +119,7 @@ func (r *result) table(b *strings.Builder, launchers []launcher, cell func(launc
 	}
 }
 
-// split parts eltrain's variants from what they are compared with.
+// split separates eltrain's variants from the launchers that they are compared with.
 func split(all []launcher) (ours, others []launcher) {
 	for _, l := range all {
 		if _, ok := l.(eltrain); ok {
@@ -131,7 +131,7 @@ func split(all []launcher) (ours, others []launcher) {
 	return ours, others
 }
 
-// times renders a median with its spread, of those that came within the bound.
+// times formats the median and spread of the samples within the bound.
 func (r *result) times(samples []sample, of func(sample) float64) string {
 	var in []float64
 	for _, s := range samples {
@@ -150,7 +150,7 @@ func (r *result) times(samples []sample, of func(sample) float64) string {
 	return text
 }
 
-// ratio is a's median over b's. A scenario that either did not always end has none.
+// ratio formats a's median over b's; "" if any of their samples exceeded the bound.
 func (r *result) ratio(a, b launcher, sc scenario, of func(sample) float64) string {
 	median := func(l launcher) float64 {
 		var v []float64
@@ -184,7 +184,7 @@ func sizes(samples []sample) string {
 	return " -> " + strings.Join(seen, ", ")
 }
 
-// spread returns median, least and most; zeros of nothing.
+// spread returns median, minimum and maximum; zeros for no values.
 func spread(v []float64) (median, least, most float64) {
 	if len(v) == 0 {
 		return 0, 0, 0

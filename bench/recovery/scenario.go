@@ -17,7 +17,7 @@ type scenario struct {
 	agents int // at the start
 	// incident is nil if the start itself is measured. The victim is the job's last slot.
 	incident func(ctx context.Context, j job, victim slot) error
-	// wanted says which world ends the measurement.
+	// wanted reports whether a world of that size ends the measurement.
 	wanted func(size int) bool
 }
 
@@ -25,7 +25,7 @@ const agents = 4
 
 func all(size int) bool { return size == agents }
 
-// rest is any world: those that remain, or all again if the launcher replaced the lost one.
+// rest accepts the remaining agents, or all of them if the launcher replaced the lost one.
 func rest(size int) bool { return size >= agents-1 }
 
 var scenarios = []scenario{
@@ -58,8 +58,8 @@ var scenarios = []scenario{
 	},
 }
 
-// kill signals the processes in turn. One that ended by itself because the one before it
-// did is fine.
+// kill signals the processes in turn. All but the first may already have exited as a
+// consequence.
 func kill(s syscall.Signal, pids ...int) error {
 	for i, pid := range pids {
 		if err := syscall.Kill(pid, s); err != nil && (i == 0 || err != syscall.ESRCH) {
@@ -71,8 +71,8 @@ func kill(s syscall.Signal, pids ...int) error {
 
 // A sample is one measurement.
 type sample struct {
-	total    float64 // s, from the incident to the last rank's first step; -1: not within the bound
-	launcher float64 // the same less the slowest rank's import
+	total    float64 // seconds from the incident to the last rank's first step; -1: not within the bound
+	launcher float64 // total minus the slowest rank's import
 	size     int     // of the world that stepped again
 	memory   memory  // of the agents, before the incident
 }
@@ -122,7 +122,7 @@ func measure(ctx context.Context, l launcher, sc scenario, cfg config) (_ sample
 		return sample{}, ctx.Err()
 	case <-time.After(time.Second + rand.N(cfg.phase)):
 	}
-	// Launchers may have restarted processes since (torchrun does if its world closed early).
+	// Launchers may have restarted processes since (torchrun does if its world formed early).
 	if slots, err = j.Slots(ctx); err != nil {
 		return sample{}, err
 	}
@@ -142,7 +142,7 @@ func measure(ctx context.Context, l launcher, sc scenario, cfg config) (_ sample
 	return s, nil
 }
 
-// ended says that a world stepped again within the bound.
+// ended reports whether a world stepped again within the bound.
 func (s sample) ended() bool { return s.total >= 0 }
 
 func (s *sample) took(f formed, since float64) {
@@ -154,7 +154,7 @@ func (s *sample) took(f formed, since float64) {
 	s.launcher = s.total - f.Import
 }
 
-// await polls the events for a formed world. None within the bound is formed{} and no error.
+// await polls the events for a formed world. If there is none within the bound, it returns formed{} and no error.
 func await(ctx context.Context, r *run, after float64, bound time.Duration, wanted func(int) bool) (formed, error) {
 	for end := time.Now().Add(bound); time.Now().Before(end); {
 		events, err := readEvents(r.events())

@@ -20,32 +20,32 @@ var torchrun113 []byte
 // torchrun launches with PyTorch's elastic agent and its c10d rendezvous.
 type torchrun struct {
 	name     string
-	python   string   // that has PyTorch
+	python   string   // interpreter with PyTorch
 	version  string   // of PyTorch
-	settings string   // in words
-	flags    []string // beyond those that every variant has
+	settings string   // description for the report
+	flags    []string // in addition to those of every variant
 	conf     []string // for --rdzv_conf
 	env      []string
-	mended   bool // goes through torchrun113.py
+	patched  bool // started through torchrun113.py
 }
 
-// minMaxNodes is the elastic range: torchrun may continue with what is left of four.
+// minMaxNodes is the elastic range: torchrun may continue with the remaining nodes of four.
 const minMaxNodes = "1:4"
 
-// torchruns are the variants for one PyTorch: as it comes, with the waits that its options
-// let one shorten, and also with a silent node given up after 3 s.
+// torchruns returns the variants for one PyTorch: with defaults, with waits shortened by options,
+// and additionally with a silent node lost after 3 s.
 //
-// 1.13 as it comes has monitor_interval 5 s, newer versions 0.1 s; last_call_timeout is 30 s
-// and keep-alive 5 s x 3 in both.
-func torchruns(prefix, python, version string, mended bool) []launcher {
-	asItComes := torchrun{name: prefix, python: python, version: version, mended: mended, settings: "defaults"}
+// The default monitor_interval is 5 s in 1.13 and 0.1 s in newer versions; last_call_timeout is
+// 30 s and keep-alive 5 s x 3 in both.
+func torchruns(prefix, python, version string, patched bool) []launcher {
+	defaults := torchrun{name: prefix, python: python, version: version, patched: patched, settings: "defaults"}
 
-	if !mended {
-		// Newer agents serve a store on MASTER_PORT; the stdlib script needs that port itself.
-		asItComes.env = []string{"TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"}
+	if !patched {
+		// Newer agents serve a store on MASTER_PORT, but the stdlib script needs that port itself.
+		defaults.env = []string{"TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"}
 	}
 
-	tuned := asItComes
+	tuned := defaults
 	tuned.name += "-tuned"
 	tuned.settings = "monitor_interval 0.1, last_call_timeout 1"
 	tuned.flags = []string{"--monitor_interval=0.1"}
@@ -54,12 +54,12 @@ func torchruns(prefix, python, version string, mended bool) []launcher {
 	keepAlive := tuned
 	keepAlive.name = prefix + "-ka"
 	keepAlive.settings += ", keep-alive 1 s x 3"
-	if mended {
+	if patched {
 		keepAlive.env = []string{"KEEP_ALIVE=1x3"}
 	} else {
 		keepAlive.conf = append([]string{"keep_alive_interval=1", "keep_alive_max_attempt=3"}, tuned.conf...)
 	}
-	return []launcher{asItComes, tuned, keepAlive}
+	return []launcher{defaults, tuned, keepAlive}
 }
 
 func (t torchrun) Name() string { return t.name }
@@ -72,7 +72,7 @@ func (t torchrun) Start(_ context.Context, r *run, agents int) (job, error) {
 		return nil, err
 	}
 	j := &torchrunJob{launcher: t, run: r, endpoint: fmt.Sprintf("127.0.0.1:%d", port)}
-	if t.mended {
+	if t.patched {
 		if err := os.WriteFile(filepath.Join(r.dir, "torchrun113.py"), torchrun113, 0o644); err != nil {
 			return nil, err
 		}
@@ -97,15 +97,15 @@ func (j *torchrunJob) AddNode(context.Context) error { return j.addAgent() }
 func (j *torchrunJob) addAgent() error {
 	t, n := j.launcher, len(j.agents)
 	argv := []string{t.python, "-m", "torch.distributed.run"}
-	if t.mended {
+	if t.patched {
 		argv = []string{t.python, "torchrun113.py"}
 	}
-	// One agent holds the store, as on a cluster. Left to itself, each would try here.
+	// One agent hosts the store, as on a cluster. By default each would try to on this machine.
 	conf := append([]string{fmt.Sprintf("is_host=%d", b2i(n == 0))}, t.conf...)
 	argv = append(argv, "--nnodes="+minMaxNodes, "--nproc_per_node=1", "--max_restarts=1000",
 		"--rdzv_backend=c10d", "--rdzv_endpoint="+j.endpoint, "--rdzv_id=bench",
 		"--rdzv_conf="+strings.Join(conf, ","),
-		// Out to a file and err to both: the default (neither) does not work in 1.13 on Python 3.11.
+		// stdout to a file and stderr to both: the default (neither) does not work in 1.13 on Python 3.11.
 		"--redirects=1", "--tee=2", "--log_dir="+filepath.Join(j.run.dir, fmt.Sprintf("logs%d", n)))
 	argv = append(argv, t.flags...)
 	argv = append(append(argv, "--no_python"), j.run.trainer...)
@@ -145,7 +145,7 @@ func freePort() (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
-// torchVersion asks an interpreter for its PyTorch.
+// torchVersion returns the PyTorch version of an interpreter.
 func torchVersion(ctx context.Context, python string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute) // a first import from a cold disk is slow
 	defer cancel()
@@ -156,9 +156,9 @@ func torchVersion(ctx context.Context, python string) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// currentTorch finds PyPI's current PyTorch in a virtual environment in the user's cache, and
-// makes that first if it may. The wheel for Linux insists on the CUDA libraries even if there
-// is no GPU: import fails without them, so all 5 GB (unpacked) are needed.
+// currentTorch finds PyPI's current PyTorch in a virtual environment in the user's cache, which it
+// creates first if install is true. The Linux wheel needs the CUDA libraries even without a
+// GPU: import fails without them, so all 5 GB (unpacked) are required.
 func currentTorch(ctx context.Context, install bool) (python, version string, err error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -175,7 +175,7 @@ func currentTorch(ctx context.Context, install bool) (python, version string, er
 			{python, "-m", "pip", "install", "--quiet", "torch", "numpy"},
 		} {
 			if err := runBounded(ctx, 20*time.Minute, argv...); err != nil {
-				_ = os.RemoveAll(venv) // half an installation would be mistaken for a whole one
+				_ = os.RemoveAll(venv) // a partial installation would be mistaken for a complete one
 				return "", "", err
 			}
 		}
@@ -193,7 +193,7 @@ func runBounded(ctx context.Context, bound time.Duration, argv ...string) error 
 	return nil
 }
 
-// lastLine is what a failed command said last on its standard error.
+// lastLine returns the last line that a failed command wrote to its standard error.
 func lastLine(err error) string {
 	exit, ok := err.(*exec.ExitError)
 	if !ok || len(exit.Stderr) == 0 {

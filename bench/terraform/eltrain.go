@@ -15,18 +15,18 @@ import (
 	"github.com/eltrain/eltrain/state/file"
 )
 
-// eltrain makes job directories, and measures the built program in them.
+// eltrain creates job directories, and measures the built program in them.
 type eltrain struct{ program string }
 
 func (e eltrain) name() string { return "eltrain" }
 
-// jobName and roleName are what the slots are of.
+// jobName and roleName are the job and role of the slots.
 const (
 	jobName  = "gpt"
 	roleName = "worker"
 )
 
-// declaration is a job of n slots with room for them. What a slot has is what main.tf gives an object.
+// declaration returns a job of n slots, and a node with room for them. A slot has the same data as an object in main.tf.
 func declaration(n int) string {
 	return fmt.Sprintf(`provider "local" {
   node "n" { cpu = %d }
@@ -52,9 +52,9 @@ func (e eltrain) write(dir string, n int) error {
 
 func (e eltrain) prepare(ctx context.Context, dir string, n int) error { return e.write(dir, n) }
 
-// settle makes n slots run that are as declared. One is really applied. What is remembered of it in the state, and what
-// the local provider finds it by, is then there n times: every slot has the one living agent, since n agents would
-// not fit the machine. A plan reads and checks each as it would any other.
+// settle makes n slots that run as declared. Only one is really applied; then its record in the state, and the files by which
+// the local provider finds it, are copied n times. All slots share the one running agent, since n agents would not fit on
+// the machine. A plan reads and checks each slot as usual.
 func (e eltrain) settle(ctx context.Context, dir string, n int) error {
 	if err := e.write(dir, 1); err != nil {
 		return err
@@ -75,12 +75,12 @@ func (e eltrain) settle(ctx context.Context, dir string, n int) error {
 	return nil
 }
 
-// unsettle ends what settle started. The copies have nothing that could be stopped.
+// unsettle stops what settle started. The copies have no processes of their own.
 func (e eltrain) unsettle(ctx context.Context, dir string) error {
 	return e.in(dir, 0, "destroy", "-auto-approve").run(ctx)
 }
 
-// multiplyState makes n slots of the only one, and returns the job's UID.
+// multiplyState turns the only slot into n, and returns the job's UID.
 func multiplyState(ctx context.Context, path string, n int) (uid string, err error) {
 	store, err := file.New(path, file.Options{})
 	if err != nil {
@@ -117,8 +117,8 @@ func multiply(rec *job.Record, n int) {
 	rec.Counts[roleName] = n
 }
 
-// multiplyRun makes n directories of the first slot's only one. Each launch record has its own slot; what the agent wrote, of
-// itself and of its processes, is the same in all.
+// multiplyRun copies the first slot's directory n times. Each launch record has its own slot; the files that the agent wrote
+// are the same in all.
 func multiplyRun(slots string, n int) error {
 	first := filepath.Join(slots, roleName+"-0", "1")
 	content := map[string][]byte{"agent.json": nil, "launch.json": nil, "processes.json": nil}
@@ -133,7 +133,7 @@ func multiplyRun(slots string, n int) error {
 	if err := json.Unmarshal(content["launch.json"], &launch); err != nil {
 		return err
 	}
-	delete(launch, "cgroups") // the living slot's own
+	delete(launch, "cgroups") // belong to the running slot only
 	content["lock"] = nil
 	for i := 1; i < n; i++ {
 		dir := filepath.Join(slots, roleName+"-"+strconv.Itoa(i), "1")

@@ -11,13 +11,13 @@ import (
 	"strings"
 )
 
-// part is some of what eltrain is linked from, of which a program is made that does nothing.
+// part is a set of eltrain's packages, linked into a program that does nothing.
 type part struct {
 	name    string
 	imports []string
 }
 
-// parts are shown in this order. The last has what the whole program starts.
+// parts is in the order of the report. The last one has everything that eltrain links.
 var parts = []part{
 	{"nothing", nil},
 	{"the language", []string{"lang"}},
@@ -29,7 +29,7 @@ var parts = []part{
 
 var withoutKubernetes = []string{"apply", "cmd/planfile", "cmd/view", "lang/importer", "providers/local", "state/file"}
 
-// source is a program of which nothing but what it imports is started, and which tells what that took.
+// source returns a program that only initializes its imports and prints its own memory status.
 func (p part) source() string {
 	var b strings.Builder
 	b.WriteString("package main\n\nimport (\n\t\"os\"\n")
@@ -40,9 +40,9 @@ func (p part) source() string {
 	return b.String()
 }
 
-// measure builds the program as `make build` does, and returns the least that a process needs that is linked from these
-// parts: the peak of its resident memory in bytes. It tells that itself: what the kernel tells its parent is no less than
-// the parent's own.
+// measure builds the program as make build does, and returns the minimum memory of a process linked from these packages:
+// its peak resident memory in bytes. The program prints it itself, because the value that the kernel reports to its parent
+// is at least the parent's own peak.
 func (p part) measure(ctx context.Context, dir string) (peak int64, err error) {
 	source, program := filepath.Join(dir, "main.go"), filepath.Join(dir, "program")
 	if err := os.WriteFile(source, []byte(p.source()), 0o644); err != nil {

@@ -1,7 +1,7 @@
 //go:build linux
 
-// Terraform measures eltrain's command line beside terraform's: whole processes, in the same run, on as many
-// terraform_data objects as there are slots. See ../README.md.
+// Terraform compares eltrain's command line with terraform's: whole processes, in the same run, on as many
+// terraform_data objects as slots. See ../README.md.
 //
 //	make build
 //	go run ./bench/terraform -eltrain=bin/eltrain -out=terraform.md
@@ -34,7 +34,7 @@ type config struct {
 	bound     time.Duration
 }
 
-// figure is what is measured of a directory.
+// figure is a command that is measured in a directory.
 type figure string
 
 const (
@@ -45,16 +45,16 @@ const (
 
 var figures = []figure{noop, full, valid}
 
-// largeSize is from where on a no-op plan takes terraform minutes: such sizes have rounds of their own number.
+// largeSize is the size from which a no-op plan takes terraform minutes, so that such sizes get fewer rounds (-large).
 const largeSize = 5000
 
 // tool is one of the two programs.
 type tool interface {
 	name() string
-	// prepare makes n objects declared, of which none is there; settle, of which all are there as they should be.
+	// prepare declares n objects, none of which exists; settle declares n objects that all exist and are up to date.
 	prepare(ctx context.Context, dir string, n int) error
 	settle(ctx context.Context, dir string, n int) error
-	// unsettle ends what settle left running.
+	// unsettle stops what settle left running.
 	unsettle(ctx context.Context, dir string) error
 	command(dir string, f figure, n int) command
 }
@@ -124,8 +124,8 @@ func bench(ctx context.Context, cfg config) (err error) {
 	return report.Write(cfg.out, res.write)
 }
 
-// buildTerraform makes the terraform that testbed/terraform pins, once, and returns its path. Package testbed is not
-// linked into this program: what a process has in memory when it is forked counts as the child's (see forget).
+// buildTerraform builds the terraform that testbed/terraform pins, once, and returns its path. Package testbed is not
+// linked into this program, because its memory would count as the children's peak (see resetPeak).
 func buildTerraform(ctx context.Context) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", "run", "./build", "terraform")
 	cmd.Dir, cmd.Stderr = "testbed", os.Stderr
@@ -136,10 +136,10 @@ func buildTerraform(ctx context.Context) (string, error) {
 	return strings.TrimSpace(string(path)), nil
 }
 
-// startupRounds are more than the others': a start is short, and what else the machine does shows in it.
+// startupRounds is higher than for other figures: a start is short, and thus sensitive to other load.
 const startupRounds = 20
 
-// startup measures what a person waits for at every command: version, and validate of one small file.
+// startup measures the minimum time of every command: version, and validate of one small file.
 func startup(ctx context.Context, cfg config, dir string, res *result) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -169,7 +169,7 @@ func startup(ctx context.Context, cfg config, dir string, res *result) error {
 	return nil
 }
 
-// compare measures all figures at one size, round by round, so that what else the machine does meets both alike.
+// compare measures all figures at one size, round by round, so that other load affects both tools alike.
 func compare(ctx context.Context, cfg config, tools []tool, root string, n int, res *result) (err error) {
 	at := func(t tool, what string) string { return filepath.Join(root, t.name()+"-"+what) }
 	for _, t := range tools {

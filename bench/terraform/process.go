@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// sample is one whole process: from its start until it was waited for.
+// sample is the measurement of one whole process, from its start until wait returned.
 type sample struct {
 	took time.Duration
 	peak int64 // resident memory in bytes
@@ -28,24 +28,24 @@ type command struct {
 	args    []string
 	dir     string
 	env     []string
-	want    int // exit code: another one means that it did something else than what is measured
+	want    int // exit code; any other means that it did not do what is measured
 }
 
-// shownProblem bounds how much of what a failed process said is shown.
+// shownProblem bounds the output of a failed process that is shown, in bytes.
 const shownProblem = 2 << 10
 
-// forget lowers this process's own peak to what it has now. A child that is started with the parent's memory still
-// mapped inherits the parent's peak as its own, and copying 10,000 objects takes more than either tool.
-func forget() error {
+// resetPeak resets this process's peak memory to its current memory. A child is started with the parent's memory mapped
+// and inherits the parent's peak, and copying 10,000 objects takes more memory than either tool.
+func resetPeak() error {
 	debug.FreeOSMemory()
 	const peak = "5" // proc_pid_clear_refs(5)
 	return os.WriteFile("/proc/self/clear_refs", []byte(peak), 0)
 }
 
-// ownStatus is where a process reads what the kernel counts of it.
+// ownStatus is the file with a process's own memory counters.
 const ownStatus = "/proc/self/status"
 
-// ownPeak is this process's in bytes: no child's can be told that is less.
+// ownPeak returns this process's peak in bytes, the lower bound of the children's measured peaks.
 func ownPeak() (int64, error) {
 	status, err := os.ReadFile(ownStatus)
 	if err != nil {
@@ -54,7 +54,7 @@ func ownPeak() (int64, error) {
 	return peakIn(string(status))
 }
 
-// peakIn is the peak of resident memory, in bytes, that the text of /proc/PID/status has.
+// peakIn returns the peak resident memory, in bytes, from the text of /proc/PID/status.
 func peakIn(status string) (int64, error) {
 	for line := range strings.Lines(status) {
 		if text, ok := strings.CutPrefix(line, "VmHWM:"); ok {
@@ -65,9 +65,9 @@ func peakIn(status string) (int64, error) {
 	return 0, errors.New("the kernel does not tell a peak")
 }
 
-// measure runs it, with a file as its output: a slow reader would be measured too.
+// measure runs the command with its output in a file, because a slow reader would be measured, too.
 func (c command) measure(ctx context.Context) (sample, error) {
-	if err := forget(); err != nil {
+	if err := resetPeak(); err != nil {
 		return sample{}, err
 	}
 	out, err := os.CreateTemp("", "bench-terraform-*")
@@ -103,7 +103,7 @@ func (c command) measure(ctx context.Context) (sample, error) {
 	return sample{took: took, peak: peak}, nil
 }
 
-// run runs it for what it does.
+// run runs the command for its effect.
 func (c command) run(ctx context.Context) error {
 	_, err := c.measure(ctx)
 	return err

@@ -12,7 +12,7 @@ import (
 	"github.com/eltrain/eltrain/bench/internal/report"
 )
 
-// key is what a sample is of.
+// key identifies the samples of one measurement.
 type key struct {
 	tool string
 	what figure
@@ -24,7 +24,7 @@ type result struct {
 	tools   []string
 	sizes   []int
 	samples map[key][]sample
-	floor   []int64 // bytes, of each of parts
+	floor   []int64 // bytes, for each of parts
 }
 
 func (r *result) add(tool string, what figure, n int, s sample) {
@@ -32,16 +32,16 @@ func (r *result) add(tool string, what figure, n int, s sample) {
 	r.samples[k] = append(r.samples[k], s)
 }
 
-// wanted are the bounds of the issue: how many times faster than terraform a figure is to be at least, by size.
+// wanted has the targets: by which factor a figure must at least be faster than terraform, by size.
 var wanted = map[figure]map[int]float64{noop: {1000: 10, 10_000: 100}}
 
 const (
-	// showVersion and validateOne are what a start is measured by.
+	// showVersion and validateOne are the figures of startup.
 	showVersion figure = "version"
 	validateOne figure = "validate one file"
-	// wantedMemory is the part of terraform's memory that eltrain's is to stay under.
+	// wantedMemory is the target for eltrain's memory, as a part of terraform's.
 	wantedMemory = 1.0 / 5
-	// wantedStart is what version and validate of one file may take.
+	// wantedStart is the target for version and validate of one file.
 	wantedStart = 30 * time.Millisecond
 )
 
@@ -66,7 +66,7 @@ func (r *result) write(w io.Writer) error {
 	return err
 }
 
-// table has a row for each figure and size: both tools' times and memory, and eltrain's share.
+// table writes a row for each figure and size: both tools' times and memory, and their ratios.
 func (r *result) table(b *strings.Builder, what []figure, sizes []int) {
 	ours, other := r.tools[0], r.tools[1]
 	fmt.Fprintf(b, "| | %s, s | %s, s | times faster | %s, MiB | %s, MiB | memory | wanted |\n|---|---|---|---|---|---|---|---|\n", ours, other, ours, other)
@@ -83,7 +83,7 @@ func (r *result) table(b *strings.Builder, what []figure, sizes []int) {
 	}
 }
 
-// floorTable reports what of a start is there before eltrain does anything.
+// floorTable writes the memory of programs that only link parts of eltrain.
 func (r *result) floorTable(b *strings.Builder) {
 	whole := median(r.samples[key{r.tools[1], showVersion, 1}], mebibytes)
 	fmt.Fprintf(b, "\nA Go program that does nothing, by what of eltrain is linked into it:\n\n| linked | MiB | of %s's version |\n|---|---|---|\n", r.tools[1])
@@ -96,7 +96,7 @@ func (r *result) floorTable(b *strings.Builder) {
 func seconds(s sample) float64   { return s.took.Seconds() }
 func mebibytes(s sample) float64 { return float64(s.peak) / (1 << 20) }
 
-// verdict reports which of what is wanted of a figure is met, by its median.
+// verdict says which targets of a figure its median meets.
 func verdict(f figure, n int, ours, other []sample) string {
 	say := func(what string, met bool) string {
 		if met {
@@ -124,7 +124,7 @@ func values(all []sample, of func(sample) float64) []float64 {
 
 func median(all []sample, of func(sample) float64) float64 { return report.Median(values(all, of)) }
 
-// spread is "median [min..max] n"; of a single sample only that.
+// spread formats "median [min..max] n", or just a single sample.
 func spread(all []sample, of func(sample) float64, format string) string {
 	v := values(all, of)
 	text := fmt.Sprintf(format, report.Median(v))

@@ -11,12 +11,12 @@ import (
 	"strconv"
 )
 
-// terraform makes directories of terraform_data objects, and measures the real program in them.
+// terraform creates directories of terraform_data objects, and measures the real program in them.
 type terraform struct{ program string }
 
 func (t terraform) name() string { return "terraform" }
 
-// configuration is n objects, with as much in each as a slot has. It is built in: no provider's process is started.
+// configuration returns n objects with as much data as a slot each. Their type is built in, so no provider process starts.
 func configuration(n int) string {
 	return fmt.Sprintf(`resource "terraform_data" "slot" {
   count = %d
@@ -33,8 +33,8 @@ func configuration(n int) string {
 
 func (t terraform) in(dir string, want int, args ...string) command {
 	return command{program: t.program, args: args, dir: dir, want: want, env: []string{
-		"CHECKPOINT_DISABLE=1",             // it would ask for news over the network
-		"TF_CLI_CONFIG_FILE=" + os.DevNull, // the user's own settings
+		"CHECKPOINT_DISABLE=1",             // no version check over the network
+		"TF_CLI_CONFIG_FILE=" + os.DevNull, // without the user's settings
 	}}
 }
 
@@ -49,8 +49,8 @@ func (t terraform) prepare(ctx context.Context, dir string, n int) error {
 	return t.in(dir, 0, "init").run(ctx)
 }
 
-// settle makes a state of n objects: one is really applied, and is then there n times. To apply them takes terraform
-// 40 s at 1,000, and grows with the square.
+// settle makes a state of n objects: one is really applied, and then copied n times. Applying all would take terraform
+// 40 s for 1,000, and time grows quadratically.
 func (t terraform) settle(ctx context.Context, dir string, n int) error {
 	if err := t.prepare(ctx, dir, 1); err != nil {
 		return err
@@ -74,7 +74,7 @@ func (t terraform) settle(ctx context.Context, dir string, n int) error {
 
 func (t terraform) unsettle(context.Context, string) error { return nil }
 
-// multiplyObjects makes n objects of the only one in a state.
+// multiplyObjects turns the only object in a state into n.
 func multiplyObjects(text []byte, n int) ([]byte, error) {
 	type value struct {
 		Value map[string]any  `json:"value"`
@@ -116,7 +116,7 @@ func multiplyObjects(text []byte, n int) ([]byte, error) {
 		}
 		one := only
 		one.ID = fmt.Sprintf("00000000-0000-4000-8000-%012d", i)
-		one.Input.Value["index"] = i // the two share nothing else that differs
+		one.Input.Value["index"] = i // the objects share the rest, which is the same for all
 		one.Output.Value["index"] = i
 		text, err := json.Marshal(one)
 		if err != nil {

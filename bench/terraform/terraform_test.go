@@ -74,9 +74,9 @@ func TestDeclarationIsCanonical(t *testing.T) {
 	}
 }
 
-// A process that does something else than what is measured is no sample.
+// A process with another exit code than expected gives no sample.
 func TestMeasure(t *testing.T) {
-	const size = 150_000_000 // more than the race detector makes of this test
+	const size = 150_000_000 // more than this test uses under the race detector
 	script := fmt.Sprintf(`sleep 0.05; x=$(head -c %d /dev/zero | tr '\0' a); exit 3`, size)
 	s, err := command{program: "/bin/sh", args: []string{"-c", script}, want: 3}.measure(t.Context())
 	if err != nil {
@@ -90,7 +90,7 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
-// What this program has needed is not mistaken for what the next process needs.
+// This program's earlier peak does not count as the next process's.
 func TestForget(t *testing.T) {
 	const size = 128 << 20
 	func() {
@@ -103,7 +103,7 @@ func TestForget(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := forget(); err != nil {
+	if err := resetPeak(); err != nil {
 		t.Fatal(err)
 	}
 	after, err := ownPeak()
@@ -135,7 +135,7 @@ func TestReport(t *testing.T) {
 	if !strings.Contains(b.String(), row) || !strings.Contains(b.String(), "a no-op plan at least 10 times faster") {
 		t.Errorf("the report is\n%s", b.String())
 	}
-	// What is as large as the bound is not under it.
+	// A value equal to the target is not under it.
 	for name, end := range map[figure]string{"all": "1.5 | 150% |", full: "**memory missed** |", showVersion: "**time missed** |", validateOne: "100% | time met |"} {
 		if !regexp.MustCompile(`(?m)^\| ` + string(name) + ` .*` + regexp.QuoteMeta(end) + `$`).MatchString(b.String()) {
 			t.Errorf("of %q the report does not say %q:\n%s", name, end, b.String())
@@ -143,7 +143,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// What is said to be needed for nothing but what is linked is less where less is linked.
+// The measured minimum memory is lower with fewer packages linked.
 func TestFloor(t *testing.T) {
 	nothing, err := parts[0].measure(t.Context(), t.TempDir())
 	if err != nil {

@@ -9,17 +9,17 @@ import (
 	"github.com/eltrain/eltrain/plan"
 )
 
-// Expectation is one object that a plan touches, as it was when the plan was made.
+// Expectation is the state of one slot that a plan changes, when the plan was made.
 type Expectation struct {
 	Slot job.Address `json:"slot"`
 	UID  string      `json:"uid"`
-	// Runs are the incarnations of the slot that had not ended.
+	// Runs are the incarnations of the slot that were not gone.
 	Runs []Run `json:"runs,omitempty"`
-	// Place is the node that the slot is to start on, where the plan chose it.
+	// Place is the node that the slot is to start on, if the plan chose it.
 	Place *Place `json:"place,omitempty"`
 }
 
-// Run is an incarnation. Whether it is still starting does not count: nobody did that.
+// Run is an incarnation. It does not include its state: the end of starting is not a change by somebody.
 type Run struct {
 	Number      int               `json:"number"`
 	Node        string            `json:"node,omitempty"`
@@ -34,7 +34,7 @@ type Place struct {
 	Drained string `json:"drained,omitempty"`
 }
 
-// Expect notes what the objects of a plan's changes are like.
+// Expect returns the current state of the slots that a plan changes.
 func Expect(in *plan.Input, p *plan.Plan) []Expectation {
 	type at struct {
 		uid  string
@@ -56,7 +56,7 @@ func Expect(in *plan.Input, p *plan.Plan) []Expectation {
 	for i := range p.Changes {
 		c := &p.Changes[i]
 		if c.Slot == (job.Address{}) {
-			continue // its settings are in the records, which the serial is of
+			continue // a change of the job's settings: they are in the records, which the serial covers
 		}
 		e := Expectation{Slot: c.Slot, UID: c.UID, Runs: runs[at{c.UID, c.Slot}]}
 		if node := nodes[c.Node]; node != nil && starts(c) && chosen(in, c) {
@@ -70,7 +70,7 @@ func Expect(in *plan.Input, p *plan.Plan) []Expectation {
 
 func starts(c *plan.Change) bool { return c.Action == plan.Create || c.Action == plan.Replace }
 
-// chosen reports whether the plan chooses nodes where the change is made; elsewhere they are hints.
+// chosen reports whether the plan chooses the nodes of the change's provider; otherwise they are hints.
 func chosen(in *plan.Input, c *plan.Change) bool {
 	name := c.Provider
 	if rec := in.Records[c.Job]; name == "" && rec != nil {
@@ -84,13 +84,13 @@ func chosen(in *plan.Input, c *plan.Change) bool {
 	return in.Capabilities[name].Places
 }
 
-// StaleError is why a saved plan can no longer be applied, as what follows on "because".
+// StaleError is why a saved plan can no longer be applied. Because completes a sentence that ends in "because".
 type StaleError struct {
 	Because string
-	Why     []string // what is not as it was, a sentence an object
+	Why     []string // the differences, one sentence for each slot
 }
 
-// maxWhy bounds how many reasons are shown: a plan over 10,000 slots may have as many.
+// maxWhy bounds the reasons shown: a plan for 10,000 slots may have as many.
 const maxWhy = 10
 
 func (e *StaleError) Error() string {
@@ -107,7 +107,7 @@ func (e *StaleError) Error() string {
 	return text + "\nNothing was changed. Plan again and review the new plan."
 }
 
-// CheckState reports whether the state is still the one that the plan was made from.
+// CheckState returns a *StaleError if the state is not the one that the plan was made from.
 func (f *File) CheckState(lineage string, serial uint64) error {
 	switch {
 	case lineage != f.Lineage && f.Lineage == "":
@@ -120,10 +120,10 @@ func (f *File) CheckState(lineage string, serial uint64) error {
 	return nil
 }
 
-// Check reports whether what is seen now, and what the same configuration gives by now, still agrees with the plan: each
-// object that the plan touches is as it was, and the same is to be done to it. What happened to others does not count;
-// what to do about them besides is returned.
-func (f *File) Check(in *plan.Input, now *plan.Plan) (besides []plan.Change, err error) {
+// Check returns a *StaleError if a slot that the plan changes is no longer in the expected state, or if a new plan for the
+// same configuration, now, would change it differently. Other slots do not matter; the changes that now has for them are
+// returned as others.
+func (f *File) Check(in *plan.Input, now *plan.Plan) (others []plan.Change, err error) {
 	var why []string
 	seen := Expect(in, &f.Facts.Plan)
 	for i := range f.Expects {
@@ -145,14 +145,14 @@ func (f *File) Check(in *plan.Input, now *plan.Plan) (besides []plan.Change, err
 		c := &now.Changes[i]
 		was := approved[target{c.UID, c.Slot, c.Job}]
 		if was == nil {
-			besides = append(besides, *c)
+			others = append(others, *c)
 			continue
 		}
 		for _, old := range was {
 			same[old] = same[old] || f.equal(in, old, c)
 		}
 	}
-	if len(why) == 0 { // else it follows from that
+	if len(why) == 0 { // otherwise different changes follow from it
 		for i := range f.Facts.Plan.Changes {
 			if c := &f.Facts.Plan.Changes[i]; !same[c] {
 				why = append(why, changed(c, now))
@@ -162,15 +162,15 @@ func (f *File) Check(in *plan.Input, now *plan.Plan) (besides []plan.Change, err
 	if len(why) > 0 {
 		return nil, &StaleError{"what it touches was changed after the plan was created", why}
 	}
-	return besides, nil
+	return others, nil
 }
 
-// equal reports whether two changes do the same to the same.
+// equal reports whether two changes of the same slot are the same.
 func (f *File) equal(in *plan.Input, a, b *plan.Change) bool {
 	return a.Action == b.Action && a.Incarnation == b.Incarnation && slices.Equal(a.Stop, b.Stop) && (a.Node == b.Node || !chosen(in, a))
 }
 
-// changed says what became of a change that the plan has and a new one would not have as it is.
+// changed describes how a new plan differs from a change of the saved one.
 func changed(c *plan.Change, now *plan.Plan) string {
 	name := "job." + c.Job
 	if c.Slot != (job.Address{}) {
@@ -187,7 +187,7 @@ func changed(c *plan.Change, now *plan.Plan) string {
 	return fmt.Sprintf("%s: there is nothing left to %s", name, c.Action)
 }
 
-// differences are what is not as it was, in full sentences.
+// differences describes what changed, in full sentences.
 func (e *Expectation) differences(now *Expectation) []string {
 	var why []string
 	if e.Place != nil && (now.Place == nil || *e.Place != *now.Place) {

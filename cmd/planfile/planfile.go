@@ -1,10 +1,10 @@
-// Package planfile keeps plans in files: what was read, what was seen and what is to be done, so that the plan that
-// was looked at is the plan that runs. It must not know how plans are made or carried out.
+// Package planfile saves plans in files, with the configuration and observation that they were made from, so that
+// exactly the reviewed plan is applied. It must not know how plans are made or carried out.
 //
-// A file is one line of text, "eltrain plan VERSION SHA256 LENGTH", and behind it LENGTH bytes of gzipped JSON. The sum
-// finds what was cut or edited. It is no signature: who may write the file decides what runs.
+// A file is one line of text, "eltrain plan VERSION SHA256 LENGTH", followed by LENGTH bytes of gzipped JSON. The checksum
+// detects truncation and edits. It is not a signature: whoever can write the file decides what runs.
 //
-// Sensitive values are not in it: what plans are made from has seals in their places (see job.Sealer).
+// Sensitive values are not in it: seals replace them in the input of plans (see job.Sealer).
 package planfile
 
 import (
@@ -26,10 +26,10 @@ import (
 	"github.com/eltrain/eltrain/lang"
 )
 
-// Version is that of the format.
+// Version is the version of the format.
 const Version = 1
 
-// Bounds of what is read: a plan over 100,000 slots is some 100 MB of JSON.
+// Limits for reading: a plan for 100,000 slots is some 100 MB of JSON.
 const (
 	maxFile     = 256 << 20
 	maxInflated = 2 << 30
@@ -40,34 +40,34 @@ const magic = "eltrain plan"
 
 // File is a saved plan.
 type File struct {
-	Eltrain string    `json:"eltrain_version"` // that made it
+	Eltrain string    `json:"eltrain_version"` // version that made it
 	Made    time.Time `json:"made"`
-	// Lineage and Serial are the state's; a state that is not there yet has none. Home is where it is kept.
+	// Lineage and Serial are the state's, empty if it did not exist yet. Home is where the state is stored.
 	Lineage string `json:"lineage,omitempty"`
 	Serial  uint64 `json:"serial"`
 	Home    string `json:"home"`
-	// Place is the directory that its processes run in, if any run on this machine.
+	// Place is the directory that the processes run in, if any run on this machine.
 	Place string `json:"place,omitempty"`
 
-	// The configuration as it was read. Its jobs are in Facts.
+	// The configuration. Its jobs are in Facts.
 	Settings  lang.Settings `json:"settings"`
 	Providers []Provider    `json:"providers,omitempty"`
-	// Assignments are the -var-files, and the -vars that are not sensitive: sensitive values are read by them again.
+	// Assignments are the -var-files and the -vars that are not sensitive, from which sensitive values are read again.
 	Assignments []lang.Assignment `json:"assignments,omitempty"`
 
-	// Facts are the observation and the records that it was made from, and the plan.
+	// Facts are the plan, and the observation and records that it was made from.
 	Facts view.PlanFacts `json:"facts"`
-	// Expects is what the objects that the plan touches are like.
+	// Expects is the state of the slots that the plan changes.
 	Expects []Expectation `json:"expects,omitempty"`
 }
 
-// Provider is a provider's block, as JSON of its own type.
+// Provider is a provider's configuration, as JSON of the provider's own type.
 type Provider struct {
 	Name   string          `json:"name"`
 	Config json.RawMessage `json:"config"`
 }
 
-// Write replaces the plan at path, readable by its owner alone. Another file that is there is left as it is.
+// Write writes the plan to path, readable only by its owner. It replaces an earlier plan, but no other file.
 func (f *File) Write(path string) error {
 	if err := checkReplaceable(path); err != nil {
 		return fmt.Errorf("save the plan: %w", err)
@@ -95,12 +95,12 @@ func (f *File) Write(path string) error {
 	return nil
 }
 
-// checkReplaceable refuses to put a plan in the place of a file that is none: it may be the state. An empty file is as
-// mktemp makes them.
+// checkReplaceable returns an error if path is a file other than a plan: it may be the state. An empty file, as from
+// mktemp, may be replaced.
 func checkReplaceable(path string) error {
 	info, err := os.Stat(path)
 	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
-		return nil // Replace reports what is no file
+		return nil // Replace reports what is not a regular file
 	}
 	was, err := os.Open(path)
 	if err != nil {
@@ -114,8 +114,8 @@ func checkReplaceable(path string) error {
 	return nil
 }
 
-// Replace writes a file whole or not at all, readable by its owner alone: half of it must not lie where a whole one was.
-// A symbolic link stays one. What is no regular file, as a device or a pipe, is refused.
+// Replace writes a file atomically, readable only by its owner. A symbolic link stays one and its target is replaced.
+// Anything other than a regular file, such as a device or a pipe, is an error.
 func Replace(path string, text []byte) error {
 	path, err := atomicfile.Resolve(path)
 	if err != nil {
@@ -124,21 +124,21 @@ func Replace(path string, text []byte) error {
 	return atomicfile.Write(path, text, 0o600)
 }
 
-// Errors of a file that is not a whole plan of this version. Their texts say what to do.
+// Errors of a file that is not a complete plan. Their texts say what to do.
 var (
 	ErrNoPlan = errors.New("it is not a saved plan: make one with eltrain plan -out=FILE")
 	ErrCut    = errors.New("it is truncated. Copy it again, or plan again")
 	ErrEdited = errors.New("it was changed after it was saved: its checksum is wrong. Plan again")
 )
 
-// VersionError is of a plan of another version.
+// VersionError is the error of a plan of another version.
 type VersionError struct{ Made, This string }
 
 func (e *VersionError) Error() string {
 	return fmt.Sprintf("it was made by %s, and this is %s: plan again with the eltrain that will apply it", e.Made, e.This)
 }
 
-// Read reads a plan that eltrain of the given version made.
+// Read reads a plan that was made by the given version of eltrain.
 func Read(path, eltrain string) (*File, error) {
 	text, err := readRegular(path)
 	switch {

@@ -27,7 +27,7 @@ const (
 	shortSecret = "7x"
 )
 
-// sample is a plan for a new job with two slots, next to one that runs.
+// sample returns a plan for a new job with two slots, next to a running one.
 func sample() *File {
 	at := time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)
 	role := job.Role{Name: "worker", Replicas: 2, Processes: 1, Ranked: true, Program: job.Program{
@@ -51,14 +51,14 @@ func sample() *File {
 		Providers: []Provider{{"local", []byte(`{"Nodes":null}`)}}, Facts: view.PlanFacts{Input: in, Plan: p, Version: "0.1.0"}, Expects: Expect(&in, &p)}
 }
 
-// sealer has a key that is made of the word.
+// sealer returns a sealer with a key derived from the word.
 func sealer(word string) *job.Sealer {
 	s := new(job.Sealer)
 	s.SetKey([]byte(word))
 	return s
 }
 
-// saved writes the sample and returns its path.
+// saved writes the plan and returns its path.
 func saved(t *testing.T, f *File) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "plan")
@@ -76,14 +76,14 @@ func TestASavedPlanIsWhatWasSaved(t *testing.T) {
 		t.Fatal(err)
 	}
 	unsourced := f.Facts.Input.Jobs
-	unsourced[0].Secrets = nil // no JSON has them
+	unsourced[0].Secrets = nil // never in JSON
 	if diff := cmp.Diff(unsourced, got.Facts.Input.Jobs); diff != "" {
-		t.Errorf("the jobs came back otherwise (-saved +read):\n%s", diff)
+		t.Errorf("the jobs differ (-saved +read):\n%s", diff)
 	}
 	again := got.Facts.Input
 	again.NewUID = f.Facts.Input.NewUID
 	if p := plan.Make(again); fmt.Sprint(p.Summary(), len(p.Changes)) != fmt.Sprint(f.Facts.Plan.Summary(), len(f.Facts.Plan.Changes)) {
-		t.Errorf("what was read gives the plan %+v, and what was saved %+v", p.Summary(), f.Facts.Plan.Summary())
+		t.Errorf("planning from the file gives %+v, want %+v", p.Summary(), f.Facts.Plan.Summary())
 	}
 	info, err := os.Stat(path)
 	if err != nil || info.Mode().Perm() != 0o600 {
@@ -91,7 +91,7 @@ func TestASavedPlanIsWhatWasSaved(t *testing.T) {
 	}
 }
 
-// Sensitive values are in no part of the file, and the plan that is read shows as the one that was made.
+// The file contains no sensitive values, and the plan read from it renders like the original one.
 func TestASavedPlanHoldsNoSecret(t *testing.T) {
 	f := sample()
 	got, err := Read(saved(t, f), "0.1.0")
@@ -102,7 +102,7 @@ func TestASavedPlanHoldsNoSecret(t *testing.T) {
 		t.Errorf("the file has the secret in it: %s", text)
 	}
 	if env := got.Facts.Input.Jobs[0].Roles[0].Env["N"]; env != "17x7" {
-		t.Errorf("what only looks like a short secret became %q", env)
+		t.Errorf("a text that only looks like a short secret became %q", env)
 	}
 	if cmd := got.Facts.Input.Jobs[0].Roles[0].Command[3]; cmd == shortSecret {
 		t.Error("the short secret is in the file")
@@ -117,7 +117,7 @@ func TestASavedPlanHoldsNoSecret(t *testing.T) {
 		write(&a, view.NewPlan(f.Facts, live))
 		write(&b, view.NewPlan(got.Facts, read))
 		if diff := cmp.Diff(a.String(), b.String()); diff != "" {
-			t.Errorf("the saved plan shows otherwise (-made +read):\n%s", diff)
+			t.Errorf("the saved plan renders differently (-made +read):\n%s", diff)
 		}
 	}
 }
@@ -149,7 +149,7 @@ func TestASealedPlanWantsTheVeryValues(t *testing.T) {
 	none.Facts.Input.Jobs[0].Roles[0].Program = job.Program{Command: []string{"true"}}
 	none.Facts.Input.Jobs[0].Roles[0].Pod = nil
 	if got, err = Read(saved(t, none), "0.1.0"); err != nil || got.Sealed() {
-		t.Errorf("a plan whose jobs have no secret in them asks for some: %v", err)
+		t.Errorf("a plan whose jobs have no secrets requires some: %v", err)
 	}
 }
 
@@ -197,11 +197,11 @@ func TestReadRefusesWhatIsNotTheWholePlan(t *testing.T) {
 
 func is(target error) func(error) bool { return func(err error) bool { return errors.Is(err, target) } }
 
-// A file is replaced whole: a plan that cannot be written leaves the one before.
+// Files are replaced atomically: if a plan cannot be written, the earlier one stays.
 func TestWriteLeavesNoHalfPlan(t *testing.T) {
 	dir := t.TempDir()
 	if err := sample().Write(filepath.Join(dir, "missing", "plan")); err == nil {
-		t.Error("a plan is saved in a directory that is not there")
+		t.Error("a plan is saved in a directory that does not exist")
 	}
 	path := filepath.Join(dir, "plan")
 	for range 2 {
@@ -218,15 +218,15 @@ func TestCheck(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		happens func(in *plan.Input)
-		stale   string // part of why; "" if it is applied
-		besides int
+		stale   string // part of the error; "" if it can be applied
+		others  int
 	}{
 		{name: "nothing", happens: func(*plan.Input) {}},
 		{name: "a foreign load elsewhere that leaves room", happens: func(in *plan.Input) { in.Snapshot.Nodes[0].Foreign.CPU = 500 }},
 		{name: "a node joins", happens: func(in *plan.Input) {
 			in.Snapshot.Nodes = append(in.Snapshot.Nodes, job.Node{Name: "n0", Provider: "local", Capacity: job.Resources{CPU: 1}})
 		}},
-		{name: "a slot of another job dies", besides: 1, happens: func(in *plan.Input) {
+		{name: "a slot of another job dies", others: 1, happens: func(in *plan.Input) {
 			in.Snapshot.Incarnations[0].State, in.Snapshot.Incarnations[0].Exit = job.Gone, &job.Exit{Code: 1}
 		}},
 		{name: "the node is closed", stale: "node n1, which now is closed (cordoned)", happens: func(in *plan.Input) { in.Snapshot.Nodes[0].Closed = "cordoned" }},
@@ -235,7 +235,7 @@ func TestCheck(t *testing.T) {
 			in.Snapshot.Incarnations = append(in.Snapshot.Incarnations, job.Incarnation{
 				Slot: job.Address{Job: "new", Role: "worker", Index: 1}, UID: "u-new", Number: 1, Node: "n1", Provider: "local", State: job.Up})
 		}},
-		{name: "somebody edited a slot of another job", besides: 1, happens: edited(0)},
+		{name: "somebody edited a slot of another job", others: 1, happens: edited(0)},
 	} {
 		f := sample()
 		in := f.Facts.Input
@@ -243,28 +243,28 @@ func TestCheck(t *testing.T) {
 		in.Snapshot.Incarnations = append([]job.Incarnation{}, in.Snapshot.Incarnations...)
 		c.happens(&in)
 		now := plan.Make(in)
-		besides, err := f.Check(&in, &now)
+		others, err := f.Check(&in, &now)
 		var stale *StaleError
 		switch {
 		case c.stale == "" && err != nil:
 			t.Errorf("%s: %v", c.name, err)
 		case c.stale != "" && (!errors.As(err, &stale) || !strings.Contains(err.Error(), c.stale)):
 			t.Errorf("%s: %v, want %q", c.name, err, c.stale)
-		case len(besides) != c.besides:
-			t.Errorf("%s: besides there is %v", c.name, besides)
+		case len(others) != c.others:
+			t.Errorf("%s: other changes are %v", c.name, others)
 		}
 	}
 }
 
-// edited has somebody change the environment of an incarnation since the plan was made.
+// edited returns a function that adds an edit of the environment of incarnation i, made after the plan.
 func edited(i int) func(*plan.Input) {
 	return func(in *plan.Input) {
 		in.Snapshot.Incarnations[i].Drift = []job.FieldChange{{Path: `env["X"]`, Before: "1", After: "2"}}
 	}
 }
 
-// An object that the plan touches runs where it ran, and is not what it was: somebody edited it, or put another in its
-// place. It is not overwritten.
+// A slot that the plan changes runs on the same node, but its incarnation was edited or replaced by somebody: it must not be
+// overwritten.
 func TestCheckRefusesWhatWasEdited(t *testing.T) {
 	const says = "job.other.worker[0] (incarnation 1 on n1) was edited since"
 	again := func(in *plan.Input) { in.Snapshot.Incarnations[0].Fingerprint = "of another one" }
@@ -282,7 +282,7 @@ func TestCheckRefusesWhatWasEdited(t *testing.T) {
 	} {
 		f := sample()
 		in := f.Facts.Input
-		in.Destroy, in.Jobs = true, nil // it touches the slot whatever that is like
+		in.Destroy, in.Jobs = true, nil // destroy the slot whatever its state
 		at := in.Snapshot.Incarnations
 		change := func(by func(*plan.Input)) {
 			if in.Snapshot.Incarnations = slices.Clone(at); by != nil {
@@ -292,7 +292,7 @@ func TestCheckRefusesWhatWasEdited(t *testing.T) {
 		change(c.before)
 		f.Facts.Input, f.Facts.Plan = in, plan.Make(in)
 		f.Expects = Expect(&in, &f.Facts.Plan)
-		f, err := Read(saved(t, f), "0.1.0") // as it came through the file
+		f, err := Read(saved(t, f), "0.1.0") // through a file
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -318,7 +318,7 @@ func TestCheckState(t *testing.T) {
 		}
 	}
 	if err := new(File).CheckState("l1", 1); err == nil || !strings.Contains(err.Error(), "there was no state") {
-		t.Errorf("a state that came into being: %v", err)
+		t.Errorf("a state that was created since: %v", err)
 	}
 }
 
@@ -332,7 +332,7 @@ func TestStaleErrorStaysShort(t *testing.T) {
 	}
 }
 
-// A plan takes the place of a plan, or of an empty file. Whatever else is there stays: the state, a pipe, a device.
+// A plan replaces a plan or an empty file, but nothing else: the state, a pipe, a device.
 func TestAPlanReplacesNothingElse(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -364,7 +364,7 @@ func TestAPlanReplacesNothingElse(t *testing.T) {
 	if info, err := os.Lstat(at("pipe")); err != nil || info.Mode().Type() != fs.ModeNamedPipe {
 		t.Errorf("the pipe is %v, %v", info, err)
 	}
-	for range 2 { // the second time there is a plan
+	for range 2 { // the second time it replaces a plan
 		if err := sample().Write(at("link")); err != nil {
 			t.Fatal(err)
 		}

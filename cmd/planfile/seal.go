@@ -7,7 +7,7 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// MissingError is of sensitive values that are not there, or are others, when a plan is to be applied.
+// MissingError is the error of a plan whose sensitive values are not set, or differ, when it is to be applied.
 type MissingError struct{ Jobs []string }
 
 func (e *MissingError) Error() string {
@@ -18,8 +18,8 @@ func (e *MissingError) Error() string {
 // Sealed reports whether any job needs a sensitive value to start.
 func (f *File) Sealed() bool { return f.CheckSealed(nil) != nil }
 
-// CheckSealed reports whether every sensitive value that a job needs to start is known, and is the one that the plan was
-// made with: others have other seals. The error is a *MissingError.
+// CheckSealed returns a *MissingError unless every sensitive value that a job needs to start is known and the same as when
+// the plan was made: other values have other seals.
 func (f *File) CheckSealed(known *job.Sealer) error {
 	var missing []string
 	for i := range f.Facts.Input.Jobs {

@@ -1,5 +1,5 @@
-// Package jobtest builds jobs, roles and nodes for tests, with the language's defaults filled in, so that a
-// test names only what it is about.
+// Package jobtest builds jobs, roles and nodes for tests, with the language's defaults, so that a test only sets what
+// matters to it.
 package jobtest
 
 import (
@@ -8,10 +8,10 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// Epoch is when tests begin.
+// Epoch is the start time of tests.
 var Epoch = time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
 
-// Job is a job on provider "local" with the given roles.
+// Job returns a job on provider "local" with the given roles.
 func Job(name string, roles ...job.Role) job.Job {
 	return job.Job{
 		Name:       name,
@@ -23,7 +23,7 @@ func Job(name string, roles ...job.Role) job.Job {
 	}
 }
 
-// Role is a fixed, ranked role of n slots with one process and one core each, changed by the options.
+// Role returns a ranked role of fixed size with n slots, each with one process and one core, modified by the options.
 func Role(name string, n int, options ...RoleOption) job.Role {
 	r := job.Role{
 		Name:      name,
@@ -40,10 +40,10 @@ func Role(name string, n int, options ...RoleOption) job.Role {
 	return r
 }
 
-// RoleOption changes one thing of a role.
+// RoleOption modifies a role.
 type RoleOption func(*job.Role)
 
-// Elastic gives the role a min and a max; it starts with its replicas.
+// Elastic sets the role's min and max; it starts with its replicas.
 func Elastic(min, max int) RoleOption {
 	return func(r *job.Role) { r.Scaling = &job.Scaling{Min: min, Max: max, Step: 1} }
 }
@@ -54,7 +54,7 @@ func Step(n int) RoleOption { return func(r *job.Role) { r.Scaling.Step = n } }
 // Sizes lists the legal sizes of an elastic role.
 func Sizes(sizes ...int) RoleOption { return func(r *job.Role) { r.Scaling.Sizes = sizes } }
 
-// Unranked takes the role out of the world.
+// Unranked makes the role unranked.
 func Unranked(r *job.Role) { r.Ranked = false }
 
 // After makes the role depend on others.
@@ -63,15 +63,15 @@ func After(roles ...string) RoleOption { return func(r *job.Role) { r.DependsOn 
 // Command replaces the program.
 func Command(args ...string) RoleOption { return func(r *job.Role) { r.Command = args } }
 
-// Needs replaces what each slot reserves.
+// Needs replaces the resources that each slot reserves.
 func Needs(res job.Resources) RoleOption { return func(r *job.Role) { r.Resources = res } }
 
-// Node is a node of provider "local".
+// Node returns a node of provider "local".
 func Node(name string, capacity job.Resources) job.Node {
 	return job.Node{Name: name, Provider: "local", Capacity: capacity}
 }
 
-// Cores is an amount of processor time only.
+// Cores returns an amount of CPU only.
 func Cores(n float64) job.Resources {
 	c, err := job.Cores(n)
 	if err != nil {
@@ -80,7 +80,7 @@ func Cores(n float64) job.Resources {
 	return job.Resources{CPU: c}
 }
 
-// GPUs is n devices "example.com/gpu" with a core each.
+// GPUs returns n devices "example.com/gpu" with a core each.
 func GPUs(n int) job.Resources {
 	return job.Resources{CPU: job.CPU(n) * 1000, Devices: map[string]int{"example.com/gpu": n}}
 }

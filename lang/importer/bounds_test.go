@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Of each kind a job of 8 with no bounds of its own: what its command says is all that there is. @ is the command, and the
+// A job of 8 pods of each kind without bounds in the manifest: only its command gives some. @ is the command and the
 // variables of its container.
 var boundless = map[string]string{
 	"ElasticJob":  "apiVersion: elastic.iml.github.io/v1alpha1\nkind: ElasticJob\nspec:\n  replicaSpecs: {worker: {replicas: 8, template: {spec: {containers: [{name: main, image: i, @}]}}}}\n",
@@ -22,7 +22,7 @@ func TestElasticBoundsOfTheCommand(t *testing.T) {
 			command   string // after the launcher
 			env       string // NODE_NUM; ElasticJob's operator sets it itself
 			min, max  int    // equal: a role of fixed size
-			restarts  int    // 0: not looked at
+			restarts  int    // 0: not checked
 			toldPart  string
 			fromShell bool
 		}{
@@ -49,17 +49,17 @@ func TestElasticBoundsOfTheCommand(t *testing.T) {
 			r := Manifests("in.yaml", strings.NewReader(strings.Replace(manifest, "@", command, 1)), Checks{})
 			jobs := mustBeValid(t, r.HCL)
 			if len(jobs) != 1 {
-				t.Fatalf("%s %s: %s", kind, line, told(r.Diagnostics))
+				t.Fatalf("%s %s: %s", kind, line, reported(r.Diagnostics))
 			}
 			role := jobs[0].Roles[0]
 			if least, most := role.Bounds(); least != c.min || most != c.max {
-				t.Errorf("%s %s: the bounds are %d to %d\n%s%s", kind, line, least, most, r.HCL, told(r.Diagnostics))
+				t.Errorf("%s %s: the bounds are %d to %d\n%s%s", kind, line, least, most, r.HCL, reported(r.Diagnostics))
 			}
 			if c.restarts > 0 && jobs[0].Heal.Budget.Restarts != c.restarts {
 				t.Errorf("%s %s: there are %d restarts\n%s", kind, line, jobs[0].Heal.Budget.Restarts, r.HCL)
 			}
-			if text := told(r.Diagnostics); !strings.Contains(text, c.toldPart) || c.toldPart == "" && strings.Contains(text, "nnodes") {
-				t.Errorf("%s %s: told is\n%s", kind, line, text)
+			if text := reported(r.Diagnostics); !strings.Contains(text, c.toldPart) || c.toldPart == "" && strings.Contains(text, "nnodes") {
+				t.Errorf("%s %s: the diagnostics are\n%s", kind, line, text)
 			}
 		}
 	}
@@ -74,13 +74,13 @@ func quoteAll(line string) string {
 	return strings.Join(words, " ")
 }
 
-// Bounds of the manifest's own go before those of the command, and that is told.
+// The manifest's own bounds take precedence over the command's, with a warning.
 func TestElasticBoundsOfTheManifestGoFirst(t *testing.T) {
 	src := strings.Replace(strings.Replace(boundless["PyTorchJob"], "spec:\n", "spec:\n  elasticPolicy: {minReplicas: 3, maxReplicas: 6, maxRestarts: 2}\n", 1),
 		"@", "command: [torchrun, --nnodes=2:8, train.py]", 1)
 	r := Manifests("in.yaml", strings.NewReader(src), Checks{})
 	role := mustBeValid(t, r.HCL)[0].Roles[0]
-	if least, most := role.Bounds(); least != 3 || most != 6 || !strings.Contains(told(r.Diagnostics), "The manifest's bounds, 3 to 6, are used") {
-		t.Errorf("the bounds are %d to %d\n%s", least, most, told(r.Diagnostics))
+	if least, most := role.Bounds(); least != 3 || most != 6 || !strings.Contains(reported(r.Diagnostics), "The manifest's bounds, 3 to 6, are used") {
+		t.Errorf("the bounds are %d to %d\n%s", least, most, reported(r.Diagnostics))
 	}
 }

@@ -16,7 +16,7 @@ func (im *importer) elasticJob(doc *value, j *imported) bool {
 	default:
 		im.warn(spec.get("distributionStrategy"), "Strategy of another kind", "DLRover writes the cluster of a %s to TF_CONFIG, but eltrain does not: the program must find its parameter servers by itself.", strategy)
 	}
-	im.dropUnless(spec.get("optimizeMode"), "manunal", "eltrain scales within the bounds of a role; it has no optimizer.") // spelt so there
+	im.dropUnless(spec.get("optimizeMode"), "manunal", "eltrain scales within the bounds of a role; it has no optimizer.") // DLRover's spelling
 	im.suspended(spec.get("suspend"))
 	im.drop(spec.get("brainService"), "eltrain does not ask a service about resources.")
 	im.elasticLimits(j, spec.get("resourceLimits"))
@@ -61,13 +61,13 @@ func (im *importer) elasticRole(rs *value, j *imported, known map[string]string)
 	r := im.newRole(j, rs.name, rs)
 	r.Ranked = rs.name != "ps" && rs.name != "evaluator"
 	im.template(r, rs, []string{mainContainer}, known)
-	im.launched(j, r, size{replicas: replicas})
+	im.applyLaunch(j, r, size{replicas: replicas})
 	if n, ok := im.number(rs.get("restartCount"), 0, maxRestarts); ok {
 		r.addRestarts(n)
-		r.healed = rs.get("restartCount")
+		r.restartsValue = rs.get("restartCount")
 	}
 	if im.restartPolicy(rs.get("restartPolicy")) == "Never" {
-		r.endsAt(rs.get("restartPolicy"))
+		r.setFailFast(rs.get("restartPolicy"))
 	}
 	im.dropUnless(rs.get("autoScale"), "true", "The bounds of the role say whether it scales. In DLRover this changes nothing for a job of workers alone.")
 	im.drop(rs.get("restartTimeout"), "A restart has no timeout of its own. See rendezvous { timeout = … }.")
@@ -77,7 +77,7 @@ func (im *importer) elasticRole(rs *value, j *imported, known map[string]string)
 	}
 }
 
-// elasticLimits reads what the job may hold at most.
+// elasticLimits reads the job's resource limits.
 func (im *importer) elasticLimits(j *imported, v *value) {
 	for _, f := range v.open().entries() {
 		text, _ := f.scalar()
@@ -122,7 +122,7 @@ func (im *importer) elasticLimits(j *imported, v *value) {
 	}
 }
 
-// commonVariable is the value of a variable of all roles: a text, or { value = … }.
+// commonVariable returns the value of a variable of all roles: a string, or { value = … }.
 func commonVariable(f *value) (text string, ok bool) {
 	if text, ok = f.scalar(); !ok {
 		text, ok = f.get("value").scalar()
@@ -138,7 +138,7 @@ func commonVariable(f *value) (text string, ok bool) {
 func (im *importer) commonVariables(v *value, j *imported) {
 	for _, f := range v.open().entries() {
 		if slices.Contains(ownVariables, f.name) {
-			im.drop(f, ownVariable, f.name)
+			im.drop(f, ownVariableReason, f.name)
 			continue
 		}
 		text, ok := commonVariable(f)
@@ -158,7 +158,7 @@ func (im *importer) commonVariables(v *value, j *imported) {
 	}
 }
 
-// suspended reads the switch that all kinds have.
+// suspended reads the suspend field, which all kinds have.
 func (im *importer) suspended(v *value) {
 	im.dropUnless(v, "false", "Jobs in the files run. To suspend one, remove it from the files.")
 }

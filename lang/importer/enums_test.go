@@ -7,14 +7,14 @@ import (
 	"testing"
 )
 
-// enumeration is a field of which all values are known.
+// enumeration is a field with a known set of values.
 type enumeration struct {
 	kind   string // of boundless
-	at     string // the text that the field is written after
-	field  string // with @ for the value
-	path   string // in warnings
+	at     string // the text that the field is inserted after
+	field  string // @ is the value
+	path   string // path in warnings
 	values []string
-	// anyway are those that say what eltrain does by itself: nothing comes of them, and nothing is told.
+	// anyway are the values that match eltrain's own behavior: they are ignored without a warning.
 	anyway []string
 }
 
@@ -29,7 +29,7 @@ const (
 
 var bools = []string{"true", "false"}
 
-// enumerations are the enumerated fields of all kinds: those of their types' own validation.
+// enumerations are the enumerated fields of all kinds, with the values that their types' own validation accepts.
 var enumerations = []enumeration{
 	{"ElasticJob", inSpec, "  distributionStrategy: @\n", "spec.distributionStrategy", []string{"ParameterServerStrategy", "AllreduceStrategy", "Local", "CustomStrategy"}, []string{"AllreduceStrategy", "Local"}},
 	{"ElasticJob", inSpec, "  optimizeMode: @\n", "spec.optimizeMode", []string{"manunal", "single-job", "cluster"}, []string{"manunal"}},
@@ -65,7 +65,7 @@ var (
 	volcanoActions = []string{"AbortJob", "RestartJob", "RestartTask", "RestartPod", "RestartPartition", "TerminateJob", "CompleteJob", "ResumeJob", "SyncJob", "EnqueueJob", "SyncQueue", "OpenQueue", "CloseQueue"}
 )
 
-// policiesOfVolcano are all pairs of them, of jobs and of tasks.
+// policiesOfVolcano returns all pairs of events and actions, for jobs and for tasks.
 func policiesOfVolcano() []enumeration {
 	var all []enumeration
 	for _, event := range volcanoEvents {
@@ -84,13 +84,13 @@ func policiesOfVolcano() []enumeration {
 	return all
 }
 
-// Each value that a field can have is in what is written, or a warning names it, unless it is what eltrain does anyway: then
-// there is no warning that would have people look for nothing.
+// Each value of a field is imported, or a warning names it, unless it matches eltrain's own behavior: then there must be no
+// warning.
 func TestEachKnownValueIsSaidOrTold(t *testing.T) {
 	imported := func(manifest string) (hcl, text string) {
 		r := Manifests("in.yaml", strings.NewReader(strings.Replace(manifest, "@", "command: [x]", 1)), Checks{})
 		mustBeValid(t, r.HCL)
-		return string(r.HCL), told(r.Diagnostics)
+		return string(r.HCL), reported(r.Diagnostics)
 	}
 	for _, e := range append(policiesOfVolcano(), enumerations...) {
 		without, toldWithout := imported(boundless[e.kind])
@@ -112,7 +112,7 @@ func TestEachKnownValueIsSaidOrTold(t *testing.T) {
 	}
 }
 
-// toldWithoutAt is what is told without a field, in the lines where it is with it.
+// toldWithoutAt returns the diagnostics of a manifest without a field, with the line numbers of the one with it.
 func toldWithoutAt(text, field string) string {
 	if !strings.HasSuffix(field, "\n") {
 		return text
@@ -133,7 +133,7 @@ func toldWithoutAt(text, field string) string {
 	return b.String()
 }
 
-// What ends the job and what is retried are of one budget, and what of them does not count is told.
+// Policies that end the job and retries share one budget, and those that have no effect are reported.
 func TestBudgetsOfVolcanoJobs(t *testing.T) {
 	task := func(name, more string) string {
 		return fmt.Sprintf("    - {name: %s, replicas: 1, %stemplate: {spec: {containers: [{name: main, image: i, command: [x]}]}}}\n", name, more)
@@ -142,7 +142,7 @@ func TestBudgetsOfVolcanoJobs(t *testing.T) {
 	for name, c := range map[string]struct {
 		spec, a, b string
 		restarts   int
-		told       []string // with the paths
+		reported   []string // with the paths
 		untold     string
 	}{
 		"a task that ends it beside one that is tried again": {"  maxRetry: 3\n", abort + ", maxRetry: 4, ", "", 3, []string{
@@ -167,26 +167,26 @@ func TestBudgetsOfVolcanoJobs(t *testing.T) {
 			if got := mustBeValid(t, r.HCL)[0].Heal.Budget.Restarts; got != c.restarts {
 				t.Errorf("there are %d restarts, want %d\n%s", got, c.restarts, r.HCL)
 			}
-			text := told(r.Diagnostics)
-			for _, want := range c.told {
+			text := reported(r.Diagnostics)
+			for _, want := range c.reported {
 				if !strings.Contains(text, want) {
-					t.Errorf("%q is not told:\n%s", want, text)
+					t.Errorf("%q is not reported:\n%s", want, text)
 				}
 			}
 			if strings.Contains(text, c.untold) {
-				t.Errorf("%q is told:\n%s", c.untold, text)
+				t.Errorf("%q is reported:\n%s", c.untold, text)
 			}
 		})
 	}
 }
 
-// The pods of all tasks are one world, and its rank 0 is in the first role.
+// The pods of all tasks form one world, and its rank 0 is in the first role.
 func TestWorldsOfVolcanoJobs(t *testing.T) {
 	task := func(name string, replicas int) string {
 		return fmt.Sprintf("    - {name: %s, replicas: %d, template: {spec: {containers: [{name: main, image: i, command: [sh, -c, 'torchrun --nnodes=$WORLD_SIZE t.py']}]}}}\n", name, replicas)
 	}
 	master, worker := task("master", 1), task("worker", 2)
-	for name, c := range map[string]struct{ plugin, tasks, told string }{
+	for name, c := range map[string]struct{ plugin, tasks, reported string }{
 		"master first":              {"[]", master + worker, ""},
 		"as it is written":          {`["--master=master", "--worker=worker"]`, master + worker, ""},
 		"master last":               {"[]", worker + master, "spec.plugins.pytorch: Rank 0 is in the first role, which is worker."},
@@ -199,9 +199,9 @@ func TestWorldsOfVolcanoJobs(t *testing.T) {
 			src := "apiVersion: batch.volcano.sh/v1alpha1\nkind: Job\nmetadata: {name: j}\nspec:\n  plugins: {pytorch: " + c.plugin + "}\n  tasks:\n" + c.tasks
 			r := Manifests("in.yaml", strings.NewReader(src), Checks{})
 			mustBeValid(t, r.HCL)
-			text := told(r.Diagnostics)
-			if strings.Count(text, "\n") != min(len(c.told), 1) || !strings.Contains(text, c.told) {
-				t.Errorf("told is\n%s", text)
+			text := reported(r.Diagnostics)
+			if strings.Count(text, "\n") != min(len(c.reported), 1) || !strings.Contains(text, c.reported) {
+				t.Errorf("the diagnostics are\n%s", text)
 			}
 		})
 	}

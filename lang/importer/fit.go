@@ -13,32 +13,32 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// Checks are what the providers that will run imported jobs say of them, as validate asks them. A nil one finds all well.
+// Checks are the checks of the providers that will run imported jobs, as in validate. A nil function accepts everything.
 type Checks struct {
-	// Role tells why a role cannot run on a provider.
+	// Role returns an error if a role cannot run on a provider.
 	Role func(provider string, r *job.Role) error
-	// Namespace tells why a name cannot be the provider's namespace.
+	// Namespace returns an error if a name is not a valid namespace.
 	Namespace func(name string) error
-	// Queue tells why a name cannot be that of a queue.
+	// Queue returns an error if a name is not a valid queue name.
 	Queue func(name string) error
 }
 
-// maxChecked is how much the provider is asked about in one import to find what it refuses, in values of overlays, where
-// each question counts as askValues of them. A template of a hundred values can have dozens of mistakes found; after
-// that whatever is refused is left out whole.
+// maxChecked bounds the work of one import to find what the provider rejects, in overlay values; each call of Checks.Role
+// counts as askValues more. It suffices to find dozens of mistakes in a template of a hundred values; beyond it, whatever
+// is rejected is left out as a whole.
 const (
 	maxChecked = 50_000
 	askValues  = 20
 )
 
-// origin is what a field of an overlay was made of. It holds the object, so that no other is ever at its address.
+// origin is the source of a field of an overlay. It keeps the object alive, so that its address is not reused.
 type origin struct {
 	object map[string]any
 	from   *value
 }
 
-// overlayField is a field of an object in an overlay, by the object's address; "" is the object itself. Objects are
-// moved into others while an overlay is put together, and stay the same ones.
+// overlayField identifies a field of an object in an overlay by the object's address; "" is the object itself. The address
+// is stable: objects are moved into others, not copied, while an overlay is built.
 type overlayField struct {
 	object uintptr
 	name   string
@@ -48,33 +48,33 @@ func fieldOf(object map[string]any, name string) overlayField {
 	return overlayField{reflect.ValueOf(object).Pointer(), name}
 }
 
-// made notes what a field of an overlay was made of.
-func (im *importer) made(object map[string]any, name string, from *value) {
+// recordOrigin records the source of a field of an overlay.
+func (im *importer) recordOrigin(object map[string]any, name string, from *value) {
 	if im.origins == nil {
 		im.origins = map[overlayField]origin{}
 	}
 	im.origins[fieldOf(object, name)] = origin{object, from}
 }
 
-// moved copies a field of an overlay from one object to another.
-func (im *importer) moved(to map[string]any, name string, from map[string]any) {
+// moveField copies a field of an overlay from one object to another.
+func (im *importer) moveField(to map[string]any, name string, from map[string]any) {
 	to[name] = from[name]
 	if o, known := im.origins[fieldOf(from, name)]; known {
-		im.made(to, name, o.from)
+		im.recordOrigin(to, name, o.from)
 	}
 }
 
-// madeOf is what a field was made of, or what it is in.
-func (im *importer) madeOf(object map[string]any, name string, in *value) *value {
+// originOf returns the source of a field, or in, the source of what contains it.
+func (im *importer) originOf(object map[string]any, name string, in *value) *value {
 	if o, known := im.origins[fieldOf(object, name)]; known {
 		return o.from
 	}
 	return in
 }
 
-// fit takes out of a role what the provider refuses, and says so with its place. It is false, and an error is told, if
-// the role cannot run for another reason.
-func (im *importer) fit(j *imported, r *role) bool {
+// removeRejected removes from a role what the provider rejects, with warnings. If the role cannot run for another reason, it reports
+// an error and returns false.
+func (im *importer) removeRejected(j *imported, r *role) bool {
 	check := func(r *job.Role) error { return im.checks.Role(j.Provider, r) }
 	if im.checks.Role == nil || j.Provider == localProvider || check(&r.Role) == nil {
 		return true
@@ -86,7 +86,7 @@ func (im *importer) fit(j *imported, r *role) bool {
 		one := bare
 		one.Env = map[string]string{name: r.Env[name]}
 		if err := check(&one); err != nil && check(&bare) == nil {
-			im.refused(cmp.Or(r.variables[name], j.at), err)
+			im.warnRejected(cmp.Or(r.variables[name], j.at), err)
 			delete(r.Env, name)
 		}
 	}
@@ -104,15 +104,15 @@ func (im *importer) fit(j *imported, r *role) bool {
 		one.Pod, _ = pod.(map[string]any)
 		return check(&one)
 	}
-	kept, _ := im.keep(r.Pod, "", im.madeOf(r.Pod, "", j.at), try)
+	kept, _ := im.keep(r.Pod, "", im.originOf(r.Pod, "", j.at), try)
 	r.Pod, _ = kept.(map[string]any)
 	return true
 }
 
 var errTooMuch = errors.New("the provider refuses part of it, and the manifest is too large to find out which: import its documents one by one")
 
-// keep returns what of x the provider takes. try reports whether it takes something instead of x, beside what was kept
-// before. name is the field that x is in.
+// keep returns the part of x that the provider accepts. try checks a replacement of x together with what was kept
+// before. name is the field that contains x.
 func (im *importer) keep(x any, name string, at *value, try func(any) error) (kept any, some bool) {
 	err := try(x)
 	if err == nil {
@@ -122,18 +122,18 @@ func (im *importer) keep(x any, name string, at *value, try func(any) error) (ke
 	list, isList := x.([]any)
 	switch {
 	case errors.Is(err, errTooMuch), len(object)+len(list) == 0:
-		im.refused(at, err)
+		im.warnRejected(at, err)
 		return nil, false
 	case isObject:
 		return im.keepFields(object, at, try)
 	case isList:
 		return im.keepItems(list, name, at, try)
 	}
-	im.refused(at, err)
+	im.warnRejected(at, err)
 	return nil, false
 }
 
-// keepFields tries the fields one by one, the name first: containers are merged by it.
+// keepFields tries the fields one by one, "name" first, since containers are merged by it.
 func (im *importer) keepFields(object map[string]any, at *value, try func(any) error) (map[string]any, bool) {
 	kept := map[string]any{}
 	names := slices.Sorted(maps.Keys(object))
@@ -141,7 +141,7 @@ func (im *importer) keepFields(object map[string]any, at *value, try func(any) e
 		names = slices.Insert(slices.Delete(names, i, i+1), 0, "name")
 	}
 	for _, name := range names {
-		field, some := im.keep(object[name], name, im.madeOf(object, name, at), func(x any) error {
+		field, some := im.keep(object[name], name, im.originOf(object, name, at), func(x any) error {
 			with := maps.Clone(kept)
 			with[name] = x
 			return try(with)
@@ -153,8 +153,8 @@ func (im *importer) keepFields(object map[string]any, at *value, try func(any) e
 	return kept, len(kept) > 0
 }
 
-// containerLists are the lists of which an item is worth something without one of its fields. A volume without its
-// source, or a toleration without its key, would be another one.
+// containerLists are the lists whose items remain meaningful without some of their fields. A volume without its
+// source, or a toleration without its key, would mean something else.
 var containerLists = []string{"containers", "initContainers"}
 
 func (im *importer) keepItems(list []any, name string, at *value, try func(any) error) ([]any, bool) {
@@ -169,14 +169,14 @@ func (im *importer) keepItems(list []any, name string, at *value, try func(any) 
 		object, _ := item.(map[string]any)
 		from := at
 		if object != nil {
-			from = im.madeOf(object, "", at)
+			from = im.originOf(object, "", at)
 		}
 		if object["name"] == nil || !slices.Contains(containerLists, name) {
-			im.refused(from, err)
+			im.warnRejected(from, err)
 			continue
 		}
 		if err := with(map[string]any{"name": object["name"]}); err != nil {
-			im.refused(from, err) // it is the container that is refused, whatever is in it
+			im.warnRejected(from, err) // the container itself is rejected, whatever its fields
 			continue
 		}
 		if fields, some := im.keepFields(object, from, with); some {
@@ -186,12 +186,12 @@ func (im *importer) keepItems(list []any, name string, at *value, try func(any) 
 	return kept, len(kept) > 0
 }
 
-// refused warns of what the provider does not take.
-func (im *importer) refused(v *value, err error) {
+// warnRejected warns about a value that the provider rejects.
+func (im *importer) warnRejected(v *value, err error) {
 	im.warn(v, "Not imported", "%s.", sentence(err))
 }
 
-// sentence is an error's text as one line that begins with a capital.
+// sentence returns an error's text as one line that begins with a capital letter.
 func sentence(err error) string {
 	text := strings.ReplaceAll(err.Error(), "\n", "; ")
 	if text == "" {

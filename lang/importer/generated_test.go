@@ -9,10 +9,10 @@ import (
 	"github.com/eltrain/eltrain/lang/importer/importertest"
 )
 
-// The tests below hold that whatever is written of what importertest draws is valid and in canonical format. Each is a
-// fuzz target, too.
+// The tests below check that whatever importertest draws is imported as valid HCL in canonical format. Each is also a fuzz
+// target.
 
-// tried counts what was drawn, and what of it was imported at all.
+// tried counts the inputs drawn, and how many of them were imported at all.
 type tried struct{ drawn, imported int }
 
 func (n *tried) check(t *rapid.T, r Result) {
@@ -21,7 +21,7 @@ func (n *tried) check(t *rapid.T, r Result) {
 	n.imported += min(r.Jobs, 1)
 }
 
-// importsWell is the property: what comes of a job of the kind is valid, in canonical format, and told with its place.
+// importsWell is the property: a job of the kind gives valid HCL in canonical format, and diagnostics have positions.
 func importsWell(kind string, n *tried) func(*rapid.T) {
 	return func(t *rapid.T) {
 		src := importertest.Jobs[kind](t)
@@ -46,7 +46,7 @@ func TestWhatIsImportedIsValid(t *testing.T) {
 		var n tried
 		rapid.Check(t, property(&n))
 		if 10*n.imported < 3*n.drawn {
-			t.Errorf("only %d of %d were imported at all: the others show little", n.imported, n.drawn)
+			t.Errorf("only %d of %d were imported at all: too few to be meaningful", n.imported, n.drawn)
 		}
 	}
 	for kind := range importertest.Jobs {

@@ -1,13 +1,13 @@
-// Package importer turns what other tools call a training job into eltrain's language: DLRover's ElasticJob,
+// Package importer converts training jobs of other tools to eltrain's language: DLRover's ElasticJob,
 // Kubeflow's PyTorchJob and TrainJob, Volcano's Job, Kubernetes' Indexed Job, and the command lines of torchrun
 // and dlrover-run.
 //
-// Nothing is dropped in silence. A document is a tree of values, and whoever reads a value marks it; what nobody
-// has read when the job is written becomes a warning with its path and its line. Known harmless is only what the
-// cluster wrote itself (status, uid …) and what eltrain's own service takes the place of (a rendezvous endpoint).
+// Nothing is dropped silently. A document is a tree of values, and reading a value marks it; values still unread
+// when the job is written become warnings with their path and line. The only ones ignored without a warning are those
+// that the cluster wrote itself (status, uid …) and those that eltrain's own service replaces (a rendezvous endpoint).
 //
-// The package knows manifests as text: it imports no client and no provider, asks no cluster, and reads no file
-// but the one it is given. Input is never trusted to be small: see the bounds below.
+// The package treats manifests as text: it uses no client and no provider, contacts no cluster, and reads no file
+// but the one it is given. Input is untrusted: see the bounds below.
 package importer
 
 import (
@@ -27,90 +27,90 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// The bounds are far above what people and generators write (etcd takes no object above 1.5 MB), and low enough
-// that the worst input is refused within a second or two.
+// The bounds are far above what people and generators write (etcd accepts no object above 1.5 MB), and low enough
+// that the worst input is rejected within a second or two.
 const (
-	maxBytes  = 4 << 20 // of a file
-	maxValues = 200_000 // of a file, aliases written out
-	maxDepth  = 100     // of values in values; lang refuses HCL that is nested five times as deep
-	maxSlots  = 100_000 // of all jobs together: the scale that eltrain is designed for
+	maxBytes  = 4 << 20 // per file
+	maxValues = 200_000 // per file, with aliases expanded
+	maxDepth  = 100     // nesting of values; lang rejects HCL that is nested five times as deep
+	maxSlots  = 100_000 // in all jobs together: the scale that eltrain is designed for
 )
 
-// The providers that run what was made for Kubernetes.
+// The providers of jobs imported from Kubernetes.
 const (
 	kubernetes = "kubernetes"
 	volcano    = "volcano" // with queues
 )
 
-// localProvider runs command lines: it is what the language takes where none is written.
+// localProvider is the provider of imported command lines, and the language's default.
 const localProvider = "local"
 
-// Result is what a file or a command line means.
+// Result is the result of an import.
 type Result struct {
-	// HCL declares the jobs, in canonical format. It is empty when nothing could be imported.
+	// HCL declares the jobs, in canonical format. It is empty if nothing could be imported.
 	HCL []byte
-	// Jobs is how many there are in it.
+	// Jobs is the number of jobs in it.
 	Jobs int
-	// Diagnostics name what could not be said, by path and place, and what is wrong with the input.
+	// Diagnostics name what could not be imported, by path and position, and errors in the input.
 	Diagnostics hcl.Diagnostics
 	// Files are the sources that diagnostics point into, by the name in their ranges.
 	Files map[string]*hcl.File
 }
 
-// importer carries one import.
+// importer is the state of one import.
 type importer struct {
-	name  string // of the source, in diagnostics
+	name  string // name of the source, for diagnostics
 	src   []byte
 	lines []int // offset of each line's first byte
 	diags hcl.Diagnostics
 
-	values int // read so far, over all documents
-	slots  int // declared so far, over all jobs
+	values int // read so far, in all documents
+	slots  int // declared so far, in all jobs
 	jobs   []*imported
-	// namespace is that of the first job; named is where it is written.
-	namespace string
-	named     *value
-	// queue is that of the first Volcano job; queued is where it is written.
-	queue  string
-	queued *value
+	// namespace is that of the first job; namespaceValue is its value in the source.
+	namespace      string
+	namespaceValue *value
+	// queue is that of the first Volcano job; queueValue is its value in the source.
+	queue      string
+	queueValue *value
 
 	checks  Checks
-	checked int // values of overlays, over all questions to the provider
+	checked int // work spent on Checks.Role so far, see maxChecked
 	origins map[overlayField]origin
 }
 
-// imported is a job as it will be written.
+// imported is a job under construction.
 type imported struct {
 	job.Job
-	from  string // what it was, for the comment above it
+	from  string // the object that it was imported from, for the comment above it
 	roles []*role
-	at    *value // where its name is
+	at    *value // its name in the source
 }
 
 // role is a role under construction.
 type role struct {
 	job.Role
-	// slotEnv names variables whose value is the slot's index.
+	// slotEnv names the variables whose value is the slot's index.
 	slotEnv []string
-	// container is what the training container was called.
+	// container is the original name of the training container.
 	container string
-	// restarts is how many faults were healed, if anything said so.
+	// restarts is the number of restarts allowed, nil if not given.
 	restarts *int
-	// healed is where the role's own number of them is written; nil if it has none.
-	healed *value
-	// ends is what says that the first failure of the role ends the job; nil if nothing does.
-	ends *value
-	// onFailure reports that the role has a policy of its own for a pod that fails. The job's does not count then.
+	// restartsValue is the value of the role's own number of restarts; nil if it has none.
+	restartsValue *value
+	// failFast is the value that makes the role's first failure end the job; nil if there is none.
+	failFast *value
+	// onFailure is whether the role has its own policy for failed pods, which overrides the job's.
 	onFailure bool
-	// serviceLinks reports that the pods ask for the variables of all Services.
+	// serviceLinks is the pods' enableServiceLinks.
 	serviceLinks bool
-	// launch is what the launcher was told, nil if there was none.
+	// launch has the launcher's options; nil if there is no launcher.
 	launch *launch
-	// program is where the command is written.
+	// program is the value of the command.
 	program *value
-	// variables is where those of env are written.
+	// variables has the values of the variables of env, by name.
 	variables map[string]*value
-	// unresolved are references in the command that stay in it.
+	// unresolved are references that remain in the command.
 	unresolved []unresolved
 }
 
@@ -124,7 +124,7 @@ func newImporter(name string, src []byte) *importer {
 	return im
 }
 
-// Manifests imports all documents of a YAML or JSON file. The name is for diagnostics. What the checks refuse is left
+// Manifests imports all documents of a YAML or JSON file. The name is for diagnostics. What the checks reject is left
 // out, with a warning.
 func Manifests(name string, r io.Reader, checks Checks) Result {
 	src, err := io.ReadAll(io.LimitReader(r, maxBytes+1))
@@ -134,7 +134,7 @@ func Manifests(name string, r io.Reader, checks Checks) Result {
 	case err != nil:
 		im.fail(place{line: 1, column: 1}, "Cannot read the manifest", "Reading failed: %s.", err)
 	case len(src) > maxBytes:
-		im.src = nil // nothing of it is worth quoting
+		im.src = nil // not quoted in diagnostics
 		im.fail(place{line: 1, column: 1}, "Manifest too large",
 			"The file is larger than %s. Kubernetes accepts no object of half that size: split the file into its documents, or name the one with the job.", job.Bytes(maxBytes))
 	default:
@@ -143,7 +143,7 @@ func Manifests(name string, r io.Reader, checks Checks) Result {
 	return im.result()
 }
 
-// CommandLine imports a command line, as its words: torchrun … or dlrover-run …
+// CommandLine imports a command line, given as words: torchrun … or dlrover-run …
 func CommandLine(words []string) Result {
 	text := strings.Join(words, " ")
 	im := newImporter("<command line>", []byte(text))
@@ -184,12 +184,12 @@ func (im *importer) fail(at place, summary, format string, args ...any) {
 	im.diagnose(hcl.DiagError, at, summary, format, args...)
 }
 
-// warn tells something about a value.
+// warn adds a warning about a value.
 func (im *importer) warn(v *value, summary, format string, args ...any) {
 	im.diagnose(hcl.DiagWarning, v.key, summary, "%s: %s", v.path, fmt.Sprintf(format, args...))
 }
 
-// drop marks a value as read and says why nothing came of it. Nothing is said of what is not there.
+// drop marks a value as read and warns why it is not imported. It ignores nil and values that were read before.
 func (im *importer) drop(v *value, format string, args ...any) {
 	if v == nil || v.used {
 		return
@@ -198,7 +198,7 @@ func (im *importer) drop(v *value, format string, args ...any) {
 	im.warn(v, "Not imported", format, args...)
 }
 
-// rangeOf is a place as a range. What a place says that the source does not have is cut off.
+// rangeOf converts a place to a range, limited to the source.
 func (im *importer) rangeOf(at place) hcl.Range {
 	line := min(max(at.line, 1), len(im.lines))
 	offset := im.lines[line-1]
@@ -225,16 +225,16 @@ func (im *importer) rangeOf(at place) hcl.Range {
 	return hcl.Range{Filename: im.name, Start: start, End: stop}
 }
 
-// kind is one kind of document that means a job.
+// kind is one kind of object that can be imported.
 type kind struct {
 	name string
-	// group is its API group, and versions are those that are known.
+	// group is its API group; versions are the known versions.
 	group    string
 	versions []string
 	read     func(im *importer, doc *value, j *imported) bool
 }
 
-// kinds are all that can be imported.
+// kinds lists all kinds that can be imported.
 var kinds = []kind{
 	{"ElasticJob", "elastic.iml.github.io", []string{"v1alpha1"}, (*importer).elasticJob},
 	{"PyTorchJob", "kubeflow.org", []string{"v1"}, (*importer).pyTorchJob},
@@ -253,7 +253,7 @@ func knownKinds() string {
 
 var errTooLarge = errors.New("too large")
 
-// documents reads one document after the other. After a mistake in the YAML nothing more of the file is sure.
+// documents imports all documents. After a YAML error the rest of the file is not reliable.
 func (im *importer) documents() {
 	if !utf8.Valid(im.src) && !bytes.HasPrefix(im.src, []byte("\xff\xfe")) && !bytes.HasPrefix(im.src, []byte("\xfe\xff")) {
 		im.fail(place{line: 1, column: 1}, "Not text", "The file is not UTF-8 text, so it is not a manifest.")
@@ -265,11 +265,11 @@ func (im *importer) documents() {
 		im.fail(at, "Invalid YAML", "%s.", text)
 	}
 	if err != nil {
-		im.jobs = nil // half of a file is not what it says
+		im.jobs = nil // a part of a file could be misleading
 	}
 }
 
-// document imports one object, or all of a List.
+// document imports one object, or all objects of a List.
 func (im *importer) document(doc *value) {
 	if doc == nil {
 		return // an empty document: "---" at the end of a file
@@ -315,13 +315,13 @@ func (im *importer) document(doc *value) {
 	im.add(j)
 }
 
-// list imports all objects of a List, as kubectl get prints several.
+// list imports all objects of a List, which kubectl get prints for several objects.
 func (im *importer) list(doc *value) {
 	items := doc.get("items")
 	for _, item := range items.list() {
 		im.document(item)
 	}
-	items.use() // each has told what of it was not imported
+	items.use() // each document has reported its own leftovers
 	doc.get("apiVersion").use()
 	doc.get("kind").use()
 	meta := doc.get("metadata").open()
@@ -347,7 +347,7 @@ func (im *importer) otherKind(doc *value, apiVersion, kind string) {
 	im.diagnose(hcl.DiagWarning, at, "Not a job", "This document is %s, which is not a job that eltrain can import. If the job needs it, apply it as before.", what)
 }
 
-// clusterFields are what the API server writes into an object's metadata.
+// clusterFields are the metadata fields that the API server sets.
 var clusterFields = []string{"uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink", "deletionTimestamp", "deletionGracePeriodSeconds"}
 
 // metadata reads an object's name and namespace.
@@ -389,42 +389,42 @@ func (im *importer) metadata(doc *value, j *imported, kind string) {
 	im.drop(meta.get("finalizers"), "eltrain has nothing that waits for the end of a job.")
 }
 
-// inNamespace notes the namespace of a job. A job directory has one.
+// inNamespace records the namespace of a job. A job directory has only one.
 func (im *importer) inNamespace(namespace string, at *value) {
 	if check := im.checks.Namespace; check != nil {
 		if err := check(namespace); err != nil {
-			im.refused(at, err)
+			im.warnRejected(at, err)
 			return
 		}
 	}
 	switch {
-	case im.named == nil:
-		im.namespace, im.named = namespace, at
+	case im.namespaceValue == nil:
+		im.namespace, im.namespaceValue = namespace, at
 	case im.namespace != namespace:
-		im.warn(at, "Another namespace", "The jobs of one directory run in one namespace, here %q of line %d. Import this one into a directory of its own.", im.namespace, im.named.key.line)
+		im.warn(at, "Another namespace", "The jobs of one directory run in one namespace, here %q of line %d. Import this one into a directory of its own.", im.namespace, im.namespaceValue.key.line)
 	}
 }
 
-// inQueue notes the queue of a Volcano job. A job directory has one.
+// inQueue records the queue of a Volcano job. A job directory has only one.
 func (im *importer) inQueue(queue string, at *value) {
 	if check := im.checks.Queue; check != nil {
 		if err := check(queue); err != nil {
-			im.refused(at, err)
+			im.warnRejected(at, err)
 			return
 		}
 	}
 	switch {
-	case im.queued == nil:
-		im.queue, im.queued = queue, at
+	case im.queueValue == nil:
+		im.queue, im.queueValue = queue, at
 	case im.queue != queue:
-		im.warn(at, "Another queue", "The jobs of one directory are in one queue, here %q of line %d. Import this one into a directory of its own.", im.queue, im.queued.key.line)
+		im.warn(at, "Another queue", "The jobs of one directory are in one queue, here %q of line %d. Import this one into a directory of its own.", im.queue, im.queueValue.key.line)
 	}
 }
 
-// add enters a job that was read, under a legal and free name.
+// add adds a job that was read, under a valid and unique name.
 func (im *importer) add(j *imported) {
 	for _, r := range j.roles {
-		if !im.fit(j, r) {
+		if !im.removeRejected(j, r) {
 			return
 		}
 		_, most := r.Bounds()
@@ -437,7 +437,7 @@ func (im *importer) add(j *imported) {
 	}
 	im.budget(j)
 	im.limits(j)
-	j.Name = im.legal(j.Name, j.at, "job", im.jobNames())
+	j.Name = im.validName(j.Name, j.at, "job", im.jobNames())
 	im.jobs = append(im.jobs, j)
 }
 
@@ -449,7 +449,7 @@ func (im *importer) jobNames() []string {
 	return names
 }
 
-// budget sums up what the roles said about restarts: a job has one budget, that of its most patient role.
+// budget sets the job's restart budget to the largest of its roles: a job has only one.
 func (im *importer) budget(j *imported) {
 	most := -1
 	for _, r := range j.roles {
@@ -463,18 +463,18 @@ func (im *importer) budget(j *imported) {
 	j.Heal.Budget.Restarts = most
 	for _, r := range j.roles {
 		switch {
-		case r.ends != nil && most > 0:
-			im.warn(r.ends, oneBudget, "A failure of the role %s would end the job. In eltrain all roles share the job's restart budget, here %d.", r.Name, most)
-		case r.healed != nil && *r.restarts < most:
-			im.warn(r.healed, oneBudget, "The role %s may be restarted %d times. In eltrain all roles share the job's restart budget, here the largest: %d.", r.Name, *r.restarts, most)
+		case r.failFast != nil && most > 0:
+			im.warn(r.failFast, sharedBudget, "A failure of the role %s would end the job. In eltrain all roles share the job's restart budget, here %d.", r.Name, most)
+		case r.restartsValue != nil && *r.restarts < most:
+			im.warn(r.restartsValue, sharedBudget, "The role %s may be restarted %d times. In eltrain all roles share the job's restart budget, here the largest: %d.", r.Name, *r.restarts, most)
 		}
 	}
 }
 
-// oneBudget is the summary of a warning about roles that were healed each in its own way.
-const oneBudget = "One budget for all roles"
+// sharedBudget is the summary of warnings about roles with different restart limits.
+const sharedBudget = "One budget for all roles"
 
-// limits leaves out limits that the least of the job does not fit into: lang refuses them.
+// limits removes limits that the smallest world exceeds, since lang rejects them.
 func (im *importer) limits(j *imported) {
 	if j.Limits == nil {
 		return
@@ -496,11 +496,11 @@ func (im *importer) limits(j *imported) {
 
 var illegal = regexp.MustCompile(`[^A-Za-z0-9_-]+`)
 
-// maxName is how long a name of a job or role may be.
+// maxName is the maximum length of a job's or role's name.
 const maxName = 63
 
-// legal makes a name legal and different from those taken, and says so if it had to be changed.
-func (im *importer) legal(name string, at *value, what string, taken []string) string {
+// validName returns a valid name that is not taken, and warns if it differs from the given one.
+func (im *importer) validName(name string, at *value, what string, taken []string) string {
 	legal := strings.Trim(illegal.ReplaceAllString(name, "-"), "-_")
 	if what == "role" && legal != "" && legal[0] <= '9' {
 		legal = "role-" + legal // role.NAME must be a name in an expression
@@ -526,7 +526,7 @@ func (im *importer) legal(name string, at *value, what string, taken []string) s
 	return free
 }
 
-// newRole is a role with the language's defaults.
+// newRole adds a role with the language's defaults.
 func (im *importer) newRole(j *imported, name string, at *value) *role {
 	r := &role{}
 	setDefaults(&r.Role)
@@ -534,12 +534,12 @@ func (im *importer) newRole(j *imported, name string, at *value) *role {
 	for _, other := range j.roles {
 		taken = append(taken, other.Name)
 	}
-	r.Name = im.legal(name, at, "role", taken)
+	r.Name = im.validName(name, at, "role", taken)
 	j.roles = append(j.roles, r)
 	return r
 }
 
-// command imports the words of a command line: a job on this machine.
+// command imports a command line as a job on this machine.
 func (im *importer) command(words []string) {
 	line := &value{path: "command", kind: sequence, key: place{line: 1, column: 1}, at: place{line: 1, column: 1}}
 	column := 1
@@ -574,20 +574,20 @@ func (im *importer) command(words []string) {
 		return
 	}
 	if o := r.launch.option("role"); o != nil {
-		r.Name = im.legal(o.text, o.at, "role", nil)
+		r.Name = im.validName(o.text, o.at, "role", nil)
 	}
-	im.launched(j, r, size{})
+	im.applyLaunch(j, r, size{})
 	im.leftovers(line)
 	j.Name = jobName(r.Command)
 	im.add(j)
 }
 
-// assignments takes what a shell would set for the program out of the words of a command line, and returns the others.
+// assignments moves leading NAME=VALUE words of a command line to the role's env, and returns the other words.
 func (im *importer) assignments(r *role, argv []string, line *value) []string {
 	for len(argv) > 0 && assignment.MatchString(argv[0]) {
 		name, text, _ := strings.Cut(argv[0], "=")
 		if slices.Contains(ownVariables, name) {
-			im.warn(line.children[0], "Not imported", ownVariable, name)
+			im.warn(line.children[0], "Not imported", ownVariableReason, name)
 		} else {
 			r.set(name, text, line)
 		}
@@ -596,7 +596,7 @@ func (im *importer) assignments(r *role, argv []string, line *value) []string {
 	return argv
 }
 
-// jobName calls a job after its script.
+// jobName derives a job's name from its script.
 func jobName(command []string) string {
 	for i, word := range command {
 		switch {

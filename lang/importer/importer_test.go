@@ -20,18 +20,18 @@ import (
 
 var update = flag.Bool("update", false, "write what the golden tests give to their files")
 
-// kubernetesConfig stands in for the provider's own type.
+// kubernetesConfig is a test double for the provider's configuration type.
 type kubernetesConfig struct {
 	Namespace string `hcl:"namespace,optional" doc:"The namespace."`
 }
 
-// volcanoConfig stands in for the other provider's.
+// volcanoConfig is the same for the volcano provider.
 type volcanoConfig struct {
 	Namespace string `hcl:"namespace,optional" doc:"The namespace."`
 	Queue     string `hcl:"queue,optional" doc:"The queue."`
 }
 
-// mustBeValid holds what was written against the language and its canonical format.
+// mustBeValid checks that src is valid and in canonical format, and returns its jobs.
 func mustBeValid(t rapid.TB, src []byte) []job.Job {
 	t.Helper()
 	o := lang.Options{Providers: map[string]reflect.Type{
@@ -48,8 +48,8 @@ func mustBeValid(t rapid.TB, src []byte) []job.Job {
 	return cfg.Jobs
 }
 
-// told are diagnostics as "line: summary: detail".
-func told(diags hcl.Diagnostics) string {
+// reported formats diagnostics as "line: summary: detail".
+func reported(diags hcl.Diagnostics) string {
 	var b strings.Builder
 	for _, d := range diags {
 		kind := "warning"
@@ -61,7 +61,7 @@ func told(diags hcl.Diagnostics) string {
 	return b.String()
 }
 
-// TestGolden imports each directory of testdata: out.hcl is what is written, warnings.txt what is told.
+// TestGolden imports each directory of testdata: out.hcl holds the result, warnings.txt the diagnostics.
 func TestGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/*/in.yaml")
 	if err != nil || len(files) < 8 {
@@ -76,7 +76,7 @@ func TestGolden(t *testing.T) {
 			}
 			r := Manifests("in.yaml", bytes.NewReader(src), Checks{})
 			golden(t, filepath.Join(dir, "out.hcl"), string(r.HCL))
-			golden(t, filepath.Join(dir, "warnings.txt"), told(r.Diagnostics))
+			golden(t, filepath.Join(dir, "warnings.txt"), reported(r.Diagnostics))
 			mustBeValid(t, r.HCL)
 		})
 	}

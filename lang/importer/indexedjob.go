@@ -1,10 +1,10 @@
 package importer
 
-// indexVariable is how a pod of an Indexed Job knows its index.
+// indexVariable is the environment variable with the index of a pod of an Indexed Job.
 const indexVariable = "JOB_COMPLETION_INDEX"
 
-// indexedJob reads Kubernetes' Job (batch/v1), made for training where its completions are indexed: all of them
-// run at the same time, and know each other.
+// indexedJob reads Kubernetes' Job (batch/v1), which suits training if its completions are indexed: the pods run at the
+// same time and can address each other.
 func (im *importer) indexedJob(doc *value, j *imported) bool {
 	spec := doc.get("spec").open()
 	completions, some := im.replicas(spec, "completions", 0)
@@ -37,12 +37,12 @@ func (im *importer) indexedJob(doc *value, j *imported) bool {
 		r.slotEnv = []string{indexVariable}
 	}
 	im.template(r, spec, nil, nil)
-	im.launched(j, r, size{replicas: completions})
+	im.applyLaunch(j, r, size{replicas: completions})
 	if n, ok := im.number(spec.get("backoffLimit"), 0, maxRestarts); ok {
 		r.addRestarts(n)
 	}
 	im.suspended(spec.get("suspend"))
-	spec.get("selector").use() // written by the Job controller
+	spec.get("selector").use() // set by the Job controller
 	spec.get("manualSelector").use()
 	im.drop(spec.get("activeDeadlineSeconds"), "eltrain has no deadline for a job.")
 	im.drop(spec.get("ttlSecondsAfterFinished"), "A job that has ended stays in the state, without pods, until it is removed from the files.")

@@ -13,7 +13,7 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// launch is what a launcher was told on its command line and by PET_* variables.
+// launch has the launcher's options, from its command line and PET_* variables.
 type launch struct {
 	options map[string]*option
 	order   []string
@@ -22,11 +22,11 @@ type launch struct {
 
 type option struct {
 	text    string
-	missing string // what in it is not known, as it is written
+	missing string // the unknown part of the text, as written; "" if all is known
 	at      *value
 }
 
-// option is one that was given.
+// option returns a given option, or nil.
 func (l *launch) option(name string) *option {
 	if l == nil {
 		return nil
@@ -41,7 +41,7 @@ func (l *launch) set(name string, o *option) {
 	l.options[name] = o
 }
 
-// launcherNames are for a person.
+// launcherNames lists the launchers for messages.
 const launcherNames = "torchrun, dlrover-run, or python -m torch.distributed.run"
 
 var launcherPrograms = []string{"torchrun", "dlrover-run"}
@@ -57,11 +57,11 @@ func Launches(word string) bool {
 	return slices.Contains(launcherPrograms, name) || python.MatchString(name)
 }
 
-// wrappers run the command that follows them, and may stay where they are.
+// wrappers run the command that follows them, and can stay in the command.
 var wrappers = []string{"env", "exec", "nohup", "numactl", "stdbuf", "nice", "ionice", "tini", "dumb-init", "taskset", "catchsegv"}
 
-// others launch processes in ways of their own.
-var others = []string{"accelerate", "deepspeed", "mpirun", "mpiexec", "horovodrun", "ray", "srun", "colossalai"}
+// otherLaunchers are launchers that cannot be imported.
+var otherLaunchers = []string{"accelerate", "deepspeed", "mpirun", "mpiexec", "horovodrun", "ray", "srun", "colossalai"}
 
 type arity int
 
@@ -70,11 +70,11 @@ const (
 	valueOption
 )
 
-// launcherOption is one option of torchrun or dlrover-run, in its spelling with dashes.
+// launcherOption is one option of torchrun or dlrover-run, spelled with dashes.
 type launcherOption struct {
 	name  string
 	arity arity
-	// why nothing comes of it. Empty: it is read, or it sets up what eltrain's service does by itself.
+	// why says why the option is not imported. Empty: it is imported, or it configures what eltrain's service does itself.
 	why string
 }
 
@@ -92,7 +92,7 @@ var launcherOptions = []launcherOption{
 	{"node-unit", valueOption, notNeeded}, {"rdzv-conf", valueOption, notNeeded}, {"role", valueOption, notNeeded},
 	{"module", flagOption, notNeeded}, {"no-python", flagOption, notNeeded}, {"run-path", flagOption, notNeeded},
 
-	// How agents find each other, and how often they look: the service's business.
+	// How agents find each other, and how often they poll: the service handles it.
 	{"rdzv-backend", valueOption, notNeeded}, {"rdzv-endpoint", valueOption, notNeeded}, {"rdzv-id", valueOption, notNeeded},
 	{"standalone", flagOption, notNeeded}, {"node-rank", valueOption, notNeeded}, {"master-addr", valueOption, notNeeded},
 	{"master-port", valueOption, notNeeded}, {"local-addr", valueOption, notNeeded}, {"monitor-interval", valueOption, notNeeded},
@@ -115,33 +115,33 @@ var launcherOptions = []launcherOption{
 	{"ucp-device-type", valueOption, "eltrain converts no checkpoint"},
 }
 
-// shortOptions are torchrun's.
+// shortOptions are torchrun's one-letter options.
 var shortOptions = map[byte]string{'m': "module", 'r': "redirects", 't': "tee"}
 
-// optionNamed finds an option as argparse does: by its name or by the only one that begins like it.
+// optionNamed finds an option as argparse does: by its name or by an unambiguous prefix.
 func optionNamed(name string) (launcherOption, bool) {
 	name = strings.ReplaceAll(name, "_", "-")
-	var found []launcherOption
+	var matches []launcherOption
 	for _, o := range launcherOptions {
 		if o.name == name {
 			return o, true
 		}
 		if strings.HasPrefix(o.name, name) {
-			found = append(found, o)
+			matches = append(matches, o)
 		}
 	}
-	if len(found) != 1 {
+	if len(matches) != 1 {
 		return launcherOption{}, false
 	}
-	return found[0], true
+	return matches[0], true
 }
 
-// found is a launcher in the words of a command.
-type found struct {
-	first   int      // its first word
-	options int      // the word after its name
-	program int      // the first word of the training program
-	run     []string // what runs that: python3, python -u …; empty with --no-python
+// launcherMatch is a launcher in a command; its fields index the command's words.
+type launcherMatch struct {
+	first   int      // first word of the launcher
+	options int      // first word after its name
+	program int      // first word of the training program
+	run     []string // the command that runs the program: python3, python -u …; empty with --no-python
 	launch  *launch
 }
 
@@ -150,8 +150,8 @@ var (
 	assignment = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*=`)
 )
 
-// leading are how many words set variables for the command after them.
-func leading(words []word) int {
+// leadingAssignments returns the number of leading words that set variables for the command.
+func leadingAssignments(words []word) int {
 	for i, w := range words {
 		if len(w.parts) == 0 || !assignment.MatchString(w.parts[0].text) || w.parts[0].variable != "" {
 			return i
@@ -160,9 +160,9 @@ func leading(words []word) int {
 	return len(words)
 }
 
-// launcherIn looks for a launcher in a simple command.
-func launcherIn(words []word) (found, bool) {
-	first := leading(words)
+// launcherIn finds a launcher in a simple command.
+func launcherIn(words []word) (launcherMatch, bool) {
+	first := leadingAssignments(words)
 	last := first + 1
 	if first < len(words) {
 		if text, ok := words[first].literal(); ok && slices.Contains(wrappers, path.Base(text)) {
@@ -174,20 +174,20 @@ func launcherIn(words []word) (found, bool) {
 		switch {
 		case !ok:
 		case slices.Contains(launcherPrograms, path.Base(text)):
-			return found{first: i, options: i + 1, run: []string{"python3"}}, true
+			return launcherMatch{first: i, options: i + 1, run: []string{"python3"}}, true
 		case python.MatchString(path.Base(text)):
 			if f, ok := launcherModule(words, i); ok {
 				return f, true
 			}
 		}
 	}
-	return found{}, false
+	return launcherMatch{}, false
 }
 
-// launcherModule looks for python … -m torch.distributed.run.
-func launcherModule(words []word, at int) (found, bool) {
+// launcherModule matches python … -m torch.distributed.run.
+func launcherModule(words []word, at int) (launcherMatch, bool) {
 	text, _ := words[at].literal()
-	f := found{first: at, run: []string{text}}
+	f := launcherMatch{first: at, run: []string{text}}
 	for i := at + 1; i < len(words); i++ {
 		flag, ok := words[i].literal()
 		switch {
@@ -214,8 +214,8 @@ func launcherModule(words []word, at int) (found, bool) {
 	return f, false
 }
 
-// readOptions reads a launcher's options, up to the training program. at is where the words are written.
-func (im *importer) readOptions(words []word, f *found, known map[string]string, at func(i int) *value) {
+// readOptions reads a launcher's options, up to the training program. at returns the source of a word.
+func (im *importer) readOptions(words []word, f *launcherMatch, known map[string]string, at func(i int) *value) {
 	f.launch = &launch{options: map[string]*option{}}
 	i := f.options
 	for ; i < len(words); i++ {
@@ -271,10 +271,10 @@ func (im *importer) readOptions(words []word, f *found, known map[string]string,
 	}
 }
 
-// missingProgram stands where a launcher is given nothing to launch.
+// missingProgram is the placeholder for a missing training program.
 const missingProgram = "TRAINING-PROGRAM"
 
-// takesNext guesses whether the word after an unknown option is its value: a script is not.
+// takesNext guesses whether the word after an unknown option is its value; a script is not.
 func takesNext(words []word, i int) bool {
 	if i+1 >= len(words) {
 		return false
@@ -283,14 +283,14 @@ func takesNext(words []word, i int) bool {
 	return !strings.HasPrefix(text, "-") && !strings.HasSuffix(text, ".py")
 }
 
-// size is how many slots the manifest itself gives to a role; 0 is not said.
+// size is the number of slots that the manifest itself gives to a role; 0 means not given.
 type size struct {
 	replicas, least, most int
-	world                 int // pods of all roles, where the launcher is told that number
+	world                 int // pods of all roles, if the launcher's --nnodes may be that number
 }
 
-// launched sets what the launcher and the manifest say about a role: its size, its processes, its restarts.
-func (im *importer) launched(j *imported, r *role, s size) {
+// applyLaunch sets a role's size, processes and restarts from the launcher's options and the manifest.
+func (im *importer) applyLaunch(j *imported, r *role, s size) {
 	if len(r.Command) > 0 && r.Command[0] == "" {
 		r.Command[0] = missingProgram
 		im.warn(r.program, "No program", "The first word of the command names the program, but is empty. Replace %s with it.", missingProgram)
@@ -331,10 +331,10 @@ func (im *importer) launched(j *imported, r *role, s size) {
 	}
 }
 
-// maxRestarts is more than any job survives; it keeps sums small.
+// maxRestarts is more than any job needs, and keeps sums small.
 const maxRestarts = 1_000_000
 
-// addRestarts counts restarts that something allowed: of processes and of pods are both of one budget here.
+// addRestarts adds to the restarts allowed: those of processes and those of pods share one budget in eltrain.
 func (r *role) addRestarts(n int) {
 	if r.restarts == nil {
 		r.restarts = new(int)
@@ -359,8 +359,8 @@ func (im *importer) optionNumber(name string, o *option, least, most int) (int, 
 	return 0, false
 }
 
-// nodes are the bounds of a role. The manifest's own go before the command's; of a command that takes more nodes
-// than there are pods, the pods are the most, since nobody was asked for more.
+// nodes returns the bounds of a role. The manifest's own take precedence over the command's. If the command accepts more
+// nodes than there are pods, the number of pods is the maximum, since no more were requested.
 func (im *importer) nodes(r *role, s size) (least, most int) {
 	o := r.launch.option("nnodes")
 	from, to, ok := 0, 0, false
@@ -416,7 +416,7 @@ func (im *importer) nnodes(o *option) (from, to int, ok bool) {
 	return from, to, true
 }
 
-// nodeUnit makes legal sizes multiples of dlrover-run's --node_unit.
+// nodeUnit sets the scaling step from dlrover-run's --node_unit.
 func (im *importer) nodeUnit(r *role) {
 	o := r.launch.option("node-unit")
 	if o == nil {
@@ -435,17 +435,17 @@ func (im *importer) nodeUnit(r *role) {
 	}
 }
 
-// maxProcesses is what lang takes.
+// maxProcesses is lang's limit.
 const maxProcesses = 1024
 
-// perDevice are the numbers of processes that are one for each device.
+// perDevice are the values of nproc_per_node that mean one process per device.
 var perDevice = []string{"gpu", "auto", "xpu"}
 
 func perDeviceText(number string) string {
 	return fmt.Sprintf("%q means one process per device, but the number of devices is unknown here. Set to 1.", number)
 }
 
-// processes reads nproc_per_node: a number, or as many as there are devices.
+// processes reads nproc_per_node: a number, or one of perDevice.
 func (im *importer) processes(r *role) {
 	o := r.launch.option("nproc-per-node")
 	if o == nil {
@@ -471,13 +471,13 @@ func (im *importer) processes(r *role) {
 	}
 }
 
-// Of torchrun's dynamic rendezvous, when only one of the two is given (pytorch, dynamic_rendezvous.py).
+// Defaults of torchrun's dynamic rendezvous, for when only one of the two is given (pytorch, dynamic_rendezvous.py).
 const (
 	keepAliveInterval = 5 * time.Second
 	keepAliveAttempts = 3
 )
 
-// minLease is what lang takes.
+// minLease is lang's minimum.
 const minLease = time.Second
 
 // rendezvous reads --rdzv-conf: key=value,…, times in seconds.
@@ -505,7 +505,7 @@ func (im *importer) rendezvous(j *imported, r *role) {
 			interval, alive = span, true
 		case "keep_alive_max_attempt":
 			attempts, alive = int(seconds), true
-		case "read_timeout", "close_timeout", "rank", "is_host": // of a connection to a store that is gone
+		case "read_timeout", "close_timeout", "rank", "is_host": // of the connection to a store that eltrain does not have
 		default:
 			im.warnOption("rdzv-conf", o, "%s has no equivalent in eltrain.", key)
 		}
@@ -519,11 +519,11 @@ func (im *importer) rendezvous(j *imported, r *role) {
 	}
 }
 
-// maxSeconds is thirty years: longer is nobody's wait.
+// maxSeconds is thirty years, more than any real timeout.
 const maxSeconds = 1e9
 
-// program reads the words of a container's command, which are written at args, into the role: the launcher is taken out,
-// eltrain's agent does its work. known are the variables whose values are known.
+// program sets the role's command from the words of a container's command, without the launcher, which eltrain's agent
+// replaces. args are the sources of the words. known has the variables whose values are known.
 func (im *importer) program(r *role, argv []string, args []*value, known map[string]string) {
 	if len(argv) == 0 {
 		return
@@ -547,19 +547,19 @@ func (im *importer) program(r *role, argv []string, args []*value, known map[str
 	r.Command = slices.Concat(argv[:f.first], f.run, argv[f.program:])
 }
 
-// unknownLauncher warns of programs that may start others.
+// unknownLauncher warns about programs that may launch others.
 func (im *importer) unknownLauncher(argv []string, at *value) {
 	name := path.Base(argv[0])
 	switch {
-	case slices.Contains(others, name):
+	case slices.Contains(otherLaunchers, name):
 		im.warn(at, "Another launcher", "%s starts and connects processes by itself, once in every slot. Let eltrain do that: write the training program itself and its number of processes per slot.", name)
 	case strings.HasSuffix(name, ".sh"), slices.Contains(shells, name) && len(argv) > 1:
 		im.warn(at, "A script that is not in the manifest", "Its content is unknown here. If it starts torchrun, let it start the training program instead: eltrain's agent replaces torchrun.")
 	}
 }
 
-// script reads a shell script. What is only a launcher, perhaps after a change of directory and some exported
-// variables, needs no shell; in any other script the launcher's words are replaced by the program's.
+// script reads a shell script. If it only runs a launcher, perhaps after a change of directory and some exports, the
+// program needs no shell; in any other script the launcher's words are replaced by the program's.
 func (im *importer) script(r *role, index int, ordinary bool, at *value, known map[string]string) {
 	argv := r.Command
 	s, err := parseScript(argv[index])
@@ -572,7 +572,7 @@ func (im *importer) script(r *role, index int, ordinary bool, at *value, known m
 		known = map[string]string{}
 	}
 	setup := setup{ok: ordinary && s.plain}
-	var launchers []found
+	var launchers []launcherMatch
 	var where []int
 	for i, st := range s.statements {
 		f, ok := launcherIn(st.words)
@@ -612,8 +612,8 @@ func lastWords(s script) []string {
 	return out
 }
 
-// replaceLaunchers is the script with the training programs instead of the launchers.
-func replaceLaunchers(s script, where []int, launchers []found) string {
+// replaceLaunchers returns the script with the launchers replaced by the training programs.
+func replaceLaunchers(s script, where []int, launchers []launcherMatch) string {
 	var b strings.Builder
 	last := 0
 	for i, f := range launchers {
@@ -631,15 +631,15 @@ func replaceLaunchers(s script, where []int, launchers []found) string {
 	return b.String()
 }
 
-// setup is what a script does before its launcher, as far as no shell is needed for it.
+// setup is what a script does before its launcher, as far as that needs no shell.
 type setup struct {
-	ok     bool // so far
-	others bool // there is something else
+	ok     bool // no shell is needed so far
+	others bool // there are other commands
 	dir    string
 	env    []string // NAME=VALUE
 }
 
-// read takes a statement that is no launcher.
+// read adds a statement that does not run a launcher.
 func (s *setup) read(st statement, known map[string]string, r *role) {
 	var texts []string
 	fixed := true
@@ -676,9 +676,9 @@ func (s *setup) read(st statement, known map[string]string, r *role) {
 	}
 }
 
-// unwrap makes the program the role's command, if nothing in it needs a shell.
-func (im *importer) unwrap(s *setup, r *role, at *value, st statement, f found) bool {
-	first := leading(st.words)
+// unwrap makes the program the role's command and returns true, if nothing in it needs a shell.
+func (im *importer) unwrap(s *setup, r *role, at *value, st statement, f launcherMatch) bool {
+	first := leadingAssignments(st.words)
 	var env []string
 	var command []string
 	for i, w := range st.words {
@@ -707,7 +707,7 @@ func (im *importer) unwrap(s *setup, r *role, at *value, st statement, f found) 
 	for _, pair := range append(s.env, env...) {
 		name, text, _ := strings.Cut(pair, "=")
 		if slices.Contains(ownVariables, name) {
-			im.warn(at, "Not imported", ownVariable, name)
+			im.warn(at, "Not imported", ownVariableReason, name)
 			continue
 		}
 		r.set(name, text, r.program)

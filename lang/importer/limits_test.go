@@ -27,10 +27,11 @@ func (e *endless) Read(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// mostAllocated is in bytes, over all: never less than what was held at one time. It is far above what any input here takes.
+// mostAllocated limits the total allocation in bytes, an upper bound of the memory in use. It is far above what any input
+// here needs.
 const mostAllocated = 2 << 30
 
-// bounded imports, and holds that it does not take much memory. How long it may take is bounded for the package's tests.
+// bounded imports, and checks that this does not allocate much memory. The package's test timeout bounds the time.
 func bounded(t *testing.T, r io.Reader) Result {
 	t.Helper()
 	var before, after runtime.MemStats
@@ -43,24 +44,24 @@ func bounded(t *testing.T, r io.Reader) Result {
 	return result
 }
 
-// As many documents as fit into a file, and anchors as people use them, are read; aliases are written out.
+// As many documents as fit into a file are read, and anchors in common uses; aliases are expanded.
 func TestManyDocumentsAndAnchors(t *testing.T) {
 	const other = "---\napiVersion: v1\nkind: Service\nmetadata: {name: s}\nspec: {ports: [{port: 80}]}\n"
-	const services = maxValues / 10 // of 9 values each
+	const services = maxValues / 10 // each has 9 values
 	for name, c := range map[string]struct {
-		src        string
-		jobs, told int // told at least
+		src            string
+		jobs, reported int // reported is a minimum
 	}{
 		"other kinds around a job": {strings.Repeat(other, services/2) + "---\n" + least + strings.Repeat(other, services/2), 1, services},
-		"jobs":                     {strings.Repeat("---\n"+least, 500), 500, 500 - 1}, // each but the first gets another name
+		"jobs":                     {strings.Repeat("---\n"+least, 500), 500, 500 - 1}, // all but the first are renamed
 		"empty documents":          {strings.Repeat("---\n", 100_000) + least, 1, 0},
 		"anchors": {strings.Replace(least, "{spec: {containers: [{name: c, image: i, command: [x]}]}}",
 			"\n    spec:\n      nodeSelector: &same {a: b}\n      containers: [{name: c, image: &i i, command: [x, *i]}]\n    metadata: {labels: {<<: *same, c: *i}}", 1), 1, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := bounded(t, strings.NewReader(c.src))
-			if r.Jobs != c.jobs || r.Diagnostics.HasErrors() || len(r.Diagnostics) < c.told {
-				t.Errorf("%d jobs, told are %d:\n%.2000s", r.Jobs, len(r.Diagnostics), told(r.Diagnostics))
+			if r.Jobs != c.jobs || r.Diagnostics.HasErrors() || len(r.Diagnostics) < c.reported {
+				t.Errorf("%d jobs, %d diagnostics:\n%.2000s", r.Jobs, len(r.Diagnostics), reported(r.Diagnostics))
 			}
 			if len(mustBeValid(t, r.HCL)) != c.jobs {
 				t.Errorf("the jobs are\n%.2000s", r.HCL)
@@ -77,7 +78,7 @@ func TestBadInputIsAnErrorWithItsLine(t *testing.T) {
 	cases := []struct {
 		name, src string
 		line      int
-		told      string
+		reported  string
 	}{
 		{"indentation", "a: 1\n b: 2\n", 2, "Invalid YAML"},
 		{"tab", "a:\n\tb: 1\n", 2, "Invalid YAML"},
@@ -99,9 +100,9 @@ func TestBadInputIsAnErrorWithItsLine(t *testing.T) {
 	}
 	for _, c := range cases {
 		r := bounded(t, strings.NewReader(c.src))
-		text := told(r.Diagnostics)
-		if !r.Diagnostics.HasErrors() || !strings.Contains(text, c.told) {
-			t.Errorf("%s: %d jobs, told is\n%s", c.name, r.Jobs, text)
+		text := reported(r.Diagnostics)
+		if !r.Diagnostics.HasErrors() || !strings.Contains(text, c.reported) {
+			t.Errorf("%s: %d jobs; the diagnostics are\n%s", c.name, r.Jobs, text)
 			continue
 		}
 		if c.name != "too many slots" && (r.Jobs != 0 || len(r.HCL) != 0) {
@@ -111,8 +112,8 @@ func TestBadInputIsAnErrorWithItsLine(t *testing.T) {
 		for _, d := range r.Diagnostics {
 			found = found || d.Subject.Start.Line == c.line
 		}
-		if !found && c.told != "more than the limit of 200000 values" && c.told != "" {
-			t.Errorf("%s: told is, not in line %d:\n%s", c.name, c.line, text)
+		if !found && c.reported != "more than the limit of 200000 values" && c.reported != "" {
+			t.Errorf("%s: no diagnostic in line %d:\n%s", c.name, c.line, text)
 		}
 	}
 }
@@ -120,8 +121,8 @@ func TestBadInputIsAnErrorWithItsLine(t *testing.T) {
 func TestHugeInputIsRefusedUnread(t *testing.T) {
 	e := &endless{}
 	r := bounded(t, io.LimitReader(e, 100<<20))
-	if text := told(r.Diagnostics); !strings.Contains(text, "larger than 4MiB") || r.Jobs != 0 {
-		t.Errorf("told is %s", text)
+	if text := reported(r.Diagnostics); !strings.Contains(text, "larger than 4MiB") || r.Jobs != 0 {
+		t.Errorf("the diagnostics are %s", text)
 	}
 	if e.read > 3*maxBytes {
 		t.Errorf("%d bytes were read", e.read)

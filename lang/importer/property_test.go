@@ -16,18 +16,18 @@ import (
 	"pgregory.net/rapid"
 )
 
-// harmless are the fields that are read without a trace: what the cluster wrote, and what eltrain's service takes
-// the place of. The list is the documentation's.
+// harmless matches the fields that are ignored without a warning: what the cluster wrote, and what eltrain's service
+// replaces. The documentation has the same list.
 var harmless = regexp.MustCompile(`(^|\.)(apiVersion|kind|status|spec\.selector)($|[.[])` +
 	`|metadata\.(uid|resourceVersion|generation|creationTimestamp|managedFields|selfLink)|last-applied-configuration` +
 	`|labels\["batch\.kubernetes\.io/` +
 	`|elasticPolicy\.(rdzvBackend|rdzvPort|rdzvHost|rdzvId|standalone)` +
 	`|pytorchReplicaSpecs\.Worker\.template\.spec\.containers\[0\]\.env\[1\]`) // PET_MONITOR_INTERVAL, with a launcher
 
-// leaf is a value that was put into a manifest.
+// leaf is a value that was inserted into a manifest.
 type leaf struct{ path, text string }
 
-// mutator puts texts that occur nowhere else into a document.
+// mutator inserts unique texts into a document.
 type mutator struct {
 	t      *rapid.T
 	leaves []leaf
@@ -69,8 +69,8 @@ func text(s string) *yaml.Node {
 	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: s}
 }
 
-// TestNothingIsDroppedInSilence changes known manifests at random places. Every text that was put in is in the
-// output, or a warning names it or what it is in.
+// TestNothingIsDroppedInSilence changes known manifests at random places. Every inserted text must be in the
+// output, or a warning must name it or a value that contains it.
 func TestNothingIsDroppedInSilence(t *testing.T) {
 	docs := goldenDocuments(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -88,15 +88,15 @@ func TestNothingIsDroppedInSilence(t *testing.T) {
 		checkResult(t, r)
 		for _, l := range m.leaves {
 			if !strings.Contains(string(r.HCL), l.text) && !harmless.MatchString(l.path) && !r.names(l) {
-				t.Fatalf("%s = %s is dropped in silence\n%s\n%s\n%s", l.path, l.text, src, r.HCL, told(r.Diagnostics))
+				t.Fatalf("%s = %s is dropped in silence\n%s\n%s\n%s", l.path, l.text, src, r.HCL, reported(r.Diagnostics))
 			}
 		}
 	})
 }
 
-// names reports whether a diagnostic is about a value, what it is in, or the whole document.
+// names reports whether a diagnostic is about a value, a value that contains it, or the whole document.
 func (r Result) names(l leaf) bool {
-	// A master that is like the workers is one of them, and what is told of its template is told of theirs.
+	// A master like the workers becomes one of them, and diagnostics about its template name theirs.
 	theirs := strings.Replace(l.path, ".Master.template", ".Worker.template", 1)
 	for _, d := range r.Diagnostics {
 		path, _, ok := strings.Cut(d.Detail, ": ")
@@ -113,7 +113,7 @@ func within(path, outer string) bool {
 	return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
 }
 
-// goldenDocuments are the documents of the golden cases that are jobs.
+// goldenDocuments returns the documents of the golden cases that are jobs.
 func goldenDocuments(t testing.TB) [][]byte {
 	files, err := filepath.Glob("testdata/*/in.yaml")
 	if err != nil || len(files) == 0 {
@@ -148,8 +148,8 @@ func goldenDocuments(t testing.TB) [][]byte {
 	return out
 }
 
-// FuzzManifests checks that no input panics or takes long, that diagnostics have a place and a text, and that what
-// is written is always valid and in canonical format.
+// FuzzManifests checks that no input panics or takes long, that diagnostics have a position and a text, and that the
+// output is always valid and in canonical format.
 func FuzzManifests(f *testing.F) {
 	for _, doc := range goldenDocuments(f) {
 		f.Add(doc)
@@ -168,7 +168,7 @@ func FuzzManifests(f *testing.F) {
 	})
 }
 
-// FuzzCommandLine does so for the words of a command line, and for a script.
+// FuzzCommandLine does the same for the words of a command line, and for a script.
 func FuzzCommandLine(f *testing.F) {
 	f.Add("torchrun --nnodes=2:8 --rdzv-conf=timeout=1 -m a.b $X \"a b\" 'c' && cd x; exec y | z")
 	f.Add("cd $(JOB_COMPLETION_INDEX) && export A=$(JOB_COMPLETION_INDEX) RANK=1 && torchrun --nnodes=$(JOB_COMPLETION_INDEX) --rdzv-conf=$(JOB_COMPLETION_INDEX) x.py $(JOB_COMPLETION_INDEX)$$")
@@ -183,7 +183,7 @@ func checkResult(t rapid.TB, r Result) {
 	t.Helper()
 	for _, d := range r.Diagnostics {
 		if d.Subject == nil || d.Summary == "" || d.Detail == "" || d.Subject.Start.Byte > len(r.Files[d.Subject.Filename].Bytes) {
-			t.Errorf("diagnostic without place or text: %#v", d)
+			t.Errorf("diagnostic without position or text: %#v", d)
 		}
 	}
 	if (r.Jobs == 0) != (len(r.HCL) == 0) || r.Jobs == 0 && !r.Diagnostics.HasErrors() {

@@ -59,7 +59,7 @@ func (im *importer) pyTorchJob(doc *value, j *imported) bool {
 	return true
 }
 
-// sameButReplicas reports whether two replica specs differ in nothing but their number.
+// sameButReplicas reports whether two replica specs differ only in their number of replicas.
 func sameButReplicas(a, b *value) bool {
 	for _, name := range []string{"template", "restartPolicy"} {
 		if !a.get(name).same(b.get(name)) {
@@ -76,14 +76,14 @@ func (im *importer) pyTorchRole(rs *value, j *imported, name string, s size, spe
 	im.operatorOption(r, "nproc-per-node", spec.get("nprocPerNode"))
 	im.operatorOption(r, "nproc-per-node", policy.get("nProcPerNode"))
 	im.operatorOption(r, "max-restarts", policy.get("maxRestarts"))
-	im.launched(j, r, s)
+	im.applyLaunch(j, r, s)
 	if im.restartPolicy(rs.get("restartPolicy")) == "Never" {
-		r.endsAt(rs.get("restartPolicy"))
+		r.setFailFast(rs.get("restartPolicy"))
 	}
 }
 
-// operatorOption gives a launcher what the operator would set as a PET_* variable: it is in effect where the
-// command line is silent. Without a launcher nobody reads it.
+// operatorOption sets a launcher option that the operator would set as a PET_* variable, unless the command line has it.
+// Without a launcher it has no effect.
 func (im *importer) operatorOption(r *role, name string, v *value) {
 	text, ok := v.scalar()
 	switch {
@@ -95,7 +95,7 @@ func (im *importer) operatorOption(r *role, name string, v *value) {
 	case r.launch == nil && name == "nproc-per-node":
 		im.drop(v, "The command has no launcher that would start this many processes. To have eltrain start them, set processes in the role. Set to 1.")
 	case r.launch == nil && name == "max-restarts":
-		// No launcher restarts anything here, and eltrain does.
+		// Without a launcher eltrain does the restarts.
 		if n, ok := im.number(v, 0, maxRestarts); ok {
 			r.addRestarts(n)
 		}
@@ -108,7 +108,7 @@ func (im *importer) operatorOption(r *role, name string, v *value) {
 	}
 }
 
-// elasticBounds are the manifest's own.
+// elasticBounds returns the manifest's own bounds.
 func (im *importer) elasticBounds(policy *value) size {
 	var s size
 	if n, ok := im.number(policy.get("minReplicas"), 1, maxSlots); ok {
@@ -123,10 +123,10 @@ func (im *importer) elasticBounds(policy *value) size {
 	return s
 }
 
-// elasticRest reads what of an elastic policy is no bound.
+// elasticRest reads the elastic policy except its bounds.
 func (im *importer) elasticRest(j *imported, policy *value) {
 	for _, name := range []string{"rdzvBackend", "rdzvPort", "rdzvHost", "rdzvId", "standalone"} {
-		policy.get(name).use() // how agents find each other: the service's business
+		policy.get(name).use() // how agents find each other: the service handles it
 	}
 	for _, setting := range policy.get("rdzvConf").open().list() {
 		key, value := scalarOf(setting.get("key")), scalarOf(setting.get("value"))
@@ -138,7 +138,7 @@ func (im *importer) elasticRest(j *imported, policy *value) {
 	im.drop(policy.get("metrics"), "eltrain does not scale by metrics: a role grows as its bounds and free capacity allow.")
 }
 
-// runPolicy reads what training-operator's kinds have in common.
+// runPolicy reads the run policy, which all kinds of training-operator have.
 func (im *importer) runPolicy(j *imported, policy *value) {
 	policy.open()
 	im.suspended(policy.get("suspend"))
@@ -159,7 +159,7 @@ func (im *importer) runPolicy(j *imported, policy *value) {
 	im.priorityClass(j, scheduling.get("priorityClass"))
 }
 
-// leastSlots is how many slots a job needs.
+// leastSlots returns the minimum number of slots of a job.
 func leastSlots(j *imported) int {
 	sum := 0
 	for _, r := range j.roles {
@@ -169,12 +169,12 @@ func leastSlots(j *imported) int {
 	return sum
 }
 
-// noQueue is of a job that is imported for a provider without queues.
+// noQueue drops the queue of a job whose provider has no queues, with a warning unless it is the default one.
 func (im *importer) noQueue(v *value) {
 	im.dropUnless(v, defaultQueue, "Queues need the volcano provider: provider = \"volcano\" in the job, and provider \"volcano\" { queue = %q }.", scalarOf(v))
 }
 
-// priorityClass gives all pods a class, where they have none of their own.
+// priorityClass sets the priority class of all pods that have none of their own.
 func (im *importer) priorityClass(j *imported, v *value) {
 	class, ok := im.text(v)
 	if !ok || class == "" {
@@ -190,7 +190,7 @@ func (im *importer) priorityClass(j *imported, v *value) {
 			continue
 		}
 		spec["priorityClassName"] = class
-		im.made(spec, "priorityClassName", v)
+		im.recordOrigin(spec, "priorityClassName", v)
 		if r.Pod == nil {
 			r.Pod = map[string]any{}
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// suffixes are those of Kubernetes' quantities. "Gi" before "G": the longest that fits is meant.
+// suffixes are those of Kubernetes' quantities, tried in order: the empty one matches everything.
 var suffixes = []struct {
 	text   string
 	factor float64
@@ -19,7 +19,7 @@ var suffixes = []struct {
 	{"", 1},
 }
 
-// parseQuantity reads an amount as Kubernetes writes it: 4, 500m, 8Gi, 1e3.
+// parseQuantity parses a Kubernetes quantity: 4, 500m, 8Gi, 1e3.
 func parseQuantity(s string) (float64, error) {
 	for _, suffix := range suffixes {
 		digits, ok := strings.CutSuffix(s, suffix.text)
@@ -43,7 +43,7 @@ func parseCPU(s string) (job.CPU, error) {
 	return job.Cores(n)
 }
 
-// maxMemory is what lang takes as a size.
+// maxMemory is lang's limit of a size, in bytes.
 const maxMemory = math.MaxInt64 / 2
 
 func parseMemory(s string) (job.Bytes, error) {
@@ -54,7 +54,7 @@ func parseMemory(s string) (job.Bytes, error) {
 	return job.Bytes(math.Ceil(n)), err
 }
 
-// maxDevices is far above the devices of any host.
+// maxDevices is far above the number of devices of any host.
 const maxDevices = 1 << 20
 
 func parseDevices(s string) (int, error) {

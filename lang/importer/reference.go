@@ -7,20 +7,20 @@ import (
 	"strings"
 )
 
-// slotIndex stands in a text where the slot's index goes. No manifest can have it: texts with a NUL are refused.
+// slotIndex is the placeholder for the slot's index in a text. Manifests cannot contain it: texts with a NUL are rejected.
 const slotIndex = "\x00"
 
-// shownIndex writes it for a person, also where it was quoted.
+// shownIndex replaces the placeholder in messages, even where it was quoted.
 var shownIndex = strings.NewReplacer(slotIndex, "${slot.index}", `\x00`, "${slot.index}")
 
-// reference is $(NAME) in a command, an argument or a variable, which the kubelet replaces; $$ is how a dollar is
-// written there (k8s.io/kubernetes/third_party/forked/golang/expansion).
+// reference matches $(NAME) in a command, an argument or a variable, which the kubelet expands, and $$, an escaped dollar
+// (k8s.io/kubernetes/third_party/forked/golang/expansion).
 var reference = regexp.MustCompile(`\$\$|\$\(([^)]*)\)`)
 
-// variableName is what a container's variable is called, usually: $(hostname -f) is meant for a shell.
+// variableName matches usual names of variables, but not $(hostname -f), which is meant for a shell.
 var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]*$`)
 
-// expand is what the kubelet makes of a text. What refers to nothing that valueOf knows stays as it is written, as there.
+// expand expands a text as the kubelet does. References that valueOf does not know stay unchanged.
 func expand(text string, valueOf func(name string) (string, bool)) string {
 	return reference.ReplaceAllStringFunc(text, func(match string) string {
 		if match == "$$" {
@@ -33,7 +33,7 @@ func expand(text string, valueOf func(name string) (string, bool)) string {
 	})
 }
 
-// referencesIn are the variables that a text refers to.
+// referencesIn returns the variables that a text refers to.
 func referencesIn(text string) []string {
 	var names []string
 	for _, m := range reference.FindAllStringSubmatch(text, -1) {
@@ -44,12 +44,12 @@ func referencesIn(text string) []string {
 	return names
 }
 
-// variables are those of a container, as its list of them is read from the top.
+// variables has the variables of a container while its env is read in order.
 type variables struct {
-	known  map[string]string // with those that the job's operator sets
-	before map[string]string // of the list: what an operator sets comes after it
-	inPod  map[string]bool   // of the list, with values that only the kubelet knows
-	from   bool              // there are others, which come before the list
+	known  map[string]string // known values, including those set by the job's operator
+	before map[string]string // known values from env only: operators add theirs after it
+	inPod  map[string]bool   // variables of env whose values only the kubelet knows
+	from   bool              // the container has envFrom: there are others before env
 }
 
 func newVariables(operator map[string]string, from bool) *variables {
@@ -69,9 +69,9 @@ func (v *variables) forget(name string) {
 	v.inPod[name] = true
 }
 
-// resolve returns a variable's value; or, with false, what is left for the kubelet, which alone knows the rest of it.
+// resolve returns a variable's value; or, with false, the text that only the kubelet can expand further.
 func (v *variables) resolve(text string) (string, bool) {
-	left := v.put(text)
+	left := v.substitute(text)
 	open := slices.ContainsFunc(referencesIn(left), func(name string) bool {
 		_, ofService := serviceOf(name)
 		return v.from || v.inPod[name] || ofService
@@ -82,9 +82,9 @@ func (v *variables) resolve(text string) (string, bool) {
 	return expand(left, func(string) (string, bool) { return "", false }), true
 }
 
-// put puts in the values that are known, as text for the kubelet still. A pod's overlay needs that: its variables stand
-// above those of env, and the kubelet knows no variable that stands below.
-func (v *variables) put(text string) string {
+// substitute substitutes the known values; the result is still to be expanded by the kubelet. The overlay needs that because its
+// variables come before those of env, and the kubelet does not expand references to later variables.
+func (v *variables) substitute(text string) string {
 	return reference.ReplaceAllStringFunc(text, func(match string) string {
 		if match == "$$" {
 			return match
@@ -96,14 +96,14 @@ func (v *variables) put(text string) string {
 	})
 }
 
-// unresolved is a reference in a command that no value is known for, and the word that it is in.
+// unresolved is a reference without a known value, and the word of the command that contains it.
 type unresolved struct {
 	name string
 	at   *value
 }
 
-// expandWords expands the words of a command as the kubelet does, with what is known of the container's variables. Those of
-// eltrain's own are in no container, and stay.
+// expandWords expands the words of a command as the kubelet does, with the known variables of the container. References to
+// ownVariables, which eltrain sets per process, not per container, stay.
 func (im *importer) expandWords(r *role, words []*value, known map[string]string) (argv []string, args []*value) {
 	for _, word := range words {
 		text, ok := word.scalar()
@@ -124,7 +124,7 @@ func (im *importer) expandWords(r *role, words []*value, known map[string]string
 	return argv, args
 }
 
-// valueOf is a variable of the role's container.
+// valueOf returns the value of a variable of the role's container.
 func (r *role) valueOf(name string, known map[string]string) (string, bool) {
 	if slices.Contains(ownVariables, name) {
 		return "", false
@@ -138,14 +138,14 @@ func (r *role) valueOf(name string, known map[string]string) (string, bool) {
 	return "", false
 }
 
-// serviceVariable is one that the kubelet makes of a Service, whose name comes first: REDIS_SERVICE_HOST,
-// REDIS_SERVICE_PORT_METRICS, REDIS_PORT, REDIS_PORT_6379_TCP_ADDR (k8s.io/kubernetes/pkg/kubelet/envvars).
+// serviceVariable matches the variables that the kubelet sets for a Service and captures the Service's name:
+// REDIS_SERVICE_HOST, REDIS_SERVICE_PORT_METRICS, REDIS_PORT, REDIS_PORT_6379_TCP_ADDR (k8s.io/kubernetes/pkg/kubelet/envvars).
 var serviceVariable = regexp.MustCompile(`^([A-Z0-9_]+?)_(?:SERVICE_(?:HOST|PORT(?:_[A-Z0-9_]+)?)|PORT(?:_\d+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)?)$`)
 
-// apiService is the Service of the API server, whose variables are in every pod.
+// apiService is the API server's Service, whose variables are in every pod.
 const apiService = "kubernetes"
 
-// serviceOf is the Service that a variable can be of. The name of one has neither capitals nor underscores.
+// serviceOf returns the Service that a variable may belong to, in lower case with dashes, as Services are named.
 func serviceOf(name string) (service string, ok bool) {
 	m := serviceVariable.FindStringSubmatch(name)
 	if m == nil || slices.Contains(ownVariables, name) || strings.HasPrefix(name, launcherVariable) {
@@ -154,38 +154,38 @@ func serviceOf(name string) (service string, ok bool) {
 	return strings.ReplaceAll(strings.ToLower(m[1]), "_", "-"), true
 }
 
-// linked reports whether a role's pods have a Service's variables: eltrain's have others than the API server's only if
-// they ask for them.
+// linked reports whether a role's pods have a Service's variables: always for the API server's, otherwise only with
+// enableServiceLinks.
 func (r *role) linked(service string) bool { return service == apiService || r.serviceLinks }
 
-// absentServices warns of what is left of a variable for the kubelet, and is of Services that eltrain's pods have no
-// variables of.
+// absentServices warns about references in left, the unresolved value of a variable, to variables of Services that
+// eltrain's pods do not have.
 func (im *importer) absentServices(r *role, item *value, left string, c *value) {
 	if c.get("envFrom") != nil {
-		return // it may come from there
+		return // it may be defined there
 	}
-	told := map[string]bool{}
+	reported := map[string]bool{}
 	for _, name := range referencesIn(left) {
 		service, ok := serviceOf(name)
-		if !ok || r.linked(service) || told[service] || defined(c.get("env"), name) {
+		if !ok || r.linked(service) || reported[service] || defined(c.get("env"), name) {
 			continue
 		}
-		told[service] = true
+		reported[service] = true
 		im.warn(item, "Variable of a Service", "eltrain's pods have no variables of Services, so $(%s) stays unchanged. Replace it with the Service's name, %s, or its port, or set pod = { spec = { enableServiceLinks = true } }.", name, service)
 	}
 }
 
-// references warns of what a command refers to and is not known here. What Kubernetes itself would leave as it is, as the
-// $(hostname) of a script, is not told.
+// references warns about unresolved references in a command, except those that Kubernetes itself would leave unchanged,
+// such as $(hostname) in a script.
 func (im *importer) references(r *role, c *value) {
-	told := map[string]bool{}
+	reported := map[string]bool{}
 	for _, u := range r.unresolved {
 		kept := slices.ContainsFunc(r.Command, func(word string) bool { return strings.Contains(word, "$("+u.name+")") })
-		if !kept || told[u.name] {
-			continue // it was the launcher's
+		if !kept || reported[u.name] {
+			continue // it was in the launcher's words, or was reported
 		}
-		told[u.name] = true
-		// Programs are written in small letters, variables are not.
+		reported[u.name] = true
+		// Names of programs are in lower case, those of variables are not.
 		elsewhere := c.get("envFrom") != nil && variableName.MatchString(u.name) && u.name == strings.ToUpper(u.name)
 		service, ofService := serviceOf(u.name)
 		switch {

@@ -13,7 +13,7 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// What expand gives is what the kubelet's own tests of its expansion expect.
+// The cases are from the kubelet's own tests of its expansion.
 func TestReferencesAreExpandedAsTheKubeletDoes(t *testing.T) {
 	values := map[string]string{"VAR_A": "A", "VAR_B": "B", "VAR_REF": "$(VAR_A)", "VAR_EMPTY": ""}
 	for text, want := range map[string]string{
@@ -27,7 +27,7 @@ func TestReferencesAreExpandedAsTheKubeletDoes(t *testing.T) {
 	}
 }
 
-// Each slot gets its own index, whatever is around it.
+// Each slot gets its own index, whatever text surrounds it.
 func TestTheIndexIsWrittenForEachSlot(t *testing.T) {
 	for _, around := range [][2]string{{"", ""}, {"a", "b"}, {"$", "$"}, {"$$", ""}, {"%", "%{x}"}, {"${x}", "\"\n"}, {slotIndex, "$"}} {
 		j := &imported{from: "a test"}
@@ -50,10 +50,10 @@ func TestTheIndexIsWrittenForEachSlot(t *testing.T) {
 	}
 }
 
-// The index is told as the language writes it where it says nothing.
+// Messages show the index as the language writes it.
 func TestTheIndexIsShownAsItIsWritten(t *testing.T) {
 	src := strings.Replace(least, "[x]", `[torchrun, "--nnodes=$(JOB_COMPLETION_INDEX)", "--wrong=$(JOB_COMPLETION_INDEX)", t.py]`, 1)
-	text := told(Manifests("in.yaml", strings.NewReader(src), Checks{}).Diagnostics)
+	text := reported(Manifests("in.yaml", strings.NewReader(src), Checks{}).Diagnostics)
 	for _, want := range []string{"--nnodes: The value of the slot's index is unknown here", "--wrong=${slot.index} is not a known option"} {
 		if !strings.Contains(text, want) || strings.Contains(text, slotIndex) {
 			t.Errorf("%q is not in\n%s", want, text)
@@ -61,7 +61,7 @@ func TestTheIndexIsShownAsItIsWritten(t *testing.T) {
 	}
 }
 
-// What a script or the job exports of eltrain's own variables would be refused by validate.
+// eltrain's own variables are not imported, because validate would reject them.
 func TestOwnVariablesAreNotImported(t *testing.T) {
 	script := strings.Replace(least, "[x]", `[sh, -c, "export RANK=$JOB MASTER_ADDR=h OTHER=1 && RANK=3 torchrun t.py"]`, 1)
 	script = strings.Replace(script, "$JOB", "2", 1)
@@ -72,14 +72,13 @@ func TestOwnVariablesAreNotImported(t *testing.T) {
 		if role.Env["OTHER"] != "1" || role.Env["RANK"]+role.Env["MASTER_ADDR"]+role.Env["WORLD_SIZE"] != "" {
 			t.Errorf("env is %v", role.Env)
 		}
-		if text := told(r.Diagnostics); !strings.Contains(text, "eltrain sets ") {
-			t.Errorf("told is %s", text)
+		if text := reported(r.Diagnostics); !strings.Contains(text, "eltrain sets ") {
+			t.Errorf("the diagnostics are %s", text)
 		}
 	}
 }
 
-// inPodOf is what the kubelet makes of a container's env, read from the top. Each valueFrom is a text that could be taken
-// for a reference.
+// inPodOf expands a container's env in order, as the kubelet does. Each valueFrom gives a text that looks like a reference.
 func inPodOf(env []any, services map[string]string) map[string]string {
 	values := map[string]string{}
 	for _, item := range env {
@@ -101,8 +100,8 @@ func inPodOf(env []any, services map[string]string) map[string]string {
 	return values
 }
 
-// A container's variables have the values that they had, though those that only the kubelet knows stand above the
-// others in a pod of eltrain's, as TestPodsOfLaunches shows.
+// A container's variables keep their values, although eltrain's pods list those that only the kubelet can resolve before
+// the others, as TestPodsOfLaunches shows.
 func TestVariablesHaveTheValuesThatTheyHad(t *testing.T) {
 	names := []string{"A", "B", "C", "D", "PET_E"}
 	services := map[string]string{"REDIS_PORT": "tcp://10.0.0.9:6379", "REDIS_PORT_6379_TCP_ADDR": "10.0.0.9", "KUBERNETES_SERVICE_HOST": "10.0.0.1"}
@@ -157,7 +156,7 @@ func TestServicesOfVariables(t *testing.T) {
 	}
 }
 
-// What eltrain's pods do not have of Services is told, of commands and of variables.
+// Variables of Services that eltrain's pods do not have are reported, in commands and in variables.
 func TestVariablesOfServicesAreTold(t *testing.T) {
 	const absent, inPod = "Variable of a Service", "Variable that only Kubernetes knows"
 	for _, c := range []struct {
@@ -183,7 +182,7 @@ func TestVariablesOfServicesAreTold(t *testing.T) {
 			got[d.Summary]++
 		}
 		if got[absent] != c.want[absent] || got[inPod] != c.want[inPod] {
-			t.Errorf("%s %s: told is\n%s", c.container, c.spec, told(r.Diagnostics))
+			t.Errorf("%s %s: the diagnostics are\n%s", c.container, c.spec, reported(r.Diagnostics))
 		}
 		if strings.Contains(c.container, "name: A,") && !strings.Contains(string(r.HCL), "valueFrom") && !strings.Contains(string(r.HCL), `name  = "A"`) {
 			t.Errorf("%s: A is not in the pod:\n%s", c.container, r.HCL)

@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// part is a piece of a word: a text, or the value of a variable.
+// part is a piece of a word: literal text, or a variable.
 type part struct {
-	text     string // literally; or as it is written, if it is a variable or what only a shell knows
+	text     string // literal text; or the source text, if it is a variable or opaque
 	variable string
 	fallback string // of ${NAME:-fallback}
 	opaque   bool   // a command substitution, an arithmetic expression …
@@ -19,17 +19,17 @@ type part struct {
 // word is one word of a command.
 type word struct {
 	parts      []part
-	start, end int // in the script; 0 for a word that is not of one
+	start, end int // offsets in the script; 0 for a word outside of one
 	pattern    bool
 }
 
-// literal is a word's text, if it is the same wherever it is run.
+// literal returns a word's text, if it does not depend on the environment.
 func (w word) literal() (string, bool) {
 	text, missing := w.expand(nil)
 	return text, missing == "" && !w.pattern && !slices.ContainsFunc(w.parts, func(p part) bool { return p.variable != "" })
 }
 
-// expand is the word with the known variables put in; missing is the first that is not known, as it is written.
+// expand returns the word with the known variables substituted; missing is the first unknown one, as written.
 func (w word) expand(known map[string]string) (text, missing string) {
 	var b strings.Builder
 	for _, p := range w.parts {
@@ -51,7 +51,7 @@ func (w word) expand(known map[string]string) (text, missing string) {
 	return b.String(), missing
 }
 
-// argumentWord is a word that no shell sees.
+// argumentWord parses a word of a command that is run without a shell.
 func argumentWord(text string) word {
 	var w word
 	last := 0
@@ -74,25 +74,25 @@ func argumentWord(text string) word {
 // statement is one simple command of a script.
 type statement struct {
 	words []word
-	end   int // in the script: where its last word, or what it is redirected to, ends
+	end   int // offset in the script of the end of its last word or redirection
 }
 
-// script is a shell script as far as it must be understood to find a launcher in it.
+// script is a shell script, parsed as far as needed to find a launcher in it.
 type script struct {
 	text       string
 	statements []statement
-	// plain: simple commands one after the other, each only if the one before went well or whatever it did.
-	// Nothing is piped, redirected, repeated, or done on a condition.
+	// plain: simple commands in sequence, separated by ";", "&&" or newlines, without pipes, redirections, loops or
+	// conditions.
 	plain bool
 }
 
 var errUnclosed = errors.New("a quote or bracket is not closed")
 
-// reserved begin what is no simple command; after some of them one follows.
+// reserved words start something other than a simple command; after some of them a simple command follows.
 var reserved = []string{"if", "then", "elif", "else", "fi", "while", "until", "do", "done", "for", "case", "esac", "{", "}", "!", "function", "select", "trap", "time"}
 
-// parseScript splits a script into simple commands. It is no shell: what it does not understand makes the script
-// one that is not plain, and one that is not plain stays a script.
+// parseScript splits a script into simple commands. It is not a full shell parser: a script with anything that it does not
+// understand is not plain, and stays a script.
 func parseScript(text string) (script, error) {
 	l := lexer{text: text, script: script{text: text, plain: true}}
 	if err := l.run(); err != nil {
@@ -106,7 +106,7 @@ type lexer struct {
 	pos        int
 	script     script
 	current    statement
-	redirected bool // what follows in this statement is no argument
+	redirected bool // the following words of this statement are not arguments
 }
 
 func (l *lexer) run() error {
@@ -213,7 +213,7 @@ func (l *lexer) word() error {
 	return nil
 }
 
-// add ends a word. Reserved words end a statement, too: a command may follow them.
+// add adds a word to the statement. A reserved word is dropped, since a command may follow it.
 func (l *lexer) add(w word) {
 	w.end = l.pos
 	if len(l.current.words) == 0 && slices.Contains(reserved, l.text[w.start:w.end]) {
@@ -228,7 +228,7 @@ func (l *lexer) add(w word) {
 
 var shellName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*`)
 
-// expansion reads what begins with a dollar or a backquote.
+// expansion parses an expansion that begins with a dollar or a backquote.
 func (l *lexer) expansion() (part, error) {
 	start := l.pos
 	rest := l.text[l.pos+1:]
@@ -259,7 +259,7 @@ func (l *lexer) expansion() (part, error) {
 		inside := rest[1 : length-1]
 		name := shellName.FindString(inside)
 		after := inside[len(name):]
-		// $(NAME) is Kubernetes', before any shell sees it.
+		// $(NAME) is expanded by Kubernetes before the shell runs.
 		if name != "" && (after == "" || opener == "{" && (strings.HasPrefix(after, ":-") || strings.HasPrefix(after, "-"))) {
 			p.opaque, p.variable = false, name
 			p.fallback = strings.TrimPrefix(strings.TrimPrefix(after, ":"), "-")
@@ -271,12 +271,12 @@ func (l *lexer) expansion() (part, error) {
 	}
 	if rest == "" || strings.IndexByte(" \t\n\"/.,:=", rest[0]) >= 0 {
 		l.pos++
-		return part{text: "$"}, nil // a dollar that stands for itself
+		return part{text: "$"}, nil // a literal dollar
 	}
 	return until(min(2, 1+len(rest))), nil // $1, $@, $'…
 }
 
-// closing is the length of a bracketed text, brackets included; -1 if it does not end.
+// closing returns the length of a bracketed text, including the brackets; -1 if it is not closed.
 func closing(text string, opener, closer byte) int {
 	depth := 0
 	for i := range len(text) {
@@ -294,8 +294,8 @@ func closing(text string, opener, closer byte) int {
 
 var shells = []string{"sh", "bash", "dash", "ash", "zsh"}
 
-// shellScript finds the script in the words of a command: sh -c "…". Interactive and login shells read files that
-// set things up, so such a shell is there for a reason.
+// shellScript finds the script in the words of a command: sh -c "…". ordinary is false if the shell cannot be removed:
+// interactive and login shells, for example, read startup files.
 func shellScript(argv []string) (index int, ordinary, ok bool) {
 	at := slices.IndexFunc(argv, func(a string) bool { return slices.Contains(shells, path.Base(a)) })
 	if at < 0 || at > 0 && !slices.Contains(wrappers, path.Base(argv[0])) {
@@ -312,7 +312,7 @@ func shellScript(argv []string) (index int, ordinary, ok bool) {
 			ordinary = false
 		case strings.Contains(flags, "c"):
 			ordinary = ordinary && !strings.ContainsAny(flags, "li")
-			// -euxo pipefail -c has its c last; in -ceuo pipefail the script is further on.
+			// In -euxo pipefail -c the script follows -c; in -ceuo pipefail it comes one word later.
 			next := i + 1
 			if strings.HasSuffix(flags, "o") {
 				next++

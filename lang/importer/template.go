@@ -8,15 +8,15 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// mainContainer is what the container with the training program is called in eltrain's pods.
+// mainContainer is the name of the training container in eltrain's pods.
 const mainContainer = "main"
 
-// entrypoint stands for what only the image knows.
+// entrypoint is the placeholder for the image's entrypoint, which is unknown.
 const entrypoint = "ENTRYPOINT-OF-THE-IMAGE"
 
-// template reads the pod template that is in a value: the program, its environment and its resources from the training container, and
-// all the rest as the role's overlay. The training container is the first that has one of the preferred names,
-// else the first. known are variables that the job's operator sets, with the values that are known.
+// template reads the pod template in a value: program, environment and resources from the training container, and
+// everything else as the role's overlay. The training container is the first one with a preferred name, otherwise the
+// first of all. known has the variables that the job's operator sets, as far as their values are known.
 func (im *importer) template(r *role, in *value, preferred []string, known map[string]string) {
 	t := in.get("template").open()
 	im.templateMeta(t.get("metadata"))
@@ -38,13 +38,13 @@ func (im *importer) template(r *role, in *value, preferred []string, known map[s
 	im.podFields(r, spec)
 	im.otherContainers(r, spec, main)
 	overlay := map[string]any{}
-	im.made(overlay, "", t)
+	im.recordOrigin(overlay, "", t)
 	if meta, ok := im.rest(t.get("metadata")); ok {
 		overlay["metadata"] = meta
 	}
 	if list := im.containers(containers, main); len(list) > 0 {
 		fields := map[string]any{"containers": list}
-		im.made(fields, "containers", containers)
+		im.recordOrigin(fields, "containers", containers)
 		overlay["spec"] = fields
 	}
 	containers.use()
@@ -52,7 +52,7 @@ func (im *importer) template(r *role, in *value, preferred []string, known map[s
 		merged, _ := overlay["spec"].(map[string]any)
 		if fields, isMap := rest.(map[string]any); isMap {
 			for name := range merged {
-				im.moved(fields, name, merged)
+				im.moveField(fields, name, merged)
 			}
 			overlay["spec"] = fields
 		}
@@ -82,7 +82,7 @@ func trainingContainer(list []*value, preferred []string) *value {
 	return list[0]
 }
 
-// clusterLabels are what the Job controller writes into its templates.
+// clusterLabels are the labels that the Job controller adds to its templates.
 var clusterLabels = []string{"controller-uid", "job-name", "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name"}
 
 // templateMeta leaves labels and annotations for the overlay.
@@ -103,9 +103,9 @@ func (im *importer) templateMeta(meta *value) {
 	}
 }
 
-// podFields reads what a role says of its own, and refuses what eltrain needs for itself.
+// podFields reads fields that are arguments of a role, and drops those that eltrain sets itself.
 func (im *importer) podFields(r *role, spec *value) {
-	im.restartPolicy(spec.get("restartPolicy")) // a pod's own: eltrain's agent restarts processes, its master replaces pods
+	im.restartPolicy(spec.get("restartPolicy")) // not imported: eltrain's agent restarts processes, its master replaces pods
 	if v := spec.get("terminationGracePeriodSeconds"); v != nil {
 		if n, ok := im.number(v, 0, maxSeconds); ok {
 			r.StopGrace = job.Duration(n) * 1e9
@@ -120,7 +120,7 @@ func (im *importer) podFields(r *role, spec *value) {
 
 var restartPolicies = []string{"Always", "OnFailure", "Never", "ExitCode"}
 
-// restartPolicy reads what is done about a container that ends.
+// restartPolicy reads and checks a restart policy; the result is "" if there is none or it is invalid.
 func (im *importer) restartPolicy(v *value) string {
 	text, ok := v.scalar()
 	if v != nil && (!ok || !slices.Contains(restartPolicies, text)) {
@@ -131,8 +131,8 @@ func (im *importer) restartPolicy(v *value) string {
 	return text
 }
 
-// containers are the overlay of a pod's containers: what is left of the training container, under the name main,
-// and the others as they are.
+// containers returns the overlay of a pod's containers: the rest of the training container, under the name main,
+// and the others unchanged.
 func (im *importer) containers(list, main *value) []any {
 	var out []any
 	if main != nil {
@@ -178,7 +178,7 @@ func (im *importer) image(r *role, v *value) {
 	}
 }
 
-// commandOf puts command and args together, as the kubelet does.
+// commandOf joins command and args, as the kubelet does.
 func (im *importer) commandOf(r *role, command, args, c *value, known map[string]string) {
 	r.program = c
 	words := im.wordsOf(command)
@@ -195,13 +195,13 @@ func (im *importer) commandOf(r *role, command, args, c *value, known map[string
 		return
 	}
 	if r.launch != nil || runnable(r.Command) {
-		return // args that name a program: an image whose entrypoint is exec "$@"
+		return // args that begin with a program: the image's entrypoint is probably exec "$@"
 	}
 	r.Command = append([]string{entrypoint}, r.Command...)
 	im.warn(r.program, "Unknown entrypoint", "The image's own entrypoint runs, which is unknown here. Replace %s with it.", entrypoint)
 }
 
-// wordsOf are the words of a command: a list, or a text that should have been one.
+// wordsOf returns the words of a command, which is a list, or wrongly a string.
 func (im *importer) wordsOf(v *value) []*value {
 	if v == nil {
 		return nil
@@ -213,26 +213,26 @@ func (im *importer) wordsOf(v *value) []*value {
 	return v.open().list()
 }
 
-// runnable reports whether arguments alone begin with a program.
+// runnable reports whether args begin with a program.
 func runnable(command []string) bool {
 	if len(command) == 0 {
 		return false
 	}
 	name := command[0][strings.LastIndexByte(command[0], '/')+1:]
-	return python.MatchString(name) || slices.Contains(shells, name) || slices.Contains(others, name)
+	return python.MatchString(name) || slices.Contains(shells, name) || slices.Contains(otherLaunchers, name)
 }
 
-// ownVariables are those that eltrain's agent sets for each process, whatever the container says.
+// ownVariables are the variables that eltrain's agent sets for each process, overriding the container's.
 var ownVariables = job.ProcessVariables
 
-// ownVariable tells why one of them is not imported.
-const ownVariable = "eltrain sets %s for each process, from the world that it is in."
+// ownVariableReason is the reason why one of them is not imported.
+const ownVariableReason = "eltrain sets %s for each process, from the world that it is in."
 
-// launcherVariable is how torchrun takes an option from the environment.
+// launcherVariable is the prefix of environment variables that torchrun reads options from.
 const launcherVariable = "PET_"
 
-// environment reads a container's env: texts into the role, what only Kubernetes can resolve is left for the overlay. It gives
-// all variables whose values are known.
+// environment reads a container's env. Literal values go to the role; values that only Kubernetes can resolve are left for
+// the overlay. It returns all variables whose values are known.
 func (im *importer) environment(r *role, c *value, operator map[string]string) map[string]string {
 	seen := newVariables(operator, c.get("envFrom") != nil)
 	for _, item := range c.get("env").open().list() {
@@ -253,14 +253,14 @@ func (im *importer) environment(r *role, c *value, operator map[string]string) m
 			im.drop(item, "%q cannot name an environment variable.", name)
 		case strings.HasPrefix(name, launcherVariable):
 			if plain {
-				item.get("value").text = seen.put(written)
+				item.get("value").text = seen.substitute(written)
 			}
 			seen.forget(name)
 			if plain && resolved {
 				seen.learn(name, text)
 			}
 		case slices.Contains(ownVariables, name):
-			im.drop(item, ownVariable, name)
+			im.drop(item, ownVariableReason, name)
 			if plain && resolved {
 				seen.learn(name, text)
 			}
@@ -270,7 +270,7 @@ func (im *importer) environment(r *role, c *value, operator map[string]string) m
 			im.drop(item, "The value of a variable must be a string.")
 		case !resolved:
 			seen.forget(name)
-			item.get("value").text = text // the kubelet puts it together
+			item.get("value").text = text // the kubelet expands the rest
 			im.absentServices(r, item, text, c)
 		default:
 			im.plainVariable(r, item, name, text)
@@ -280,7 +280,7 @@ func (im *importer) environment(r *role, c *value, operator map[string]string) m
 	return seen.known
 }
 
-// set gives a role a variable, which is written at some place.
+// set sets a variable of a role, whose source is at.
 func (r *role) set(name, text string, at *value) {
 	if r.Env == nil {
 		r.Env, r.variables = map[string]string{}, map[string]*value{}
@@ -303,8 +303,8 @@ func (im *importer) plainVariable(r *role, item *value, name, text string) {
 	item.get("valueFrom").use()
 }
 
-// launcherEnvironment takes the launcher's options out of env, where they are given by PET_* variables; what is
-// on its command line goes before them. Without a launcher they are variables as others.
+// launcherEnvironment reads the launcher's options from the PET_* variables of env; its command line takes precedence.
+// Without a launcher they are ordinary variables.
 func (im *importer) launcherEnvironment(r *role, list *value) {
 	for _, item := range list.list() {
 		name, _ := item.get("name").scalar()
@@ -347,12 +347,12 @@ func optionFrom(variable string) *launcherOption {
 	return nil
 }
 
-// configures reports whether an option says more than how agents find each other.
+// configures reports whether an option affects the job, not only how agents find each other.
 func configures(option string) bool {
 	return slices.Contains([]string{"nnodes", "nproc-per-node", "max-restarts", "node-unit", "rdzv-conf", "role"}, option)
 }
 
-// requirements reads what the container reserves.
+// requirements reads the container's resources.
 func (im *importer) requirements(r *role, v *value) {
 	if v == nil {
 		return
@@ -368,11 +368,11 @@ func (im *importer) requirements(r *role, v *value) {
 			im.amount(r, limit, limit)
 		}
 	}
-	// What Resources have no name for (ephemeral-storage, hugepages, claims) is left for the overlay.
+	// Others (ephemeral-storage, hugepages, claims) are left for the overlay.
 }
 
-// amount reads one resource. Of a request and a limit that differ the limit is reserved: a program that ran
-// within its limit still does.
+// amount reads one resource. If request and limit differ, the larger is reserved, so that a program that stays within
+// its limit still runs.
 func (im *importer) amount(r *role, request, limit *value) {
 	text, _ := request.scalar()
 	most := text
@@ -424,13 +424,13 @@ func largest[T int | job.CPU | job.Bytes](to *T, parse func(string) (T, error), 
 	return nil
 }
 
-// isDevice tells extended resources from what Kubernetes counts itself.
+// isDevice reports whether a resource is an extended resource, not one that Kubernetes counts itself.
 func isDevice(name string) bool {
 	domain, _, ok := strings.Cut(name, "/")
 	return ok && domain != "kubernetes.io" && !strings.HasSuffix(domain, ".kubernetes.io")
 }
 
-// sharedMemory finds the volume in memory that is mounted at /dev/shm. One without a size stays in the overlay.
+// sharedMemory sets shm from the in-memory volume that is mounted at /dev/shm. One without a size stays in the overlay.
 func (im *importer) sharedMemory(r *role, spec, main *value) {
 	for _, mount := range main.get("volumeMounts").list() {
 		path, _ := mount.get("mountPath").scalar()
@@ -460,7 +460,7 @@ func (im *importer) sharedMemory(r *role, spec, main *value) {
 	}
 }
 
-// otherContainers warns of those that use what is set in the training container alone.
+// otherContainers warns about other containers that use variables set only in the training container.
 func (im *importer) otherContainers(r *role, spec, main *value) {
 	for _, kind := range []string{"containers", "initContainers"} {
 		for _, c := range spec.get(kind).list() {
@@ -473,7 +473,7 @@ func (im *importer) otherContainers(r *role, spec, main *value) {
 	}
 }
 
-// mounted counts where a volume is used in a pod.
+// mounted counts a volume's mounts in a pod.
 func mounted(spec *value, name string) int {
 	count := 0
 	for _, kind := range []string{"containers", "initContainers"} {
@@ -493,14 +493,14 @@ var (
 	operatorSet = regexp.MustCompile(`^(NODE_NUM|NODE_RANK|NODE_ID|NODE_TYPE|PET_[A-Z_]+|VC_[A-Za-z0-9_]+|ELASTIC_JOB_NAME|DLROVER_[A-Z_]+|WORKER_[A-Z_]+)$`)
 )
 
-// operatorVariables warns of variables in a script that the job's operator set in the pod, and eltrain sets in the process,
-// with another meaning, or not at all.
+// operatorVariables warns about variables in the command that the job's operator set in the pod and that eltrain does not
+// set, or sets with another meaning.
 func (im *importer) operatorVariables(r *role, c *value) {
-	told := map[string]bool{}
+	reported := map[string]bool{}
 	for _, text := range r.Command {
 		for _, m := range mention.FindAllStringSubmatch(text, -1) {
 			name := m[1]
-			if told[name] || r.Env[name] != "" || slices.Contains(r.slotEnv, name) || defined(c.get("env"), name) {
+			if reported[name] || r.Env[name] != "" || slices.Contains(r.slotEnv, name) || defined(c.get("env"), name) {
 				continue
 			}
 			switch {
@@ -511,7 +511,7 @@ func (im *importer) operatorVariables(r *role, c *value) {
 			default:
 				continue
 			}
-			told[name] = true
+			reported[name] = true
 		}
 	}
 }
@@ -523,7 +523,7 @@ func defined(env *value, name string) bool {
 	})
 }
 
-// insteadOf names what a process finds in its environment instead.
+// insteadOf names the variable that eltrain sets instead, if any.
 func insteadOf(name string) string {
 	switch name {
 	case "NODE_NUM":
@@ -534,7 +534,7 @@ func insteadOf(name string) string {
 	return ""
 }
 
-// replicas reads how many pods a role has. False: none at all, and the role is left out.
+// replicas reads a role's number of pods. It returns false if it is 0, in which case the role is left out.
 func (im *importer) replicas(spec *value, name string, absent int) (int, bool) {
 	v := spec.get(name)
 	if v == nil {
@@ -552,9 +552,9 @@ func (im *importer) replicas(spec *value, name string, absent int) (int, bool) {
 	return n, true
 }
 
-// endsAt says that the first fault of the role ends the job: a budget of none, unless its launcher restarts processes.
-func (r *role) endsAt(why *value) {
-	r.ends = why
+// setFailFast makes the role's first failure end the job: its budget is 0, unless its launcher restarts processes.
+func (r *role) setFailFast(why *value) {
+	r.failFast = why
 	if r.restarts == nil {
 		r.addRestarts(0)
 	}

@@ -5,7 +5,7 @@ import (
 	"strconv"
 )
 
-// trainJob reads Kubeflow's TrainJob (pkg/apis/trainer/v1alpha1 in kubeflow/trainer). Half of such a job is in the
+// trainJob reads Kubeflow's TrainJob (pkg/apis/trainer/v1alpha1 in kubeflow/trainer). Much of such a job is defined by the
 // runtime that it refers to, which is not in the file.
 func (im *importer) trainJob(doc *value, j *imported) bool {
 	spec := doc.get("spec").open()
@@ -42,7 +42,7 @@ func (im *importer) trainJob(doc *value, j *imported) bool {
 			im.podOverride(r, override)
 		}
 	}
-	im.launched(j, r, size{replicas: nodes})
+	im.applyLaunch(j, r, size{replicas: nodes})
 
 	im.suspended(spec.get("suspend"))
 	im.dropUnless(spec.get("managedBy"), "trainer.kubeflow.org/trainjob-controller", "eltrain manages the jobs of its files itself.")
@@ -53,26 +53,26 @@ func (im *importer) trainJob(doc *value, j *imported) bool {
 	return true
 }
 
-// trainerOverlay takes what Kubernetes has to resolve: variables and resources that eltrain has no name for.
+// trainerOverlay moves to the overlay what only Kubernetes can resolve: the remaining variables and resources.
 func (im *importer) trainerOverlay(r *role, trainer *value) {
 	main := map[string]any{}
 	if env, ok := im.rest(trainer.get("env")); ok {
 		main["env"] = env
-		im.made(main, "env", trainer.get("env"))
+		im.recordOrigin(main, "env", trainer.get("env"))
 	}
 	if resources, ok := im.rest(trainer.get("resourcesPerNode")); ok {
 		main["resources"] = resources
-		im.made(main, "resources", trainer.get("resourcesPerNode"))
+		im.recordOrigin(main, "resources", trainer.get("resourcesPerNode"))
 	}
 	if len(main) == 0 {
 		return
 	}
 	main["name"] = mainContainer
-	im.made(main, "", trainer)
+	im.recordOrigin(main, "", trainer)
 	overlaySpec(r)["containers"] = []any{main}
 }
 
-// overlaySpec is the spec of a role's overlay, made if there is none.
+// overlaySpec returns the spec of a role's overlay, creating it if there is none.
 func overlaySpec(r *role) map[string]any {
 	if r.Pod == nil {
 		r.Pod = map[string]any{}
@@ -85,7 +85,7 @@ func overlaySpec(r *role) map[string]any {
 	return spec
 }
 
-// podMetadata gives a role's pods labels or annotations.
+// podMetadata adds labels or annotations to a role's pods.
 func (im *importer) podMetadata(r *role, v *value) {
 	rest, ok := im.rest(v)
 	fields, isMap := rest.(map[string]any)
@@ -102,14 +102,14 @@ func (im *importer) podMetadata(r *role, v *value) {
 	}
 	if old, isMap := meta[v.name].(map[string]any); isMap {
 		for name := range old {
-			im.moved(fields, name, old)
+			im.moveField(fields, name, old)
 		}
 	}
 	meta[v.name] = fields
-	im.made(meta, v.name, v)
+	im.recordOrigin(meta, v.name, v)
 }
 
-// podOverride takes an override of the trainer's pods into the overlay: those of the runtime's job "node".
+// podOverride merges an override into the overlay if it applies to the trainer's pods, the runtime's job "node".
 func (im *importer) podOverride(r *role, override *value) {
 	targets := override.get("targetJobs")
 	ours := false
@@ -127,7 +127,7 @@ func (im *importer) podOverride(r *role, override *value) {
 	targets.open()
 	spec := override.get("spec")
 	if spec == nil {
-		spec = override // podSpecOverrides have the fields themselves
+		spec = override // podSpecOverrides have the fields directly
 	} else {
 		for _, name := range []string{"labels", "annotations"} {
 			im.podMetadata(r, override.get("metadata").open().get(name))
@@ -149,7 +149,7 @@ func (im *importer) podOverride(r *role, override *value) {
 		}
 		if rest, ok := im.rest(f); ok {
 			overlay[f.name] = rest
-			im.made(overlay, f.name, f)
+			im.recordOrigin(overlay, f.name, f)
 		}
 	}
 	if len(overlay) == 0 {
@@ -157,7 +157,7 @@ func (im *importer) podOverride(r *role, override *value) {
 	}
 }
 
-// containerOverrides adds overrides of containers, the trainer's own as main.
+// containerOverrides adds overrides of containers; the trainer's container is renamed to main.
 func (im *importer) containerOverrides(overlay map[string]any, v *value) {
 	list, _ := overlay["containers"].([]any)
 	for _, c := range v.open().list() {
@@ -184,7 +184,7 @@ func (im *importer) containerOverrides(overlay map[string]any, v *value) {
 			more, alsoList := field.([]any)
 			switch {
 			case into[key] == nil:
-				im.moved(into, key, fields)
+				im.moveField(into, key, fields)
 			case isList && alsoList:
 				into[key] = append(old, more...)
 			case key != "name":

@@ -24,23 +24,22 @@ const (
 	sequence
 )
 
-// value is one value of a document, with aliases and merges written out. Its methods do on nil, which is a
-// value that is not there, what is fit for that.
+// value is one value of a document, with aliases and merges expanded. nil is an absent value; the methods accept it.
 type value struct {
 	path     string // "spec.template.spec.containers[0].image"
 	name     string // the key, in a mapping
-	key      place  // where its key is, or itself in a list
+	key      place  // of its key; in a list, of the value
 	at       place
 	kind     valueKind
 	text     string // of a scalar
 	tag      string // of a scalar: !!str, !!int …
 	children []*value
 
-	used   bool // read, with all that is in it
-	opened bool // somebody knows this mapping or list, and has looked for what he knows in it
+	used   bool // read completely
+	opened bool // a mapping or list whose known fields or items have been looked for
 }
 
-// get is a field of a mapping. A null is a field that is not there, as in Kubernetes.
+// get returns a field of a mapping. A null counts as absent, as in Kubernetes.
 func (v *value) get(name string) *value {
 	if v == nil || v.kind != mapping {
 		return nil
@@ -53,7 +52,7 @@ func (v *value) get(name string) *value {
 	return nil
 }
 
-// entries are a mapping's fields, nulls left out.
+// entries returns a mapping's fields without nulls.
 func (v *value) entries() []*value {
 	if v == nil || v.kind != mapping {
 		return nil
@@ -61,7 +60,7 @@ func (v *value) entries() []*value {
 	return v.present()
 }
 
-// list are a list's elements, nulls left out.
+// list returns a list's elements without nulls.
 func (v *value) list() []*value {
 	if v == nil || v.kind != sequence {
 		return nil
@@ -81,7 +80,7 @@ func (v *value) present() []*value {
 
 func (v *value) null() bool { return v.kind == scalar && v.tag == "!!null" }
 
-// scalar is the text of a scalar.
+// scalar returns the text of a scalar.
 func (v *value) scalar() (string, bool) {
 	if v == nil || v.kind != scalar || v.null() {
 		return "", false
@@ -89,19 +88,19 @@ func (v *value) scalar() (string, bool) {
 	return v.text, true
 }
 
-// mentions reports whether a name is in any text of a value.
+// mentions reports whether a name occurs in any text of a value.
 func (v *value) mentions(name string) bool {
 	return strings.Contains(v.text, name) || slices.ContainsFunc(v.children, func(c *value) bool { return c.mentions(name) })
 }
 
-// use marks a value as read, with all that is in it.
+// use marks a value as completely read.
 func (v *value) use() {
 	if v != nil {
 		v.used = true
 	}
 }
 
-// open marks a mapping or list as known, though not what is in it.
+// open marks a mapping or list as known, but not its contents, and returns it.
 func (v *value) open() *value {
 	if v != nil {
 		v.opened = true
@@ -109,7 +108,7 @@ func (v *value) open() *value {
 	return v
 }
 
-// touched reports whether anybody has read something of it.
+// touched reports whether any part of a value has been read.
 func (v *value) touched() bool {
 	if v.used || v.opened {
 		return true
@@ -122,7 +121,7 @@ func (v *value) touched() bool {
 	return false
 }
 
-// same reports whether two values mean the same.
+// same reports whether two values are equal, ignoring nulls and the order of fields.
 func (v *value) same(o *value) bool {
 	if v == nil || o == nil {
 		return v == o
@@ -143,7 +142,7 @@ func (v *value) same(o *value) bool {
 	return true
 }
 
-// leftovers warns about what nobody has read.
+// leftovers warns about unread values.
 func (im *importer) leftovers(v *value) {
 	switch {
 	case v.used || v.null():
@@ -157,7 +156,7 @@ func (im *importer) leftovers(v *value) {
 	}
 }
 
-// text reads a string. Whatever else is there is not one, and is said to be none.
+// text reads a string. Other values are dropped with a warning.
 func (im *importer) text(v *value) (string, bool) {
 	if v == nil {
 		return "", false
@@ -185,7 +184,7 @@ func (im *importer) number(v *value, least, most int) (int, bool) {
 	return n, true
 }
 
-// dropUnless drops a field, but not if it says what is so anyway.
+// dropUnless drops a field, without a warning if it has the harmless value.
 func (im *importer) dropUnless(v *value, harmless string, format string, args ...any) {
 	if s, ok := v.scalar(); ok && s == harmless {
 		v.use()
@@ -194,8 +193,8 @@ func (im *importer) dropUnless(v *value, harmless string, format string, args ..
 	im.drop(v, format, args...)
 }
 
-// rest takes all that nobody has read yet, as plain values: map[string]any, []any, string, bool, int64, float64.
-// What has become empty because its parts were read is left out; taken reports whether something is left.
+// rest reads everything still unread in v, as plain values: map[string]any, []any, string, bool, int64, float64.
+// Mappings and lists whose parts were all read before are left out; taken reports whether anything is left.
 func (im *importer) rest(v *value) (out any, taken bool) {
 	if v == nil || v.used || v.null() {
 		return nil, false
@@ -218,11 +217,11 @@ func (im *importer) rest(v *value) (out any, taken bool) {
 		return items, len(items) > 0
 	}
 	fields := map[string]any{}
-	im.made(fields, "", v)
+	im.recordOrigin(fields, "", v)
 	for _, c := range present {
 		if field, ok := im.rest(c); ok {
 			fields[c.name] = field
-			im.made(fields, c.name, c)
+			im.recordOrigin(fields, c.name, c)
 		}
 	}
 	return fields, len(fields) > 0
@@ -235,7 +234,7 @@ func emptyOf(kind valueKind) any {
 	return map[string]any{}
 }
 
-// plain is a scalar as Kubernetes sees it: JSON has no dates and no binary data, these are texts.
+// plain converts a scalar as Kubernetes does: dates and binary data, which JSON does not have, become strings.
 func (im *importer) plain(v *value) (any, bool) {
 	node := yaml.Node{Kind: yaml.ScalarNode, Tag: v.tag, Value: v.text}
 	switch v.tag {
@@ -258,7 +257,7 @@ func (im *importer) plain(v *value) (any, bool) {
 	return v.text, true
 }
 
-// eachDocument returns the documents of the source one by one.
+// eachDocument calls give for each document of the source.
 func (im *importer) eachDocument(give func(*value)) error {
 	dec := yaml.NewDecoder(bytes.NewReader(im.src))
 	for {
@@ -277,7 +276,7 @@ func (im *importer) eachDocument(give func(*value)) error {
 	}
 }
 
-// nextDocument reads one document. The library panics on some broken input instead of saying what is wrong.
+// nextDocument reads one document. It recovers from the library's panics on some invalid input.
 func nextDocument(dec *yaml.Decoder) (node *yaml.Node, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -289,7 +288,7 @@ func nextDocument(dec *yaml.Decoder) (node *yaml.Node, err error) {
 	return node, err
 }
 
-// build writes out a node's aliases and merges. It returns nil for an empty document.
+// build converts a node to a value, expanding aliases and merges. It returns nil for an empty document.
 func (im *importer) build(n *yaml.Node, path string, depth int) (*value, error) {
 	switch {
 	case n.Kind == yaml.DocumentNode && len(n.Content) == 0, n.Kind == 0:
@@ -308,7 +307,7 @@ func (im *importer) build(n *yaml.Node, path string, depth int) (*value, error) 
 		im.fail(at, "Manifest too large", "Up to here the file has more than the limit of %d values, with aliases expanded.", maxValues)
 		return nil, errTooLarge
 	case depth > maxDepth:
-		// An alias of what it is itself in ends here, too.
+		// An alias of a value that contains it ends here, too.
 		im.fail(at, "Nested too deeply", "Values are nested more than %d deep here, with aliases expanded.", maxDepth)
 		return nil, errTooLarge
 	}
@@ -336,7 +335,7 @@ func (im *importer) build(n *yaml.Node, path string, depth int) (*value, error) 
 	return v, nil
 }
 
-// buildFields reads a mapping. What is written in it goes before what is merged into it by "<<".
+// buildFields reads a mapping. Its own fields take precedence over those merged by "<<".
 func (im *importer) buildFields(v *value, n *yaml.Node, depth int) error {
 	index := map[string]int{}
 	var merges []*yaml.Node
@@ -374,7 +373,7 @@ func (im *importer) buildFields(v *value, n *yaml.Node, depth int) error {
 	return nil
 }
 
-// merge adds the fields of a mapping, or of several, that are not there yet.
+// merge adds the fields of a mapping, or of a list of mappings, that v does not have yet.
 func (im *importer) merge(v *value, n *yaml.Node, index map[string]int, depth int) error {
 	from, err := im.build(n, v.path, depth+1)
 	if err != nil {
@@ -401,7 +400,7 @@ func (im *importer) merge(v *value, n *yaml.Node, index map[string]int, depth in
 	return nil
 }
 
-// repath gives a value that was merged the path that it has now.
+// repath sets the path of a merged value.
 func (v *value) repath(path string) {
 	v.path = path
 	for i, c := range v.children {
@@ -415,7 +414,7 @@ func (v *value) repath(path string) {
 
 var plainField = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]*$`)
 
-// fieldPath is the path of a field: a.b, or a["x.y/z"].
+// fieldPath returns the path of a field: a.b, or a["x.y/z"].
 func fieldPath(path, name string) string {
 	switch {
 	case !plainField.MatchString(name):
@@ -446,7 +445,7 @@ var (
 	unknownAnchor = regexp.MustCompile(`unknown anchor '(.*)' referenced`)
 )
 
-// yamlError finds the place that the library's error tells in words.
+// yamlError extracts the position from the text of the library's error.
 func (im *importer) yamlError(err error) (place, string) {
 	text := strings.TrimPrefix(err.Error(), "yaml: ")
 	if m := unknownAnchor.FindStringSubmatch(text); m != nil {

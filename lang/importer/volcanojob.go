@@ -25,7 +25,7 @@ func (im *importer) volcanoJob(doc *value, j *imported) bool {
 	if plugins.get("pytorch") != nil {
 		known["WORLD_SIZE"] = strconv.Itoa(total)
 	}
-	names := map[string]string{} // of roles, by their tasks'
+	names := map[string]string{} // names of roles by those of their tasks
 	for _, t := range tasks {
 		if r := im.volcanoTask(t, j, spec, len(tasks) == 1, total, known); r != nil {
 			names[scalarOf(t.get("name"))] = r.Name
@@ -49,7 +49,7 @@ func (im *importer) volcanoJob(doc *value, j *imported) bool {
 	if n, ok := im.number(spec.get("maxRetry"), 0, maxRestarts); ok {
 		retried := false
 		for _, r := range j.roles {
-			if r.ends == nil {
+			if r.failFast == nil {
 				r.addRestarts(n)
 				retried = true
 			}
@@ -88,31 +88,31 @@ func (im *importer) volcanoTask(t *value, j *imported, spec *value, only bool, t
 	} else if n, err := strconv.Atoi(scalarOf(spec.get("minAvailable"))); only && err == nil && n > 0 && n < total {
 		s.least, s.most = n, replicas
 	}
-	im.launched(j, r, s)
+	im.applyLaunch(j, r, s)
 	im.policies(t.get("policies"), []*role{r})
 	r.onFailure = hasPolicy(t.get("policies"), podFailed)
-	r.healed = t.get("maxRetry") // counts unless a policy ends the job first, perhaps the job's own: see retries
+	r.restartsValue = t.get("maxRetry") // counts unless a policy of the task or the job ends the job first: see retries
 	im.drop(t.get("topologyPolicy"), "The kubelet handles NUMA nodes: use guaranteed resources.")
 	return r
 }
 
-// retries counts a task's own, unless its first failure ends the job. All policies are known by now: Volcano writes a
-// number of retries into every task.
+// retries adds a task's maxRetry to its restarts, unless its first failure ends the job. It runs after all policies were
+// read, because Volcano sets maxRetry in every task.
 func (im *importer) retries(r *role) {
-	if r.ends != nil {
-		im.drop(r.healed, abortsFirst)
-		r.healed = nil
+	if r.failFast != nil {
+		im.drop(r.restartsValue, abortsFirst)
+		r.restartsValue = nil
 		return
 	}
-	n, ok := im.number(r.healed, 0, maxRestarts)
+	n, ok := im.number(r.restartsValue, 0, maxRestarts)
 	if !ok {
-		r.healed = nil
+		r.restartsValue = nil
 		return
 	}
 	r.addRestarts(n)
 }
 
-// defaultQueue is the one of jobs that name none.
+// defaultQueue is the queue of jobs without one.
 const defaultQueue = "default"
 
 func (im *importer) volcanoQueue(v *value, j *imported) {
@@ -123,7 +123,8 @@ func (im *importer) volcanoQueue(v *value, j *imported) {
 	im.inQueue(queue, v)
 }
 
-// minAvailable is known to the role of a job with one task, and is what eltrain does anyway if it is all of them.
+// minAvailable warns about a minimum for the whole job that no role's scaling expresses: tasks have their own, or the only
+// task got it, or it is the total, which eltrain requires anyway.
 func (im *importer) minAvailable(v *value, tasks []*value, total int) {
 	n, ok := im.number(v, 0, maxSlots)
 	bounded := len(tasks) == 1 || !slices.ContainsFunc(tasks, func(t *value) bool { return t.get("minAvailable") == nil })
@@ -132,7 +133,7 @@ func (im *importer) minAvailable(v *value, tasks []*value, total int) {
 	}
 }
 
-// dependsOn reads the start order.
+// dependsOn reads a task's start order.
 func (im *importer) dependsOn(t *value, j *imported, names map[string]string) {
 	d := t.get("dependsOn").open()
 	r := names[scalarOf(t.get("name"))]
@@ -155,12 +156,12 @@ func (im *importer) dependsOn(t *value, j *imported, names map[string]string) {
 	im.dropUnless(d.get("iteration"), "all", "A role starts when all roles that it depends on are running.")
 }
 
-// reaches reports whether a role waits for another, directly or not.
+// reaches reports whether a role depends on another, directly or indirectly.
 func (im *importer) reaches(j *imported, from, to string) bool {
 	return from == to || slices.ContainsFunc(j.role(from).DependsOn, func(next string) bool { return im.reaches(j, next, to) })
 }
 
-// The events and actions of Volcano's policies (bus/v1alpha1) that eltrain has something for.
+// The events and actions of Volcano's policies (bus/v1alpha1) that eltrain can import.
 const (
 	podFailed  = "PodFailed"
 	podEvicted = "PodEvicted"
@@ -172,7 +173,7 @@ var (
 	ending     = []string{"AbortJob", "TerminateJob"}
 )
 
-// abortsFirst tells why a number of retries is not imported.
+// abortsFirst is the reason why a number of retries is not imported.
 const abortsFirst = "A policy ends the job at the first failure, before any retry."
 
 // hasPolicy reports whether a list of policies has one for an event.
@@ -180,7 +181,7 @@ func hasPolicy(list *value, event string) bool {
 	return slices.ContainsFunc(list.list(), func(p *value) bool { return slices.Contains(eventsOf(p), event) })
 }
 
-// eventsOf are those that a policy is about: event, or events.
+// eventsOf returns the events of a policy, from its fields event and events.
 func eventsOf(p *value) []string {
 	var events []string
 	if event := scalarOf(p.get("event")); event != "" {
@@ -192,8 +193,8 @@ func eventsOf(p *value) []string {
 	return events
 }
 
-// policies reads what is done about events. Restarts are what eltrain does anyway, of no more than it has to. What ends
-// the job when maxRetry is used up is what a budget does.
+// policies reads the policies for events. Restarts need no import: eltrain restarts what failed, and no more than needed.
+// Ending the job when maxRetry is used up is what the budget does.
 func (im *importer) policies(list *value, roles []*role) {
 	for _, p := range list.open().list() {
 		events, action := eventsOf(p), scalarOf(p.get("action"))
@@ -206,7 +207,7 @@ func (im *importer) policies(list *value, roles []*role) {
 		case only(podFailed, taskFailed) && slices.Contains(ending, action):
 			p.use()
 			for _, r := range roles {
-				r.endsAt(p)
+				r.setFailFast(p)
 			}
 		default:
 			im.drop(p, "eltrain restarts what failed within heal { budget { … } }, and a job ends when all its ranked roles have ended.")
@@ -214,14 +215,15 @@ func (im *importer) policies(list *value, roles []*role) {
 	}
 }
 
-// plugins give a Volcano job's pods what its programs find each other by. names are those of the roles, by their tasks'.
+// plugins reads the plugins, by which a Volcano job's programs find each other. names maps the names of tasks to those of
+// their roles.
 func (im *importer) plugins(v *value, tasks []*value, names map[string]string) {
 	for _, p := range v.entries() {
 		switch p.name {
 		case "pytorch":
-			im.pytorchPlugin(p, tasks, names) // the process finds the world in its environment
+			im.pytorchPlugin(p, tasks, names) // eltrain sets the same variables
 		case "env":
-			p.open() // as slotEnv
+			p.open() // imported as slotEnv
 			for _, arg := range p.list() {
 				im.drop(arg, "The plugin takes no arguments.")
 			}
@@ -235,11 +237,11 @@ func (im *importer) plugins(v *value, tasks []*value, names map[string]string) {
 	}
 }
 
-// defaultMaster is the task with rank 0 where the plugin pytorch is not told which it is (its DefaultMaster).
+// defaultMaster is the task with rank 0 if the pytorch plugin has no argument for it (its DefaultMaster).
 const defaultMaster = "master"
 
-// pytorchPlugin reads what sets MASTER_ADDR, MASTER_PORT, WORLD_SIZE and RANK: eltrain's service does, and rank 0 is in the first
-// role, whatever it is called.
+// pytorchPlugin reads the plugin that sets MASTER_ADDR, MASTER_PORT, WORLD_SIZE and RANK. In eltrain the service sets them,
+// and rank 0 is in the first role, whatever its name.
 func (im *importer) pytorchPlugin(p *value, tasks []*value, names map[string]string) {
 	first := ""
 	for _, t := range tasks {
@@ -249,10 +251,10 @@ func (im *importer) pytorchPlugin(p *value, tasks []*value, names map[string]str
 	}
 	const notFirst = "Rank 0 is in the first role, which is %s. Write the role that should have it first."
 	p.open()
-	told := slices.ContainsFunc(p.list(), func(arg *value) bool {
+	reported := slices.ContainsFunc(p.list(), func(arg *value) bool {
 		return strings.HasPrefix(strings.TrimLeft(scalarOf(arg), "-"), "master")
 	})
-	if !told && names[defaultMaster] != "" && first != defaultMaster {
+	if !reported && names[defaultMaster] != "" && first != defaultMaster {
 		im.warn(p, "Not imported", notFirst, names[first])
 	}
 	for _, arg := range p.list() {

@@ -16,7 +16,7 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// setDefaults sets what the language says when nothing is written, in v and in the blocks that are always there.
+// setDefaults sets the language's defaults in v, a pointer to a struct, and in its blocks that are plain structs.
 func setDefaults(v any) { setDefaultsOf(reflect.ValueOf(v).Elem()) }
 
 func setDefaultsOf(v reflect.Value) {
@@ -83,11 +83,11 @@ func (im *importer) write() []byte {
 		block := body.AppendNewBlock("job", []string{j.Name})
 		writeBlock(block.Body(), reflect.ValueOf(j.Job), j)
 	}
-	// hclwrite's own spacing is that of eltrain fmt once it has gone over the whole.
+	// Formatting the whole file gives the same spacing as eltrain fmt.
 	return hclwrite.Format(file.Bytes())
 }
 
-// comment writes one line above what follows.
+// comment appends a comment of one line.
 func comment(body *hclwrite.Body, text string) {
 	clean := strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {
@@ -98,8 +98,8 @@ func comment(body *hclwrite.Body, text string) {
 	body.AppendUnstructuredTokens(hclwrite.Tokens{{Type: hclsyntax.TokenComment, Bytes: []byte("# " + clean + "\n")}})
 }
 
-// writeBlock writes what of a declared struct is not as it is when nothing is written: arguments first, then
-// blocks, both in the order of the schema.
+// writeBlock writes what differs from the defaults in a declared struct: arguments first, then blocks, both in the
+// order of the schema.
 func writeBlock(body *hclwrite.Body, v reflect.Value, j *imported) {
 	fields := job.Fields(v.Type())
 	for _, f := range fields {
@@ -145,7 +145,7 @@ func writeBlocks(body *hclwrite.Body, f job.Field, v reflect.Value, j *imported)
 	}
 }
 
-// separate leaves a line free before a role, and before what follows roles.
+// separate adds an empty line before a role, and before blocks that follow roles.
 func separate(body *hclwrite.Body, f job.Field) {
 	roles := slices.ContainsFunc(body.Blocks(), func(b *hclwrite.Block) bool { return b.Type() == "role" })
 	if roles || f.Name == "role" && len(body.Attributes())+len(body.Blocks()) > 0 {
@@ -163,7 +163,7 @@ func labels(v reflect.Value) []string {
 	return out
 }
 
-// argument is the expression of an argument, nil if it says no more than its absence.
+// argument returns the expression of an argument, nil if it can be omitted.
 func argument(f job.Field, v, block reflect.Value, j *imported) hclwrite.Tokens {
 	if r, ok := block.Interface().(job.Role); ok && f.Name == "env" {
 		return environment(r.Env, j.role(r.Name).slotEnv)
@@ -188,7 +188,7 @@ func (j *imported) role(name string) *role {
 	return j.roles[slices.IndexFunc(j.roles, func(r *role) bool { return r.Name == name })]
 }
 
-// environment is a role's env: texts, and variables that are the slot's index.
+// environment returns the expression of a role's env, including the variables whose value is the slot's index.
 func environment(env map[string]string, slotEnv []string) hclwrite.Tokens {
 	tokens := map[string]hclwrite.Tokens{}
 	for name, text := range env {
@@ -206,7 +206,7 @@ func environment(env map[string]string, slotEnv []string) hclwrite.Tokens {
 	return object(tokens)
 }
 
-// references are role.NAME.
+// references returns a list of role.NAME.
 func references(names []string) hclwrite.Tokens {
 	if len(names) == 0 {
 		return nil
@@ -218,7 +218,7 @@ func references(names []string) hclwrite.Tokens {
 	return hclwrite.TokensForTuple(elems)
 }
 
-// expression writes a value of a declared field, or of the pod overlay.
+// expression returns the expression of a value of a declared field, or of the pod overlay.
 func expression(v any) hclwrite.Tokens {
 	switch v := v.(type) {
 	case job.CPU:
@@ -263,7 +263,7 @@ func expression(v any) hclwrite.Tokens {
 	panic(fmt.Sprintf("importer: a declared field has the type %T, which cannot be written", v))
 }
 
-// indexed writes a text with the slot's index in it: "shard-${slot.index}".
+// indexed returns the template of a text that contains slotIndex: "shard-${slot.index}".
 func indexed(text string) hclwrite.Tokens {
 	index := hclwrite.Tokens{
 		{Type: hclsyntax.TokenIdent, Bytes: []byte("slot")}, {Type: hclsyntax.TokenDot, Bytes: []byte(".")},
@@ -283,7 +283,7 @@ func indexed(text string) hclwrite.Tokens {
 			interpolate(index)
 		}
 		quoted := hclwrite.TokensForValue(cty.StringVal(part))
-		if strings.HasSuffix(part, "$") { // before a "${" it would be an escape
+		if strings.HasSuffix(part, "$") { // "$${" would be an escape
 			interpolate(quoted)
 			continue
 		}
@@ -292,7 +292,7 @@ func indexed(text string) hclwrite.Tokens {
 	return append(out, &hclwrite.Token{Type: hclsyntax.TokenCQuote, Bytes: []byte{'"'}})
 }
 
-// object writes fields in the order of their names.
+// object returns an object expression with its fields sorted by name.
 func object(fields map[string]hclwrite.Tokens) hclwrite.Tokens {
 	if len(fields) == 0 {
 		return hclwrite.TokensForObject(nil)
@@ -304,7 +304,7 @@ func object(fields map[string]hclwrite.Tokens) hclwrite.Tokens {
 	return hclwrite.TokensForObject(attrs)
 }
 
-// notNames are identifiers that mean something else at the place of a field's name.
+// notNames are identifiers that must be quoted as field names because they have another meaning there.
 var notNames = []string{"for", "null", "true", "false"}
 
 func fieldName(name string) hclwrite.Tokens {

@@ -10,7 +10,7 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// What is written means what was to be written, whatever characters are in it.
+// The output parses back to the same values, whatever characters they contain.
 func TestWhatIsWrittenIsReadBack(t *testing.T) {
 	text := rapid.StringOf(rapid.RuneFrom([]rune("ab0 _-=.,:/\\\"'`$%{}()[]<>#\n\tä–\u0001")))
 	name := rapid.StringMatching(`[A-Za-z_][A-Za-z0-9_./-]{0,9}|for|null|true|1`)
@@ -85,12 +85,12 @@ func TestNamesAreMadeLegal(t *testing.T) {
 	} {
 		im := newImporter("in.yaml", []byte("name\n"))
 		at := &value{path: "metadata.name", key: place{line: 1, column: 1}}
-		got := im.legal(c.name, at, c.what, []string{"taken", strings.Repeat("b", 63)})
+		got := im.validName(c.name, at, c.what, []string{"taken", strings.Repeat("b", 63)})
 		if got != c.want || !job.ValidName(got) {
 			t.Errorf("the %s %q is called %q, not %q", c.what, c.name, got, c.want)
 		}
-		if told := len(im.diags) > 0; told != (got != c.name) {
-			t.Errorf("the %s %q is called %q, and told is %v", c.what, c.name, got, im.diags)
+		if reported := len(im.diags) > 0; reported != (got != c.name) {
+			t.Errorf("the %s %q is called %q; the diagnostics are %v", c.what, c.name, got, im.diags)
 		}
 	}
 }

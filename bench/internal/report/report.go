@@ -1,5 +1,5 @@
-// Package report has what all benchmarks here say in the same way: what they were measured on, the middle of some figures,
-// and where the text goes. It must not know what is measured.
+// Package report has the common parts of all benchmark reports: the machine, medians, and writing the report. It must not
+// know what is measured.
 package report
 
 import (
@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Machine is the day, and what figures were measured on: cores, memory, kernel and Go, without a full stop.
+// Machine returns the date and the machine: cores, memory, kernel and Go version, without a full stop.
 func Machine() string {
 	kernel, _ := os.ReadFile("/proc/sys/kernel/osrelease")
 	meminfo, _ := os.ReadFile("/proc/meminfo")
@@ -23,21 +23,21 @@ func Machine() string {
 		runtime.NumCPU(), kib>>20, strings.TrimSpace(string(kernel)), runtime.Version())
 }
 
-// Load is the machine's load average over the last minute.
+// Load returns the machine's load average over the last minute.
 func Load() string {
 	data, _ := os.ReadFile("/proc/loadavg")
 	first, _, _ := strings.Cut(string(data), " ")
 	return first
 }
 
-// Median is the middle of some figures, of which there is one at least.
+// Median returns the median of at least one figure.
 func Median(v []float64) float64 {
 	v = slices.Sorted(slices.Values(v))
 	n := len(v)
 	return (v[(n-1)/2] + v[n/2]) / 2
 }
 
-// Write writes a report to the file of that path, or to the standard output if it is "".
+// Write writes a report to the file at path, or to the standard output if path is "".
 func Write(path string, write func(io.Writer) error) error {
 	if path == "" {
 		return write(os.Stdout)
@@ -49,11 +49,11 @@ func Write(path string, write func(io.Writer) error) error {
 	return errors.Join(write(f), f.Close())
 }
 
-// Samples is the path of a file to which single figures are added as lines in the format of Go's benchmarks, which benchstat
-// compares; "" is nowhere.
+// Samples is the path of a file to which figures are appended in the format of Go's benchmarks, for benchstat; "" discards
+// them.
 type Samples string
 
-// Add adds one figure. A name is a path without blanks, such as Recovery/node-lost; a unit is benchstat's, such as sec/op.
+// Add appends one figure. name is a path without spaces, such as Recovery/node-lost; unit is benchstat's, such as sec/op.
 func (s Samples) Add(name string, value float64, unit string) error {
 	if s == "" {
 		return nil

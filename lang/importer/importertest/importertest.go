@@ -1,5 +1,5 @@
-// Package importertest draws what people import: jobs of each kind that are put together as their operators document
-// them, and command lines of launchers, with values that fit and values that do not.
+// Package importertest draws inputs for the importer: jobs of each kind, composed as their operators document them, and
+// command lines of launchers, with valid and invalid values.
 package importertest
 
 import (
@@ -14,14 +14,14 @@ import (
 // gen draws a part of a manifest.
 type gen func(*rapid.T) any
 
-// absent is drawn for a field that is left out.
+// absent is drawn for a field to be omitted.
 type absent struct{}
 
 func oneOf(values ...any) gen {
 	return func(t *rapid.T) any { return rapid.SampledFrom(values).Draw(t, "value") }
 }
 
-// someOf is an object with most of the fields.
+// someOf draws an object with most of the fields.
 func someOf(fields map[string]gen) gen {
 	return func(t *rapid.T) any {
 		out := map[string]any{}
@@ -37,7 +37,7 @@ func someOf(fields map[string]gen) gen {
 	}
 }
 
-// whole is an object with all of some fields and most of the others.
+// whole draws an object with all fields of always, and those that most draws.
 func whole(always map[string]gen, most gen) gen {
 	return func(t *rapid.T) any {
 		out := most(t).(map[string]any)
@@ -58,7 +58,7 @@ func listOf(most int, element gen) gen {
 	}
 }
 
-// odd is now and then something that does not belong there.
+// odd occasionally draws an invalid value instead.
 func odd(fits gen) gen {
 	misfit := oneOf(nil, "", "x", "${x} %{y}", -1, 0, 1.5, true, []any{}, []any{"a", nil}, map[string]any{}, map[string]any{"a": map[string]any{"b": 1}}, "ä\u0001\n\"'", 100_001)
 	return func(t *rapid.T) any {
@@ -162,7 +162,7 @@ var podTemplate = odd(someOf(map[string]gen{
 	})),
 }))
 
-// manifest is an object of a kind, as YAML.
+// manifest draws an object of a kind, as YAML.
 func manifest(apiVersion, kind string, spec gen) func(*rapid.T) []byte {
 	return func(t *rapid.T) []byte {
 		doc := someOf(map[string]gen{
@@ -182,7 +182,7 @@ var replicaSpec = odd(whole(map[string]gen{"template": podTemplate}, someOf(map[
 	"replicas": number, "restartPolicy": oneOf("Never", "OnFailure", "ExitCode"), "restartCount": number, "minReplicas": number, "maxReplicas": number, "autoScale": oneOf(true), "priority": anyText,
 })))
 
-// Jobs are the manifests of each kind.
+// Jobs draws manifests, by kind.
 var Jobs = map[string]func(*rapid.T) []byte{
 	"ElasticJob": manifest("elastic.iml.github.io/v1alpha1", "ElasticJob", whole(
 		map[string]gen{"replicaSpecs": odd(someOf(map[string]gen{"worker": replicaSpec, "ps": replicaSpec, "evaluator": replicaSpec, "dlrover-master": replicaSpec, "9 x": replicaSpec}))},
