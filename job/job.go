@@ -56,7 +56,7 @@ type Role struct {
 	DependsOn []string       `hcl:"depends_on,references" change:"update" doc:"Roles that must be running before this one starts; on destroy it stops before them. Written role.NAME."`
 	StopGrace Duration       `hcl:"stop_grace,optional" default:"30s" change:"replace" doc:"Time between SIGTERM and SIGKILL on a planned stop."`
 	Resources Resources      `hcl:"resources,block" change:"replace" doc:"What each slot reserves on its node."`
-	Pod       map[string]any `hcl:"pod,any" change:"replace" doc:"Overlay on the pod, for Kubernetes settings that eltrain does not have. The local provider refuses it."`
+	Pod       map[string]any `hcl:"pod,any" change:"replace" doc:"Overlay on the pod, for Kubernetes settings that eltrain does not have. The local provider does not support it."`
 }
 
 // Program is what runs in a slot. Its attributes may refer to slot.index, slot.role, slot.job and slot.address.
@@ -64,7 +64,7 @@ type Program struct {
 	Image      string            `hcl:"image,optional" late:"slot" change:"replace" doc:"Container image, for providers that run images."`
 	Command    []string          `hcl:"command,required" late:"slot" change:"replace" doc:"The training program and its arguments. No shell is involved."`
 	WorkingDir string            `hcl:"working_dir,optional" default:"." late:"slot" change:"replace" doc:"Where it runs, relative to the job directory."`
-	Env        map[string]string `hcl:"env,optional" late:"slot" change:"replace" doc:"Added to its environment. Variables that eltrain sets itself, such as RANK or MASTER_ADDR, are refused."`
+	Env        map[string]string `hcl:"env,optional" late:"slot" change:"replace" doc:"Added to its environment. Variables that eltrain sets itself, such as RANK or MASTER_ADDR, are rejected."`
 }
 
 // For returns the program of the slot with the given index.
@@ -78,7 +78,7 @@ func (r *Role) For(index int) Program {
 // Scaling bounds an elastic role.
 type Scaling struct {
 	Min   int   `hcl:"min,required" change:"update" doc:"The minimum that can train: it is admitted as a whole or not at all."`
-	Max   int   `hcl:"max,required" change:"update" doc:"The most."`
+	Max   int   `hcl:"max,required" change:"update" doc:"The maximum number of slots."`
 	Step  int   `hcl:"step,optional" default:"1" change:"update" doc:"Legal sizes are multiples of step."`
 	Sizes []int `hcl:"sizes,optional" change:"update" doc:"Legal sizes, listed. Not together with step."`
 }
@@ -143,7 +143,7 @@ type Budget struct {
 type On struct {
 	Cause  string `hcl:"cause,label" doc:"The cause: \"oom\"."`
 	Memory Factor `hcl:"memory,optional" change:"update" doc:"Factor on the slot's memory at each occurrence, like \"x1.5\"."`
-	Limit  int    `hcl:"limit,optional" default:"3" change:"update" doc:"How often, per slot."`
+	Limit  int    `hcl:"limit,optional" default:"3" change:"update" doc:"Maximum number of times per slot."`
 }
 
 // Bounds returns the minimum and maximum number of slots of the role: both are Replicas if it is not elastic.

@@ -99,7 +99,7 @@ func init() {
 func (p Phase) Step(e Event) (Phase, error) {
 	next, ok := transitions[edge{p, e}]
 	if !ok {
-		return p, fmt.Errorf("a slot in phase %s cannot take the event %q", p, e)
+		return p, fmt.Errorf("event %q is not allowed in phase %s", e, p)
 	}
 	return next, nil
 }

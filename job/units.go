@@ -24,7 +24,7 @@ func ParseDuration(s string) (Duration, error) {
 	case err == nil && d >= 0:
 		return Duration(d), nil
 	case err == nil, formed && below:
-		return 0, fmt.Errorf("%q is negative: a duration here is 0 or more", s)
+		return 0, fmt.Errorf("%q is negative: durations must be 0 or more", s)
 	case formed:
 		return 0, fmt.Errorf("%q is too long: the limit is %s (292 years)", s, Duration(time.Duration(math.MaxInt64).Truncate(time.Hour)))
 	}

@@ -72,7 +72,7 @@ func TestCores(t *testing.T) {
 func TestTooLargeIsNotMalformed(t *testing.T) {
 	for want, parse := range map[string]func() error{
 		`"999999999h" is too long: the limit is 2562047h (292 years)`: func() error { _, err := ParseDuration("999999999h"); return err },
-		`"-999999999h" is negative: a duration here is 0 or more`:     func() error { _, err := ParseDuration("-999999999h"); return err },
+		`"-999999999h" is negative: durations must be 0 or more`:      func() error { _, err := ParseDuration("-999999999h"); return err },
 		`"99999999999PiB" is too large: the limit is 4096PiB`:         func() error { _, err := ParseBytes("99999999999PiB"); return err },
 		`"1e999GiB" is too large: the limit is 4096PiB`:               func() error { _, err := ParseBytes("1e999GiB"); return err },
 		`1e+20 is too large: the limit is 1000000000 cores`:           func() error { _, err := Cores(1e20); return err },

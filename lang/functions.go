@@ -193,7 +193,7 @@ func acceptAnyVar(p *function.Parameter) *function.Parameter {
 // redactError replaces an error that may quote sensitive arguments.
 func redactError(err error, args []cty.Value) error {
 	if err != nil && slices.ContainsFunc(args, cty.Value.ContainsMarked) {
-		return errors.New("it fails for these arguments; they are sensitive, so the reason is not shown")
+		return errors.New("the call failed; its arguments are sensitive, so the reason is not shown")
 	}
 	return err
 }
@@ -514,7 +514,7 @@ func (l *loader) readText(path string) (string, error) {
 	src, err := readBounded(at, maxReadBytes)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
-			return "", fmt.Errorf("there is no file %q; paths are relative to the directory of the .hcl file", path)
+			return "", fmt.Errorf("the file %q does not exist; paths are relative to the directory of the .hcl file", path)
 		}
 		return "", err
 	}

@@ -98,7 +98,7 @@ func TestFunctionErrors(t *testing.T) {
 		`uuid()`:                           "Pass such a value in as a variable",
 		`uper("a")`:                        `Did you mean "upper"?`,
 		`ns::f()`:                          "no namespaces",
-		`file("none")`:                     `there is no file "none"`,
+		`file("none")`:                     `the file "none" does not exist`,
 		`file(".")`:                        "not a regular file",
 		`file("big")`:                      "larger than 10MiB",
 		`file("binary")`:                   "not UTF-8",

@@ -420,7 +420,7 @@ func limit(diags hcl.Diagnostics) hcl.Diagnostics {
 func omitted(rest hcl.Diagnostics) *hcl.Diagnostic {
 	d := &hcl.Diagnostic{
 		Severity: hcl.DiagWarning, Summary: "More problems",
-		Detail:  fmt.Sprintf("There are %d more, starting here. They are shown when the ones before are fixed.", len(rest)),
+		Detail:  fmt.Sprintf("%d more problems start here. Fix the ones above to see them.", len(rest)),
 		Subject: subject(rest[0]).Ptr(),
 	}
 	if rest.HasErrors() {

@@ -95,7 +95,7 @@ func TestJobFiles(t *testing.T) {
 
 func TestPatternsThatMatchNothingAreRefused(t *testing.T) {
 	for variants, want := range map[string]string{
-		"*": "", "bare,gang*": "", "one gang": `nothing is called "one gang"`, "bare,": `nothing is called ""`,
+		"*": "", "bare,gang*": "", "one gang": `no variant matches "one gang"`, "bare,": `no variant matches ""`,
 	} {
 		c := config{provider: "kubernetes", variants: variants}
 		if err := c.read("", "1000"); err == nil && want != "" || err != nil && (want == "" || !strings.Contains(err.Error(), want)) {

@@ -110,13 +110,13 @@ func (c *config) read(names, sizes string) error {
 	for word := range strings.SplitSeq(sizes, ",") {
 		size, err := strconv.Atoi(word)
 		if err != nil || size < 2 {
-			return fmt.Errorf("-sizes: %q is no number of pods, from 2", word)
+			return fmt.Errorf("-sizes: %q is not a number of pods (minimum 2)", word)
 		}
 		c.sizes = append(c.sizes, size)
 	}
 	all := figures[c.provider]
 	if all == nil {
-		return fmt.Errorf("-provider: there is no %q", c.provider)
+		return fmt.Errorf("-provider: unknown provider %q", c.provider)
 	}
 	if names == "" {
 		c.figures = all
@@ -131,7 +131,7 @@ func (c *config) read(names, sizes string) error {
 	}
 	for pattern := range strings.SplitSeq(c.variants, ",") {
 		if !slices.ContainsFunc(variantNames(), func(name string) bool { return matches(pattern, name) }) {
-			return fmt.Errorf("-variants: nothing is called %q: there are %s", pattern, strings.Join(variantNames(), ", "))
+			return fmt.Errorf("-variants: no variant matches %q; variants are %s", pattern, strings.Join(variantNames(), ", "))
 		}
 	}
 	var err error

@@ -55,8 +55,8 @@ func measureSteady(ctx context.Context, b *bed, cfg config, out io.Writer) (err 
 		return err
 	}
 	minutes := steadyTime.Minutes()
-	fmt.Fprintf(out, "\n## A master at rest\n\n%d pods of %d jobs run on %d nodes, and nothing changes for %v. Pods of KWOK have no agents; what beats cost is "+
-		"above, under the service. Counted by a proxy in between.\n\n", w.total(), jobs, cfg.nodes, steadyTime)
+	fmt.Fprintf(out, "\n## A master at rest\n\n%d pods of %d jobs run on %d nodes, and nothing changes for %v. Pods of KWOK have no agents; what heartbeats cost is measured with "+
+		"the service. Counted by a proxy in between.\n\n", w.total(), jobs, cfg.nodes, steadyTime)
 	t := table{head: []string{"", "measured", "wanted"}}
 	t.add("writes to the API server a minute, the lock's Lease apart", fmt.Sprintf("%.1f", float64(after.writes-before.writes)/minutes), "0")
 	t.add("renewals of the Lease a minute", fmt.Sprintf("%.1f", float64(after.leases-before.leases)/minutes), "")

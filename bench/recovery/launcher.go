@@ -109,7 +109,7 @@ func (r *run) close() error {
 			break
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("processes %v do not end", left)
+			return fmt.Errorf("processes %v do not exit", left)
 		}
 		for _, pid := range left {
 			_ = syscall.Kill(pid, syscall.SIGKILL) // may be gone already

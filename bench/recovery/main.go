@@ -131,7 +131,7 @@ func findLaunchers(ctx context.Context, cfg config) (found []launcher, notes []s
 		}
 	}
 	note := func(what string, err error) {
-		text := fmt.Sprintf("%s is left out: %v", what, err)
+		text := fmt.Sprintf("%s is skipped: %v", what, err)
 		fmt.Fprintln(os.Stderr, text)
 		notes = append(notes, text)
 	}

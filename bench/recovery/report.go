@@ -63,7 +63,7 @@ func (r *result) write(w io.Writer) error {
 		if len(others) == 0 {
 			break
 		}
-		fmt.Fprintf(&b, "\n## %s as a part of the others' median, total (and less import)\n\n", l.Name())
+		fmt.Fprintf(&b, "\n## %s relative to the others' median, total (and less import)\n\n", l.Name())
 		r.table(&b, others, func(other launcher, sc scenario) string {
 			total := r.ratio(l, other, sc, func(s sample) float64 { return s.total })
 			net := r.ratio(l, other, sc, func(s sample) float64 { return s.launcher })

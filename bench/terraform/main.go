@@ -73,7 +73,7 @@ func main() {
 	for size := range strings.SplitSeq(sizes, ",") {
 		n, err := strconv.Atoi(size)
 		if err != nil || n < 1 {
-			fmt.Fprintf(os.Stderr, "-sizes=%s: %q is no number of slots\n", sizes, size)
+			fmt.Fprintf(os.Stderr, "-sizes=%s: %q is not a number of slots\n", sizes, size)
 			os.Exit(2)
 		}
 		cfg.sizes = append(cfg.sizes, n)

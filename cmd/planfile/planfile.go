@@ -185,7 +185,7 @@ func parse(text []byte, eltrain string) (*File, error) {
 		}
 	}
 	if version != Version {
-		return nil, &VersionError{fmt.Sprintf("an eltrain with plans of version %d", version), fmt.Sprintf("eltrain %s with version %d", eltrain, Version)}
+		return nil, &VersionError{fmt.Sprintf("an eltrain with plan format %d", version), fmt.Sprintf("eltrain %s with format %d", eltrain, Version)}
 	}
 	if len(body) < length {
 		return nil, ErrCut

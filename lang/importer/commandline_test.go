@@ -233,8 +233,8 @@ spec:
 // Kubernetes accepts a command and its arguments only as lists.
 func TestCommandsThatAreTextsAreTold(t *testing.T) {
 	for command, want := range map[string]string{
-		"command: torchrun --nnodes=2 t.py":          "containers[0].command: Kubernetes refuses a string here",
-		"command: [torchrun], args: --nnodes=2":      "containers[0].args: Kubernetes refuses a string here",
+		"command: torchrun --nnodes=2 t.py":          "containers[0].command: Kubernetes rejects a string here",
+		"command: [torchrun], args: --nnodes=2":      "containers[0].args: Kubernetes rejects a string here",
 		"command: [torchrun], args: [t.py]":          "",
 		"command: [torchrun], args: [t.py, '--a b']": "",
 	} {

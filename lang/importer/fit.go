@@ -109,7 +109,7 @@ func (im *importer) removeRejected(j *imported, r *role) bool {
 	return true
 }
 
-var errTooMuch = errors.New("the provider refuses part of it, and the manifest is too large to find out which: import its documents one by one")
+var errTooMuch = errors.New("the provider rejects part of it, and the manifest is too large to determine which part: import its documents one by one")
 
 // keep returns the part of x that the provider accepts. try checks a replacement of x together with what was kept
 // before. name is the field that contains x.

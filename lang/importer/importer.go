@@ -385,8 +385,8 @@ func (im *importer) metadata(doc *value, j *imported, kind string) {
 		}
 		meta.get(field).open()
 	}
-	im.drop(meta.get("ownerReferences"), "In eltrain the files own the jobs.")
-	im.drop(meta.get("finalizers"), "eltrain has nothing that waits for the end of a job.")
+	im.drop(meta.get("ownerReferences"), "eltrain jobs have no owner object: the files declare them.")
+	im.drop(meta.get("finalizers"), "eltrain does not run finalizers.")
 }
 
 // inNamespace records the namespace of a job. A job directory has only one.

@@ -442,7 +442,7 @@ const maxProcesses = 1024
 var perDevice = []string{"gpu", "auto", "xpu"}
 
 func perDeviceText(number string) string {
-	return fmt.Sprintf("%q means one process per device, but the number of devices is unknown here. Set to 1.", number)
+	return fmt.Sprintf("%q means one process per device, but the number of devices is unknown here. 1 is used.", number)
 }
 
 // processes reads nproc_per_node: a number, or one of perDevice.
@@ -463,7 +463,7 @@ func (im *importer) processes(r *role) {
 		}
 		im.warnOption("nproc-per-node", o, "%s", perDeviceText(o.text))
 	case o.text == "cpu":
-		im.warnOption("nproc-per-node", o, "%q means one process per core, but the number of cores is unknown here. Set to 1.", o.text)
+		im.warnOption("nproc-per-node", o, "%q means one process per core, but the number of cores is unknown here. 1 is used.", o.text)
 	default:
 		if n, ok := im.optionNumber("nproc-per-node", o, 1, maxProcesses); ok {
 			r.Processes = n

@@ -93,7 +93,7 @@ func (im *importer) operatorOption(r *role, name string, v *value) {
 	case r.launch == nil && name == "nproc-per-node" && slices.Contains(perDevice, text):
 		im.drop(v, "%s", perDeviceText(text))
 	case r.launch == nil && name == "nproc-per-node":
-		im.drop(v, "The command has no launcher that would start this many processes. To have eltrain start them, set processes in the role. Set to 1.")
+		im.drop(v, "The command has no launcher that would start this many processes. To have eltrain start them, set processes in the role. 1 is used.")
 	case r.launch == nil && name == "max-restarts":
 		// Without a launcher eltrain does the restarts.
 		if n, ok := im.number(v, 0, maxRestarts); ok {

@@ -207,7 +207,7 @@ func (im *importer) wordsOf(v *value) []*value {
 		return nil
 	}
 	if v.kind == scalar {
-		im.warn(v, "A list is expected", "Kubernetes refuses a string here; it is read as one word. Write each word as a separate item.")
+		im.warn(v, "A list is expected", "Kubernetes rejects a string here; it is read as one word. Write each word as a separate item.")
 		return []*value{v}
 	}
 	return v.open().list()
@@ -294,7 +294,7 @@ func (im *importer) plainVariable(r *role, item *value, name, text string) {
 		return
 	}
 	if old, twice := r.Env[name]; twice && old != text {
-		im.warn(item, "Variable given twice", "%s is also set to %q before. The last one is used, as in Kubernetes.", name, old)
+		im.warn(item, "Variable given twice", "%s was already set to %q. The last one is used, as in Kubernetes.", name, old)
 	}
 	r.set(name, text, item)
 	item.open()

@@ -280,7 +280,7 @@ func (im *importer) eachDocument(give func(*value)) error {
 func nextDocument(dec *yaml.Decoder) (node *yaml.Node, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("the file cannot be understood: %v", p)
+			err = fmt.Errorf("the file cannot be parsed: %v", p)
 		}
 	}()
 	node = new(yaml.Node)

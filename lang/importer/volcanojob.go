@@ -145,7 +145,7 @@ func (im *importer) dependsOn(t *value, j *imported, names map[string]string) {
 	for _, other := range before.list() {
 		name, _ := other.scalar()
 		if names[name] == "" || names[name] == r || im.reaches(j, names[name], r) {
-			im.drop(other, "There is no other task %q to start before it.", name)
+			im.drop(other, "There is no other task %q that could start first.", name)
 			continue
 		}
 		other.use()
