@@ -18,8 +18,6 @@ var clock = []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Ne
 
 // clocked lists the tests of tiers 1 and 2 that may use them, by file or by file and function, with the reason.
 var clocked = map[string]string{
-	"elastic/server_test.go":                       "a real HTTP server and its long polls",
-	"elastic/bench_test.go":                        "a benchmark",
 	"lang/fuzz_test.go FuzzParse":                  "the fuzzer itself bounds no input",
 	"lang/importer/property_test.go FuzzManifests": "the fuzzer itself bounds no input",
 }
@@ -27,8 +25,12 @@ var clocked = map[string]string{
 // Tests of tiers 1 and 2 do not sleep and use no clock except that of a synctest bubble.
 func TestPureTestsAskNoClock(t *testing.T) {
 	used := map[string]bool{}
-	for _, tier := range []string{"pure", "deterministic"} {
+	values := regexp.MustCompile(gate(t, "values"))
+	for _, tier := range []string{"pure", "deterministic", "mixed"} {
 		functionsOf(t, tier, func(file string, f *ast.FuncDecl) {
+			if tier == "mixed" && !values.MatchString(f.Name.Name) {
+				return // in tier 3 alone
+			}
 			asked := calls(f, "time", clock...)
 			if len(asked) == 0 || len(calls(f, "synctest", "Test")) > 0 {
 				return
@@ -58,17 +60,12 @@ func TestContractTestsMeasureNoTime(t *testing.T) {
 	})
 }
 
-// unbounded lists the packages of tiers 3 and 4 whose tests use their own timeouts, with the reason.
-var unbounded = map[string]string{
-	"apply": "its loop becomes a value: see the simulator",
-}
-
 // All waits in tiers 3 and 4 have the same timeout: hang.Bound, not a literal.
 func TestWaitsHaveOneBound(t *testing.T) {
 	number := regexp.MustCompile(`^(\d+ \* )?time\.(Minute|Hour)$|^\d\d+ \* time\.Second$`)
 	for _, tier := range []string{"adapters", "contract"} {
 		functionsOf(t, tier, func(file string, f *ast.FuncDecl) {
-			if unbounded[filepath.Dir(file)] != "" || len(calls(f, "synctest", "Test")) > 0 || len(calls(f, "soak", "Only")) > 0 {
+			if len(calls(f, "synctest", "Test")) > 0 || len(calls(f, "soak", "Only")) > 0 {
 				return
 			}
 			ast.Inspect(f, func(n ast.Node) bool {
@@ -90,14 +87,20 @@ func TestWaitsHaveOneBound(t *testing.T) {
 	}
 }
 
+// gate returns what scripts/gate.sh prints.
+func gate(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := exec.Command("./scripts/gate.sh", args...).Output()
+	if err != nil {
+		t.Fatalf("gate.sh %v: %v", args, err)
+	}
+	return strings.TrimSpace(string(out))
+}
+
 // functionsOf visits the functions in a tier's test files and in its packages of shared test code.
 func functionsOf(t *testing.T, tier string, visit func(file string, f *ast.FuncDecl)) {
 	t.Helper()
-	out, err := exec.Command("./scripts/gate.sh", "folders", tier).Output()
-	if err != nil {
-		t.Fatalf("which packages are %s: %v", tier, err)
-	}
-	for _, dir := range strings.Fields(string(out)) {
+	for _, dir := range strings.Fields(gate(t, "folders", tier)) {
 		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
 		if err != nil {
 			t.Fatal(err)

@@ -236,18 +236,20 @@ func TestEachProviderTakesWhatItCanUnlessTheUserSays(t *testing.T) {
 // hung is a provider that answers nothing until it is no longer waited for.
 type hung struct{ *sim.Cluster }
 
-func hang(ctx context.Context) error {
+func blockForever(ctx context.Context) error {
 	<-ctx.Done()
 	return context.Cause(ctx)
 }
 
-func (hung) Observe(ctx context.Context) (*providers.Observation, error) { return nil, hang(ctx) }
-func (hung) Publish(ctx context.Context, _ providers.Service) error      { return hang(ctx) }
-func (hung) Prepare(ctx context.Context, _ job.Group) (string, error)    { return "", hang(ctx) }
-func (hung) Launch(ctx context.Context, _ job.Launch) error              { return hang(ctx) }
-func (hung) Forget(ctx context.Context, _, _ string) error               { return hang(ctx) }
+func (hung) Observe(ctx context.Context) (*providers.Observation, error) {
+	return nil, blockForever(ctx)
+}
+func (hung) Publish(ctx context.Context, _ providers.Service) error   { return blockForever(ctx) }
+func (hung) Prepare(ctx context.Context, _ job.Group) (string, error) { return "", blockForever(ctx) }
+func (hung) Launch(ctx context.Context, _ job.Launch) error           { return blockForever(ctx) }
+func (hung) Forget(ctx context.Context, _, _ string) error            { return blockForever(ctx) }
 func (hung) Stop(ctx context.Context, _ string, _ job.Address, _ int, _ time.Duration) error {
-	return hang(ctx)
+	return blockForever(ctx)
 }
 
 // Whatever a provider does not answer ends: a stop after its grace and a margin, all else after a minute.

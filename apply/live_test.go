@@ -9,8 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
+	"github.com/eltrain/eltrain/internal/hang"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/job/jobtest"
 	"github.com/eltrain/eltrain/state"
@@ -99,7 +99,7 @@ func TestAStaleMasterFileIsNoMaster(t *testing.T) {
 		text, err := json.Marshal(stale)
 		must(t, err)
 		write(t, filepath.Join(dir, liveFile), string(text))
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), hang.Bound)
 		if _, err := Fetch(ctx, dir); !errors.Is(err, ErrNoMaster) {
 			t.Errorf("%s: %v", stale.URL, err)
 		}

@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/eltrain/eltrain/internal/hang"
 	"github.com/eltrain/eltrain/job"
 )
 
@@ -167,7 +168,7 @@ func (r *benchRun) stop() {
 	if err := r.cmd.Wait(); err != nil {
 		r.b.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), hang.Bound)
 	defer cancel()
 	if err := r.server.Close(ctx); err != nil {
 		r.b.Fatal(err)

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/eltrain/eltrain/internal/hang"
 )
 
 // hooked is a server whose POST /v1/reconcile requires the token "its-own-token" and is answered by answer.
@@ -131,7 +133,7 @@ func TestReconcileEndsWithTheServer(t *testing.T) {
 		answered <- status
 	}()
 	<-begun
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), hang.Bound)
 	defer cancel()
 	if err := s.Close(ctx); err != nil {
 		t.Error(err)

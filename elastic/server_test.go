@@ -27,6 +27,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/eltrain/eltrain/internal/hang"
 	"github.com/eltrain/eltrain/job"
 )
 
@@ -66,7 +67,7 @@ func startServer(t testing.TB, otherJob string) *testServer {
 	s.base = s.URL()
 	t.Cleanup(func() {
 		http.DefaultClient.CloseIdleConnections()
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), hang.Bound)
 		defer cancel()
 		if err := s.Close(ctx); err != nil {
 			t.Error(err)
@@ -157,7 +158,7 @@ func (m *testMember) register() RegisterReply {
 // until syncs until the order is do.
 func (m *testMember) until(do Do) Order {
 	m.t.Helper()
-	ctx, cancel := context.WithTimeout(m.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(m.t.Context(), hang.Bound)
 	defer cancel()
 	for {
 		reply, err := m.Sync(ctx, "gpt", m.request)
@@ -223,7 +224,7 @@ func TestMemberByCurl(t *testing.T) {
 		t.Errorf("registered with %+v", registered)
 	}
 	var reply SyncReply
-	for deadline := time.Now().Add(10 * time.Second); reply.Order.Do != Run; {
+	for deadline := time.Now().Add(hang.Bound); reply.Order.Do != Run; {
 		if time.Now().After(deadline) {
 			t.Fatalf("not told to run: %+v", reply)
 		}
@@ -728,7 +729,7 @@ func TestTheCertificateIsLookedAt(t *testing.T) {
 	}
 	select {
 	case <-told:
-	case <-time.After(10 * time.Second):
+	case <-time.After(hang.Bound):
 		t.Error("the renewal was not announced")
 	}
 }

@@ -9,20 +9,24 @@ cd "$(dirname "$0")/.."
 go=${GO:-go}
 
 # A package that is not named here is in tier 3.
-pure=(. ./job/... ./lang/... ./plan/... ./elastic/... ./kube/... ./cmd/view ./cmd/planfile ./bench/internal/...)
+pure=(. ./job/... ./lang/... ./plan/... ./kube/... ./cmd/view ./cmd/planfile ./bench/internal/...)
 deterministic=(./providers/sim/...)
+# Packages in tier 3 whose values, with their scenarios, are in tier 1 as well.
+mixed=(./agent ./apply ./elastic)
+values='^Test(Scenarios|Life|Rendezvous|Topology|Ranks)'
 contract=(./deploy ./e2e/faults ./e2e/heal ./e2e/kubernetes ./e2e/podsite ./e2e/volcano ./providers/kubernetes ./providers/volcano ./state/kubernetes)
 
 adapters() {
 	comm -23 <($go list ./... | sort) <($go list "${pure[@]}" "${deterministic[@]}" "${contract[@]}" | sort)
 }
 
-# The folders of pure, deterministic, adapters or contract, for the checks of the repository.
+# The folders of pure, deterministic, mixed, adapters or contract, for the checks of the repository.
 folders() {
 	local packages
 	case $1 in
 	pure) packages=("${pure[@]}") ;;
 	deterministic) packages=("${deterministic[@]}") ;;
+	mixed) packages=("${mixed[@]}") ;;
 	adapters) packages=($(adapters)) ;;
 	contract) packages=("${contract[@]}") ;;
 	esac
@@ -45,7 +49,10 @@ static() {
 	done
 }
 
-tier1() { $go test -timeout 5m "${pure[@]}"; }
+tier1() {
+	$go test -timeout 5m "${pure[@]}"
+	$go test -timeout 5m -run "$values" "${mixed[@]}"
+}
 tier2() { $go test -timeout 10m "${deterministic[@]}"; }
 
 # Nothing here is taken from the cache of test results: it does not see that programs have changed which tests build.
@@ -120,6 +127,7 @@ each() {
 }
 
 case ${1:-gate} in
+values) echo "$values" ;;
 gate) each setup static tier1 tier2 tier3 tier4 ;;
 soak) each setup tier5 ;;
 *) "$@" ;;
