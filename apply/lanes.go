@@ -5,11 +5,11 @@ import (
 	"sync"
 )
 
-// mailbox is the events that wait for the Loop, in the order in which they came. Whoever posts never waits.
+// mailbox is an unbounded FIFO queue of events for the Loop: post never blocks.
 type mailbox struct {
 	mu     sync.Mutex
 	events []Event
-	news   chan struct{} // gets a value when there are some
+	news   chan struct{} // receives a value when there are events
 }
 
 func newMailbox() mailbox { return mailbox{news: make(chan struct{}, 1)} }
@@ -32,13 +32,12 @@ func (m *mailbox) take() []Event {
 	return events
 }
 
-// lane is the effects that wait to be carried out, and the workers that take them: what stops or heals ahead of what is
-// new, or a world would stand still while another job's 10,000 slots are launched, and each in the order in which it came.
-// There are no more workers than may be at work at once: a goroutine for each of 10,000 effects would cost more than all
-// else.
+// lane is a queue of effects and its workers. Effects that stop or heal precede launches of new work, so that a world
+// is not stalled while another job's 10,000 slots are launched; otherwise the order is FIFO. The number of workers is
+// bounded, since a goroutine for each of 10,000 effects would cost more than everything else.
 type lane struct {
 	most      int  // workers
-	lasts     bool // a run that ends still carries out what waits here
+	lasts     bool // queued effects are carried out even after close
 	workers   int
 	mend, add []*ticket
 }
@@ -51,14 +50,14 @@ type ticket struct {
 	run func(begin bool)
 }
 
-// provision is the lanes of a provider.
+// provision has the lanes of a provider.
 type provision struct{ changes, groups *lane }
 
-// lanes are all of them.
+// lanes has all lanes.
 type lanes struct {
-	records   *lane // writes of the state and of notices, one after the other
-	decisions *lane // for which nothing waits
-	files     *lane // what was read is shared: one after the other
+	records   *lane // writes of the state and of notices, one at a time
+	decisions *lane // journaled decisions, for which nothing waits
+	files     *lane // one at a time, since what was read is shared
 	providers map[string]provision
 
 	mu      sync.Mutex
@@ -66,9 +65,8 @@ type lanes struct {
 	waiting map[ID]*ticket
 }
 
-// newLanes bounds what is in flight: the user's number is of all providers together, else each has its own. Jobs are
-// prepared beside that, as many at a time: with fewer, a hundred gangs that come at once would wait for each other behind
-// the pods of the first.
+// newLanes makes the lanes. The user's parallelism is shared by all providers; otherwise each has its own. Preparations have
+// a lane of the same size: sharing one, a hundred gangs submitted at once would wait behind the pods of the first.
 func newLanes(p Parts) *lanes {
 	provisionOf := func(most int) provision { return provision{newLane(most), newLane(most)} }
 	ls := &lanes{
@@ -85,7 +83,7 @@ func newLanes(p Parts) *lanes {
 	return ls
 }
 
-// lane is that of an effect.
+// lane returns an effect's lane.
 func (ls *lanes) lane(e Effect) *lane {
 	switch e := e.(type) {
 	case Launch:
@@ -106,8 +104,8 @@ func (ls *lanes) lane(e Effect) *lane {
 	return ls.records
 }
 
-// add lets an effect wait for its turn. run is called once: to carry it out, or, when the lanes are closed before, to drop
-// it.
+// add queues an effect. run is called once: to carry it out, or, if the lanes are closed before that, to drop it. It is not
+// called after drop.
 func (ls *lanes) add(work *sync.WaitGroup, e Effect, run func(begin bool)) {
 	l, w := ls.lane(e), &ticket{e.ID(), run}
 	ls.mu.Lock()
@@ -132,7 +130,7 @@ func (ls *lanes) add(work *sync.WaitGroup, e Effect, run func(begin bool)) {
 	})
 }
 
-// next is the effect whose turn it is, and whether it is to be started; nil ends a worker.
+// next dequeues the next effect and reports whether to start it; nil ends the worker.
 func (ls *lanes) next(l *lane) (w *ticket, begin bool) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -141,21 +139,21 @@ func (ls *lanes) next(l *lane) (w *ticket, begin bool) {
 			w = (*list)[0]
 			(*list)[0] = nil
 			*list = (*list)[1:]
-			if ls.waiting[w.id] == w { // or it was dropped
+			if ls.waiting[w.id] == w { // else it was dropped
 				delete(ls.waiting, w.id)
 				return w, l.lasts || !ls.closed
 			}
 		}
 	}
-	l.mend, l.add = nil, nil // what the lists held may be collected
+	l.mend, l.add = nil, nil // release the backing arrays
 	l.workers--
 	return nil, false
 }
 
-// waits is how many effects wait for their turn.
+// waits returns the length of the queue.
 func (l *lane) waits() int { return len(l.mend) + len(l.add) }
 
-// drop takes an effect back that waits; false if it does not.
+// drop removes an effect from its queue; false if it is not queued.
 func (ls *lanes) drop(id ID) bool {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -164,7 +162,7 @@ func (ls *lanes) drop(id ID) bool {
 	return waits
 }
 
-// queued reports whether changes wait for others to be carried out.
+// queued reports whether any changes or preparations are queued.
 func (ls *lanes) queued() bool {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -176,7 +174,7 @@ func (ls *lanes) queued() bool {
 	return false
 }
 
-// close ends the run: what waits for a provider is dropped, what is to be recorded is still written.
+// close drops what is queued, except what is to be recorded.
 func (ls *lanes) close() {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()

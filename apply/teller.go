@@ -9,40 +9,40 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// teller passes on to the view what is to be told, one call at a time and in order. While a run continues it does so from
-// a goroutine of its own: a terminal that takes nothing must not keep the loop from healing.
+// teller calls the view, one call at a time and in order. During a run it does so from a goroutine of its own: a blocked
+// terminal must not keep the loop from healing.
 type teller struct {
 	view    View
-	calling sync.Mutex // one call of the view at a time
+	calling sync.Mutex // serializes calls of the view
 
 	mu      sync.Mutex
 	running *telling // nil outside of a run: calls are made at once
 }
 
-// telling is what is told during one run.
+// telling is the call queue of one run.
 type telling struct {
 	queue   []untold
-	dropped int           // since the queue was empty last
-	news    chan struct{} // gets a value when there is something in the queue
-	ending  chan struct{} // closed when nothing more comes
-	ended   chan struct{} // closed when all was told
+	dropped int           // calls dropped since the queue was last empty
+	news    chan struct{} // receives a value when the queue is not empty
+	ending  chan struct{} // closed when no more calls come
+	ended   chan struct{} // closed when all calls have been made
 }
 
-// untold is one waiting call.
+// untold is a queued call.
 type untold struct {
 	call  func(View)
 	since time.Time
 }
 
 const (
-	// untoldMost is how long a call waits for those before it. Whoever reads takes nothing then, or far too slowly, and what
-	// comes after is left out: it is in the journal.
+	// untoldMost is the age of the oldest queued call from which on new calls are dropped: the output is blocked, or far too
+	// slow. What is dropped is in the journal.
 	untoldMost = 30 * time.Second
-	// flushMost is how long the end of a run waits for what was not told yet: the lock is another's to take.
+	// flushMost is how long the end of a run waits for queued calls: others may be waiting for the lock.
 	flushMost = 10 * time.Second
 )
 
-// tell calls the view, now or later. It never waits for the view during a run.
+// tell calls the view, during a run asynchronously.
 func (t *teller) tell(call func(View)) {
 	t.mu.Lock()
 	r := t.running
@@ -86,7 +86,7 @@ func (t *teller) begin() {
 	}()
 }
 
-// drain tells all that is in the queue. What is being told stays in it, so that its age shows.
+// drain makes all queued calls. The current call stays in the queue, so that its age counts.
 func (t *teller) drain(r *telling) {
 	for {
 		t.mu.Lock()
@@ -100,7 +100,7 @@ func (t *teller) drain(r *telling) {
 		call(t.view)
 		t.calling.Unlock()
 		t.mu.Lock()
-		r.queue[0] = untold{} // what was told may be a plan of many slots, and the queue's memory lives on
+		r.queue[0] = untold{} // release its arguments, perhaps a large plan: the backing array lives on
 		r.queue = r.queue[1:]
 		if n := r.dropped; len(r.queue) == 0 && n > 0 {
 			r.dropped = 0
@@ -110,14 +110,13 @@ func (t *teller) drain(r *telling) {
 	}
 }
 
-// leftOut says that the output took nothing for a while.
+// leftOut reports that the output was blocked for a while.
 func leftOut(lines int) conditions.Change {
 	return conditions.Change{Type: conditions.Raised, Condition: conditions.Condition{
 		About: aboutOutput, Reason: job.Because(OutputLeftOut, "count", strconv.Itoa(lines)), Since: time.Now()}}
 }
 
-// end waits until all was told, for flushMost at most: a write that is blocked cannot be ended. What is not told by then
-// is dropped.
+// end waits for the queued calls, for flushMost at most, since a blocked write cannot be interrupted. The rest is dropped.
 func (t *teller) end() {
 	t.mu.Lock()
 	r := t.running
