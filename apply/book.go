@@ -189,7 +189,7 @@ func (b *book) decision(l *Loop) state.State {
 	jobs := maps.Clone(current.Jobs)
 	for name, rec := range in.Records {
 		if delete(jobs, name); forgets(p, rec) {
-			jobs[name] = told(p, name, rec)
+			jobs[name] = markReported(p, name, rec)
 		}
 	}
 	stored := make(map[string]*job.Record, len(current.Jobs))
@@ -210,9 +210,9 @@ func (b *book) decision(l *Loop) state.State {
 	return next
 }
 
-// told returns a record in which the incidents that the plan reports are marked as reported. A plan that drops a record does
+// markReported returns a record in which the incidents that the plan reports are marked as reported. A plan that drops a record does
 // not mark them itself.
-func told(p *plan.Plan, name string, rec *job.Record) *job.Record {
+func markReported(p *plan.Plan, name string, rec *job.Record) *job.Record {
 	said := *rec
 	said.Incidents = slices.Clone(rec.Incidents)
 	for i := range said.Incidents {

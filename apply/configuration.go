@@ -157,7 +157,7 @@ func (f *files) putOff(l *Loop, unsteady *UnsteadyError) {
 	if !l.setup.Keep && len(unsteady.Lost) > 0 {
 		f.lost = slices.Clone(unsteady.Lost)
 	}
-	if l.now.Sub(f.unsteady) >= unsteadyTold {
+	if l.now.Sub(f.unsteady) >= reportUnsteadyAfter {
 		f.warn(l, FilesUnsteady, unsteady.Text)
 	}
 }
@@ -271,7 +271,7 @@ func (f *files) answer(l *Loop, d *Decision, err error) {
 	}
 	f.handled = nil
 	// A confirmation covers one stored plan: the first that includes all jobs, or that removes any slot.
-	if f.confirmed != nil && err == nil && (!l.sight.troubled() || len(plan.Removals(&d.Input, &d.Plan)) > 0) {
+	if f.confirmed != nil && err == nil && (!l.sight.incomplete() || len(plan.Removals(&d.Input, &d.Plan)) > 0) {
 		f.confirmed = nil
 	}
 }

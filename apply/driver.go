@@ -76,13 +76,13 @@ const (
 // Driver runs a Loop against the world. It carries out effects, each with a timeout, and returns their outcomes to the Loop;
 // retries are the Loop's decision. Only Run's goroutine steps the Loop.
 type Driver struct {
-	parts  Parts
-	eyes   eyes
-	mail   mailbox
-	lanes  *lanes
-	teller teller
-	work   sync.WaitGroup // the goroutines that carry out effects
-	ended  chan struct{}  // closed when Run has ended
+	parts    Parts
+	observer observer
+	mail     mailbox
+	lanes    *lanes
+	notifier notifier
+	work     sync.WaitGroup // the goroutines that carry out effects
+	ended    chan struct{}  // closed when Run has ended
 
 	mu   sync.Mutex // guards loop: status is read concurrently with Run
 	loop *Loop
@@ -106,8 +106,8 @@ func NewDriver(ctx context.Context, s Setup, p Parts) (*Driver, error) {
 	s.Approve, s.Check = p.Approve != nil, p.Check != nil
 	s.Jitter = rand.Float64
 	d := &Driver{
-		parts: p, eyes: eyes{providers: p.Providers, sealer: p.Sealer}, mail: newMailbox(), lanes: newLanes(p), ended: make(chan struct{}),
-		teller: teller{view: p.View}, loop: New(time.Now(), s),
+		parts: p, observer: observer{providers: p.Providers, sealer: p.Sealer}, mail: newMailbox(), lanes: newLanes(p), ended: make(chan struct{}),
+		notifier: notifier{view: p.View}, loop: New(time.Now(), s),
 		replies: map[int]chan elastic.ReconcileReply{}, formed: map[int]chan error{}, cancels: map[ID]context.CancelFunc{},
 	}
 	return d, nil
@@ -119,8 +119,8 @@ func NewDriver(ctx context.Context, s Setup, p Parts) (*Driver, error) {
 // watch waits, however it ends, until the slots that it asked to leave have left.
 func (d *Driver) Run(ctx context.Context) (plan.Plan, error) {
 	defer close(d.ended)
-	d.teller.begin()
-	defer d.teller.end()
+	d.notifier.begin()
+	defer d.notifier.end()
 	acting, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer d.work.Wait()
 	defer d.lanes.close()
@@ -150,7 +150,7 @@ func (d *Driver) Run(ctx context.Context) (plan.Plan, error) {
 		}
 		ready := d.step()
 		for _, m := range ready.Tell {
-			d.teller.tell(m)
+			d.notifier.tell(m)
 		}
 		for _, e := range ready.Effects {
 			d.begin(acting, e)
@@ -258,7 +258,7 @@ func (d *Driver) queue(ctx context.Context, e Effect) {
 
 // end passes an effect's outcome to the Loop.
 func (d *Driver) end(e Effect, result any, err error) {
-	d.mail.post(Outcome{e.ID(), result, d.eyes.sealError(err)})
+	d.mail.post(Outcome{e.ID(), result, d.observer.sealError(err)})
 }
 
 // carryOut carries out an effect that may block.
@@ -319,12 +319,12 @@ func (d *Driver) hear(known uint64) Facts {
 	if version == known && known > 0 {
 		return Facts{Version: version}
 	}
-	return Facts{version, d.eyes.sealFacts(d.parts.Service.Observe())}
+	return Facts{version, d.observer.sealFacts(d.parts.Service.Observe())}
 }
 
 // observe observes a provider. An observation that is canceled because the run ends is dropped, not failed.
 func (d *Driver) observe(ctx context.Context, provider string) (any, error) {
-	seen, err := d.eyes.observe(ctx, provider)
+	seen, err := d.observer.observe(ctx, provider)
 	if err != nil && context.Cause(ctx) == context.Canceled {
 		return nil, ErrDropped
 	}
@@ -349,7 +349,7 @@ func gauge(facts map[string]elastic.Facts) map[string]Progress {
 func (d *Driver) read() (Files, error) {
 	files, err := d.parts.Reload()
 	files.Seal = d.parts.Sealer
-	d.eyes.reseal()
+	d.observer.reseal()
 	return files, err
 }
 
@@ -396,8 +396,8 @@ func (d *Driver) Form(launched, uid string, w job.World) error {
 	}
 }
 
-// replyMost is how long a request to reconcile waits for the plan; after that the reply comes without it.
-const replyMost = 10 * time.Second
+// maxReplyWait is how long a request to reconcile waits for the plan; after that the reply comes without it.
+const maxReplyWait = 10 * time.Second
 
 // Reconcile has a watching run read the files and plan at once, and returns what the plan does. Concurrent requests
 // share one reading. It serves the service's POST /v1/reconcile.
@@ -414,7 +414,7 @@ func (d *Driver) Reconcile(ctx context.Context, asked elastic.ReconcileRequest) 
 		delete(d.replies, number)
 	}()
 	d.mail.post(Asked{number, asked.MaxDestroy})
-	timer := time.NewTimer(replyMost)
+	timer := time.NewTimer(maxReplyWait)
 	defer timer.Stop()
 	select {
 	case reply := <-answer:
@@ -438,7 +438,7 @@ func (d *Driver) Republish(s providers.Service) { d.mail.post(Served{s}) }
 
 // ReportWebhook reports that requests to reconcile cannot be authorized, or, with nil, that they can.
 func (d *Driver) ReportWebhook(err error) {
-	d.mail.post(Reported{aboutWebhook, WebhookRefused, d.eyes.sealError(err)})
+	d.mail.post(Reported{aboutWebhook, WebhookRefused, d.observer.sealError(err)})
 }
 
 // Records returns the stored records.
@@ -464,7 +464,7 @@ func (d *Driver) Observed() (o Observation, whole bool) {
 
 // Live returns a copy of what the master knows now.
 func (d *Driver) Live() Live {
-	facts := d.eyes.sealFacts(d.parts.Service.Observe())
+	facts := d.observer.sealFacts(d.parts.Service.Observe())
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.loop.Live(time.Now(), facts)

@@ -559,7 +559,7 @@ func TestARequestIsAnsweredWithThePlanOrThatItIsQueued(t *testing.T) {
 
 		// Nobody answers once the run has ended.
 		begun = time.Now()
-		if reply := f.Reconcile(t.Context(), elastic.ReconcileRequest{}); reply.Status != elastic.ReconcileQueued || time.Since(begun) > replyMost {
+		if reply := f.Reconcile(t.Context(), elastic.ReconcileRequest{}); reply.Status != elastic.ReconcileQueued || time.Since(begun) > maxReplyWait {
 			t.Errorf("after %v: %+v", time.Since(begun), reply)
 		}
 	})

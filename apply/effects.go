@@ -97,7 +97,7 @@ type Prepare struct {
 type Launch struct {
 	Provider string
 	Launch   job.Launch
-	Mends    bool // it heals or repairs, and takes precedence over new work
+	Urgent   bool // it heals or repairs, and takes precedence over new work
 }
 
 // Stop ends one incarnation.

@@ -103,7 +103,7 @@ func (e *ending) endIfDone(l *Loop) {
 	if !e.isSettled(l, &t.newest) {
 		return
 	}
-	proven := latest(e.proven(l, &t.newest), e.unheard(l, &t.newest))
+	proven := latest(e.proven(l, &t.newest), e.reportsDue(l, &t.newest))
 	if proven.IsZero() {
 		e.leave(l, t.newest, e.undone(l, &t.newest))
 		return
@@ -134,10 +134,10 @@ func (e *ending) conclude(l *Loop) {
 	}
 }
 
-// seeOff continues, after an observation, with the slots that are leaving.
-func (e *ending) seeOff(l *Loop) {
+// finishStops continues, after an observation, with the slots that are leaving.
+func (e *ending) finishStops(l *Loop) {
 	in := l.input()
-	due, left := l.exec.seeOff(l)
+	due, left := l.exec.finishStops(l)
 	if left {
 		l.rests()
 		l.turn.due = due
@@ -167,10 +167,10 @@ func (e *executor) stopping() bool {
 	return false
 }
 
-// seeOff continues with the slots that are leaving, and with nothing else: it stops those whose time is over. due is when the
+// finishStops continues with the slots that are leaving, and with nothing else: it stops those whose time is over. due is when the
 // next one's time is over; left reports whether any remain. A failed stop is left to the next run.
-func (e *executor) seeOff(l *Loop) (due time.Time, left bool) {
-	for _, t := range e.those(func(_ target, x *execution) bool { return isStop(&x.change) }) {
+func (e *executor) finishStops(l *Loop) (due time.Time, left bool) {
+	for _, t := range e.targetsWhere(func(_ target, x *execution) bool { return isStop(&x.change) }) {
 		x := e.asked[t]
 		c := &x.change
 		if x.done && x.seen >= l.turn.number {
@@ -198,7 +198,7 @@ func (e *executor) seeOff(l *Loop) (due time.Time, left bool) {
 
 // holdFailed raises a condition for slots that could not be stopped.
 func (e *executor) holdFailed(l *Loop) {
-	failed := e.those(func(t target, x *execution) bool { return isStop(&x.change) && !x.done && e.retries[t].failures > 0 })
+	failed := e.targetsWhere(func(t target, x *execution) bool { return isStop(&x.change) && !x.done && e.retries[t].failures > 0 })
 	if len(failed) > 0 {
 		l.holds.Raise(l.now, failed[0].slot.String(), job.Because(NotStopped, "slot", failed[0].slot.String(), "count", strconv.Itoa(len(failed)), "message", e.retries[failed[0]].err.Error()))
 	}
@@ -208,7 +208,7 @@ func (e *executor) holdFailed(l *Loop) {
 // and each job runs, has ended, or waits for something that no change of ours brings about.
 func (e *ending) isSettled(l *Loop, p *plan.Plan) bool {
 	todo := slices.ContainsFunc(p.Changes, func(c plan.Change) bool { return !e.blocked(l, &c, p) })
-	if l.sight.troubled() || l.exec.busy() || l.groups.open() || todo && !l.exec.stuck(&l.groups) {
+	if l.sight.incomplete() || l.exec.busy() || l.groups.open() || todo && !l.exec.stuck(&l.groups) {
 		return false
 	}
 	for _, j := range l.files.Jobs {
@@ -217,7 +217,7 @@ func (e *ending) isSettled(l *Loop, p *plan.Plan) bool {
 			continue
 		}
 		stalled := e.stalled(l, rec)
-		if !rec.Phase.Ended() && !stalled && e.growing(l, rec) || tellsMore(rec) {
+		if !rec.Phase.Ended() && !stalled && e.growing(l, rec) || reportsPending(rec) {
 			return false
 		}
 		waits := slices.ContainsFunc(p.Waits, func(w plan.Wait) bool { return w.Job == j.Name && !w.Passing })
@@ -246,8 +246,8 @@ func startsAfter(spec *job.Job, role, on string) bool {
 	return r != nil && slices.ContainsFunc(r.DependsOn, func(dep string) bool { return dep == on || startsAfter(spec, dep, on) })
 }
 
-// tellsMore reports whether the job's newest incident has culprits that are still to be reported.
-func tellsMore(rec *job.Record) bool {
+// reportsPending reports whether the job's newest incident has culprits that are still to be reported.
+func reportsPending(rec *job.Record) bool {
 	n := len(rec.Incidents)
 	return n > 0 && !rec.Incidents[n-1].Added.IsZero()
 }
@@ -364,16 +364,16 @@ func steps(f elastic.Facts) int64 {
 	return most
 }
 
-// unheard is until when a run that does not watch waits for reports of agents that it found running: only they know of
+// reportsDue is until when a run that does not watch waits for reports of agents that it found running: only they know of
 // processes that ended while there was no master. Zero if all have reported, or their time is over: the lease, or the time in
 // which a new service address reaches agents, whichever is longer. After that the service considers members lost.
-func (e *ending) unheard(l *Loop, p *plan.Plan) (until time.Time) {
+func (e *ending) reportsDue(l *Loop, p *plan.Plan) (until time.Time) {
 	for _, j := range l.files.Jobs {
 		rec := p.Records[j.Name]
 		if rec == nil || !l.files.scope.Touches(j.Name) || rec.Phase.Ended() {
 			continue
 		}
-		known := l.told.jobs[rec.LaunchedAs(j.Name)]
+		known := l.service.jobs[rec.LaunchedAs(j.Name)]
 		if known.uid != rec.UID || !l.sight.silent(rec) {
 			continue
 		}

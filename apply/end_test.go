@@ -165,14 +165,14 @@ func TestASlotThatNoNodeStartsIsWaitedForAsLongAsARendezvousMayTake(t *testing.T
 func TestAgentsThatAreFoundAreHeardFirst(t *testing.T) {
 	const lease = 15 * time.Second
 	for name, c := range map[string]struct {
-		phase   job.Phase
-		inc     job.Incarnation
-		ended   bool // the job
-		untold  bool // the service does not know it
-		news    time.Duration
-		known   time.Duration // when the service came to know it
-		elapsed time.Duration
-		want    time.Duration // since the run began; 0 is not waited for
+		phase      job.Phase
+		inc        job.Incarnation
+		ended      bool // the job
+		queuedCall bool // the service does not know it
+		news       time.Duration
+		known      time.Duration // when the service came to know it
+		elapsed    time.Duration
+		want       time.Duration // since the run began; 0 is not waited for
 	}{
 		"it has not reported":               {phase: job.Running, inc: job.Incarnation{State: job.Up}, want: lease + proof},
 		"it waited for a world":             {phase: job.Registered, inc: job.Incarnation{State: job.Up}, want: lease + proof},
@@ -184,7 +184,7 @@ func TestAgentsThatAreFoundAreHeardFirst(t *testing.T) {
 		"it is being started":               {phase: job.Scheduling, inc: job.Incarnation{State: job.Up}},
 		"it ended well":                     {phase: job.Succeeded, inc: job.Incarnation{State: job.Up}},
 		"the job is over":                   {phase: job.Running, inc: job.Incarnation{State: job.Up}, ended: true},
-		"the service is not to know of it":  {phase: job.Running, inc: job.Incarnation{State: job.Up}, untold: true},
+		"the service is not to know of it":  {phase: job.Running, inc: job.Incarnation{State: job.Up}, queuedCall: true},
 		"its provider shows another number": {phase: job.Running, inc: job.Incarnation{State: job.Up, Number: 1}},
 	} {
 		l := loopOf(jobtest.Job("a", jobtest.Role("worker", 2)))
@@ -196,15 +196,15 @@ func TestAgentsThatAreFoundAreHeardFirst(t *testing.T) {
 		if c.ended {
 			rec.Phase = job.JobFailed
 		}
-		if !c.untold {
-			l.told.jobs["a"] = introduced{"u", jobtest.Epoch.Add(c.known)}
+		if !c.queuedCall {
+			l.service.jobs["a"] = knownJob{"u", jobtest.Epoch.Add(c.known)}
 		}
 		if c.inc.Number == 0 {
 			c.inc.Number = 2
 		}
 		l.sight.live = map[incarnation]*job.Incarnation{incarnationOf("u", rec.Slots[0].Address, c.inc.Number): &c.inc}
 		l.now = jobtest.Epoch.Add(c.elapsed)
-		until := l.end.unheard(l, &plan.Plan{Records: job.Records{"a": rec}})
+		until := l.end.reportsDue(l, &plan.Plan{Records: job.Records{"a": rec}})
 		if want := jobtest.Epoch.Add(c.want); c.want == 0 && !until.IsZero() || c.want > 0 && !until.Equal(want) {
 			t.Errorf("%s: it is waited for until %v", name, until)
 		}

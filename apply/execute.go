@@ -36,7 +36,7 @@ type execution struct {
 	asked    int  // the newest plan that asked for it
 	stage    int  // the index of the next incarnation to stop; past the last one, the launch is next
 	inFlight ID   // its effect in flight; zero for none
-	last     bool // it is carried out though the run is ending: see seeOff
+	last     bool // it is carried out though the run is ending: see finishStops
 	done     bool
 	seen     int       // if done: the turn at that time, whose observation may not show it yet
 	again    time.Time // if done: when to repeat it if no observation shows it
@@ -90,7 +90,7 @@ func (e *executor) launching(uid string) bool {
 }
 
 // batch is what one turn starts.
-type takeoff struct {
+type batch struct {
 	start []*execution // what to carry out now
 	news  []Message    // what to report before that
 	fresh bool         // some of it is started for the first time
@@ -100,7 +100,7 @@ type takeoff struct {
 // take decides on every change of the first wave that is not in flight, and closes those that the plan no longer wants.
 // A change waits for its target's previous change, and for its job to be prepared or forgotten. Forgetting a job waits for
 // its launches, which would otherwise leave objects behind.
-func (e *executor) take(l *Loop, p *plan.Plan) (off takeoff) {
+func (e *executor) take(l *Loop, p *plan.Plan) (b batch) {
 	e.plan++
 	asked := make(map[target]bool, len(p.Changes))
 	for i := range p.Changes {
@@ -117,30 +117,30 @@ func (e *executor) take(l *Loop, p *plan.Plan) (off takeoff) {
 		}
 		if !x.is(c) {
 			if x != nil && !x.done { // another change replaces it
-				off.news = append(off.news, e.unasked(l, x))
+				b.news = append(b.news, e.closeMessage(l, x))
 			}
 			x = &execution{since: l.now, asked: e.plan}
 			e.asked[t] = x
 			delete(e.retries, t) // those failures were of another change
 			change := *c
-			off.news = append(off.news, func(v View) { v.Started(&change) })
-			off.fresh = true
+			b.news = append(b.news, func(v View) { v.Started(&change) })
+			b.fresh = true
 		}
 		x.change, x.stage = *c, 0
 		pause := latest(e.retries[t].until, x.again)
-		off.due = earliest(off.due, later(l.now, pause))
+		b.due = earliest(b.due, later(l.now, pause))
 		if l.end.stopped() || l.now.Before(pause) {
 			continue
 		}
 		if until := x.since.Add(leaveTime(c)); l.now.Before(until) && l.sight.leavesByItself(c) {
-			off.due = earliest(off.due, until)
+			b.due = earliest(b.due, until)
 			continue
 		}
-		off.start = append(off.start, x)
+		b.start = append(b.start, x)
 	}
 	e.withdraw(l)
-	off.news = append(off.news, e.close(l, asked)...)
-	return off
+	b.news = append(b.news, e.close(l, asked)...)
+	return b
 }
 
 // later returns at if it is in the future, else zero.
@@ -152,11 +152,11 @@ func later(now, at time.Time) time.Time {
 }
 
 // begin starts the changes of a turn.
-func (e *executor) begin(l *Loop, off takeoff) {
-	for _, m := range off.news {
+func (e *executor) begin(l *Loop, b batch) {
+	for _, m := range b.news {
 		l.tell(m)
 	}
-	for _, x := range off.start {
+	for _, x := range b.start {
 		e.proceed(l, x)
 	}
 }
@@ -232,7 +232,7 @@ func (e *executor) ended(l *Loop, effect Effect, o Outcome) {
 	case errors.Is(o.Err, ErrDropped), stopped && (x.stage+1 < len(c.Stop) || c.Launch != nil):
 	default:
 		if x.done { // but no observation has shown it
-			x.again = l.now.Add(pauseFirst)
+			x.again = l.now.Add(firstPause)
 		}
 		e.finish(l, x, o.Err)
 	}
@@ -271,7 +271,7 @@ func attempt(x *execution, c *plan.Change, err error) error {
 // withdraw drops queued changes that are no longer wanted: launches that the newest stored decision does not contain
 // as they are, and the forgetting of jobs that are declared again.
 func (e *executor) withdraw(l *Loop) {
-	for _, t := range e.those(func(_ target, x *execution) bool { return x.busy() && !e.wanted(l, x) }) {
+	for _, t := range e.targetsWhere(func(_ target, x *execution) bool { return x.busy() && !e.wanted(l, x) }) {
 		l.do(Drop{e.asked[t].inFlight})
 	}
 }
@@ -304,12 +304,12 @@ func (e *executor) wanted(l *Loop, x *execution) bool {
 // close closes changes that the plan no longer wants. During an outage plans are partial: what they leave out may still be
 // wanted.
 func (e *executor) close(l *Loop, asked map[target]bool) (news []Message) {
-	if l.sight.troubled() {
+	if l.sight.incomplete() {
 		return nil
 	}
-	for _, t := range e.those(func(t target, x *execution) bool { return !asked[t] && !x.busy() }) {
+	for _, t := range e.targetsWhere(func(t target, x *execution) bool { return !asked[t] && !x.busy() }) {
 		if x := e.asked[t]; !x.done {
-			news = append(news, e.unasked(l, x))
+			news = append(news, e.closeMessage(l, x))
 		}
 		delete(e.asked, t)
 		delete(e.retries, t)
@@ -317,9 +317,9 @@ func (e *executor) close(l *Loop, asked map[target]bool) (news []Message) {
 	return news
 }
 
-// unasked reports a change that the plan no longer wants and that was not done here: as withdrawn if it is a launch
+// closeMessage reports a change that the plan no longer wants and that was not done here: as withdrawn if it is a launch
 // whose incarnation does not exist, else as finished, since it happened by itself.
-func (e *executor) unasked(l *Loop, x *execution) Message {
+func (e *executor) closeMessage(l *Loop, x *execution) Message {
 	c, took := x.change, l.now.Sub(x.since)
 	if c.Launch != nil && l.sight.at(&c) == nil {
 		return func(v View) { v.Withdrawn(&c, took) }
@@ -330,7 +330,7 @@ func (e *executor) unasked(l *Loop, x *execution) Message {
 // tellStill reports changes that take long, each at every multiple of stillEvery that has passed since last.
 func (e *executor) tellStill(l *Loop, last time.Time) {
 	due := func(x *execution) bool { return l.now.Sub(x.since)/stillEvery > max(0, last.Sub(x.since)/stillEvery) }
-	for _, t := range e.those(func(_ target, x *execution) bool { return !x.done && due(x) }) {
+	for _, t := range e.targetsWhere(func(_ target, x *execution) bool { return !x.done && due(x) }) {
 		x := e.asked[t]
 		c, elapsed := x.change, l.now.Sub(x.since)
 		l.tell(func(v View) { v.Still(&c, elapsed) })
@@ -343,17 +343,17 @@ func (e *executor) busy() bool { return len(e.effects) > 0 }
 // stuck reports whether all that is left are changes that keep failing and jobs that cannot be prepared.
 func (e *executor) stuck(g *groups) bool {
 	for t, x := range e.asked {
-		if x.busy() || !x.done && e.retries[t].failures < hopeless {
+		if x.busy() || !x.done && e.retries[t].failures < maxFailures {
 			return false
 		}
 	}
 	return len(e.retries) > 0 || g.failing()
 }
 
-// those returns the targets of the changes for which so is true, sorted.
-func (e *executor) those(so func(target, *execution) bool) (some []target) {
+// targetsWhere returns the targets of the changes for which match is true, sorted.
+func (e *executor) targetsWhere(match func(target, *execution) bool) (some []target) {
 	for t, x := range e.asked {
-		if so(t, x) {
+		if match(t, x) {
 			some = append(some, t)
 		}
 	}

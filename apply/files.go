@@ -197,7 +197,7 @@ func (w *FileWatcher) follow(seen string) {
 		w.rewatch() // a directory may have been replaced
 		var unsteady *UnsteadyError
 		if _, err := w.Git(); errors.As(err, &unsteady) {
-			if !told && time.Since(unsteady.Since) >= unsteadyTold {
+			if !told && time.Since(unsteady.Since) >= reportUnsteadyAfter {
 				told, seen = true, "" // with seen empty, the end of it is signaled as well
 				w.hint()
 			}
@@ -223,7 +223,7 @@ func (w *FileWatcher) hint() {
 // rewatch watches every directory in which a change of the files can show, and no other. Adding one again has no
 // effect.
 func (w *FileWatcher) rewatch() {
-	wanted := ways(w.watched())
+	wanted := watchDirs(w.watched())
 	for _, dir := range w.events.WatchList() {
 		if !wanted[dir] {
 			w.events.Remove(dir) // fails if the directory is gone, which ended the watch anyway
@@ -236,15 +236,15 @@ func (w *FileWatcher) rewatch() {
 	}
 }
 
-// ways returns the directories in which it shows when a file below paths is replaced.
-func ways(paths []string) map[string]bool {
+// watchDirs returns the directories in which it shows when a file below paths is replaced.
+func watchDirs(paths []string) map[string]bool {
 	all := map[string]bool{}
 	for _, path := range paths {
-		trail(path, all)
+		addWatchDirs(path, all)
 		entries, _ := os.ReadDir(path) // path may be a file; other errors are reported by the reading of the files
 		for _, e := range entries {
 			if e.Type()&fs.ModeSymlink != 0 {
-				trail(filepath.Join(path, e.Name()), all)
+				addWatchDirs(filepath.Join(path, e.Name()), all)
 			}
 		}
 	}
@@ -254,10 +254,10 @@ func ways(paths []string) map[string]bool {
 // maxLinks bounds the links on one path, as Linux does, and so ends loops.
 const maxLinks = 40
 
-// trail adds the directories in which it shows when path is replaced: the parent of each link on the way, and the
+// addWatchDirs adds the directories in which it shows when path is replaced: the parent of each link on the way, and the
 // target with its parent, or the last directory that exists. path is absolute. The directories added contain no
 // links.
-func trail(path string, dirs map[string]bool) {
+func addWatchDirs(path string, dirs map[string]bool) {
 	const root = string(filepath.Separator)
 	at, rest, links := root, path, 0
 	for rest != "" {

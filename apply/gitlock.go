@@ -11,20 +11,20 @@ import (
 // While git changes a checkout it holds index.lock, from before it removes the first file until after it has
 // written the last. Files read meanwhile match no commit: one that is being renamed may be missing.
 const (
-	// gitMost is the maximum age of a lock that keeps the files from being read. A checkout of 8,000 files takes half a
+	// maxLockAge is the maximum age of a lock that keeps the files from being read. A checkout of 8,000 files takes half a
 	// second, one that fetches large files some minutes, and one that was killed leaves its lock behind.
-	gitMost = 5 * time.Minute
-	// unsteadyTold is how long files may be unsteady before the user is told: most checkouts are done by then.
-	unsteadyTold = 10 * time.Second
+	maxLockAge = 5 * time.Minute
+	// reportUnsteadyAfter is how long files may be unsteady before the user is told: most checkouts are done by then.
+	reportUnsteadyAfter = 10 * time.Second
 	// gitPoll is how often to check whether git has ended, or the files are still.
 	gitPoll = 100 * time.Millisecond
 	// gitAgain is when a master that found git at work looks again: most often it was a git status, which takes
 	// milliseconds.
 	gitAgain = 500 * time.Millisecond
-	// stillTold is how long a start waits for unchanged files before the user is told.
-	stillTold = 2 * time.Second
-	// stillMost is how long a start waits for files that keep changing. Nothing heals the jobs meanwhile.
-	stillMost = time.Minute
+	// reportStillAfter is how long a start waits for unchanged files before the user is told.
+	reportStillAfter = 2 * time.Second
+	// maxStillWait is how long a start waits for files that keep changing. Nothing heals the jobs meanwhile.
+	maxStillWait = time.Minute
 )
 
 // UnsteadyError says why the files are not read now: they are being written, or may be half written. The current
@@ -47,7 +47,7 @@ type gitLock struct {
 // lockOfGit finds the oldest lock on a checkout that the configuration at paths is read from; its path is "" if
 // there is none.
 func lockOfGit(paths []string) (oldest gitLock) {
-	for dir := range ways(paths) {
+	for dir := range watchDirs(paths) {
 		git := gitDirectory(dir)
 		if git == "" {
 			continue
@@ -63,14 +63,14 @@ func lockOfGit(paths []string) (oldest gitLock) {
 // left reports whether the lock is so old, or so far in the future because of a wrong clock, that git was probably killed.
 func (l gitLock) left(now time.Time) bool {
 	age := now.Sub(l.since)
-	return age > gitMost || age < -gitMost
+	return age > maxLockAge || age < -maxLockAge
 }
 
 // unsteady is the error while the lock is held.
 func (l gitLock) unsteady(now time.Time) *UnsteadyError {
 	return &UnsteadyError{Since: l.since, Again: now.Add(gitAgain), Text: fmt.Sprintf(
 		"%s exists since %s, and the files are not read until it is gone, or %s at the latest. The current configuration stays in effect. If no git is running, a killed one left it behind: remove it.",
-		l.path, l.since.Format(time.TimeOnly), l.since.Add(gitMost).Format(time.TimeOnly))}
+		l.path, l.since.Format(time.TimeOnly), l.since.Add(maxLockAge).Format(time.TimeOnly))}
 }
 
 // leftBehind is the caution about a lock that is no longer waited for.
@@ -79,7 +79,7 @@ func (l gitLock) leftBehind() string {
 		l.path, l.since.Format(time.DateTime))
 }
 
-// AwaitGit waits while git is working on the checkout of dir, for gitMost at most. dir is absolute. told is called once if
+// AwaitGit waits while git is working on the checkout of dir, for maxLockAge at most. dir is absolute. told is called once if
 // it takes long.
 func AwaitGit(ctx context.Context, dir string, told func(why string)) error {
 	waiting := false
@@ -88,7 +88,7 @@ func AwaitGit(ctx context.Context, dir string, told func(why string)) error {
 		if lock.path == "" || lock.left(now) {
 			return nil
 		}
-		if !waiting && now.Sub(lock.since) >= unsteadyTold {
+		if !waiting && now.Sub(lock.since) >= reportUnsteadyAfter {
 			waiting = true
 			told(lock.unsteady(now).Text)
 		}
@@ -99,7 +99,7 @@ func AwaitGit(ctx context.Context, dir string, told func(why string)) error {
 }
 
 // AwaitStill waits until the files of paths, which are absolute, have been unchanged for filesStill, and returns their
-// fingerprint. told is called once if it takes long. If the files keep changing for stillMost, it returns an
+// fingerprint. told is called once if it takes long. If the files keep changing for maxStillWait, it returns an
 // UnsteadyError.
 func AwaitStill(ctx context.Context, paths []string, told func()) (string, error) {
 	begun, waiting := time.Now(), false
@@ -109,11 +109,11 @@ func AwaitStill(ctx context.Context, paths []string, told func()) (string, error
 		if still.look(Fingerprint(paths...), now); still.seen >= filesStill {
 			return still.print, nil
 		}
-		if still.since.Sub(begun) >= stillMost-filesStill && now.Sub(begun) >= stillMost {
+		if still.since.Sub(begun) >= maxStillWait-filesStill && now.Sub(begun) >= maxStillWait {
 			return "", &UnsteadyError{Since: begun, Text: fmt.Sprintf(
-				"Jobs are no longer in the files, and within %s the files were never unchanged for %s: something keeps writing them", stillMost, filesStill)}
+				"Jobs are no longer in the files, and within %s the files were never unchanged for %s: something keeps writing them", maxStillWait, filesStill)}
 		}
-		if !waiting && now.Sub(begun) >= stillTold {
+		if !waiting && now.Sub(begun) >= reportStillAfter {
 			waiting = true
 			told()
 		}

@@ -86,19 +86,19 @@ func TestALockThatAKilledGitHasLeftIsToldAndDoesNotHoldForEver(t *testing.T) {
 	write(t, lock, "")
 	write(t, filepath.Join(dir, "job.hcl"), "cut")
 	aged := func(by time.Duration) { must(t, os.Chtimes(lock, time.Time{}, time.Now().Add(-by))) }
-	aged(unsteadyTold)
+	aged(reportUnsteadyAfter)
 	expectChange(t, w, "that git takes long") // read it is not: see Git
 	if _, err := w.Git(); err == nil || !strings.Contains(err.Error(), "remove it") {
 		t.Errorf("it is read: %v", err)
 	}
-	aged(gitMost + time.Second)
+	aged(maxLockAge + time.Second)
 	expectChange(t, w, "that nobody waits any more")
 	if caution, err := w.Git(); err != nil || !strings.Contains(caution, "git seems to have been killed") {
 		t.Errorf("it says %q, %v", caution, err)
 	}
 	write(t, filepath.Join(dir, "job.hcl"), "ab")
 	expectChange(t, w, "an edit beside an old lock")
-	aged(-2 * gitMost) // by a clock that is wrong
+	aged(-2 * maxLockAge) // by a clock that is wrong
 	if _, err := w.Git(); err != nil {
 		t.Errorf("a lock of the future holds: %v", err)
 	}
@@ -112,7 +112,7 @@ func TestWhoStartsWaitsForGit(t *testing.T) {
 	where := checkouts(t)["a worktree"]
 	dir, lock := where[0], where[1]
 	write(t, lock, "")
-	must(t, os.Chtimes(lock, time.Time{}, time.Now().Add(-unsteadyTold)))
+	must(t, os.Chtimes(lock, time.Time{}, time.Now().Add(-reportUnsteadyAfter)))
 	told := make(chan string, 1)
 	ended := make(chan error, 1)
 	go func() { ended <- AwaitGit(t.Context(), dir, func(why string) { told <- why }) }()
@@ -135,7 +135,7 @@ func TestWhoStartsWaitsForGit(t *testing.T) {
 	if err := AwaitGit(ctx, dir, func(string) {}); err == nil {
 		t.Error("an interrupt does not end it")
 	}
-	must(t, os.Chtimes(lock, time.Time{}, time.Now().Add(-2*gitMost)))
+	must(t, os.Chtimes(lock, time.Time{}, time.Now().Add(-2*maxLockAge)))
 	must(t, AwaitGit(t.Context(), dir, func(string) { t.Error("told of what it does not wait for") }))
 }
 
@@ -205,7 +205,7 @@ func TestWhoStartsWaitsUntilFilesAreStill(t *testing.T) {
 		})
 		var unsteady *UnsteadyError
 		begun := time.Now()
-		if _, err := AwaitStill(t.Context(), []string{dir}, func() {}); !errors.As(err, &unsteady) || time.Since(begun) != stillMost {
+		if _, err := AwaitStill(t.Context(), []string{dir}, func() {}); !errors.As(err, &unsteady) || time.Since(begun) != maxStillWait {
 			t.Errorf("after %v: %v", time.Since(begun), err)
 		}
 		cancel()

@@ -120,8 +120,8 @@ func (g *groups) ended(l *Loop, e Prepare, o Outcome) (news bool) {
 	return awaited || !confirms
 }
 
-// cease resets the retries of a job that is not to be prepared now, which clears its failure.
-func (g *groups) cease(l *Loop, uid string) {
+// resetRetries resets the retries of a job that is not to be prepared now, which clears its failure.
+func (g *groups) resetRetries(l *Loop, uid string) {
 	if p := g.jobs[uid]; p != nil && !p.inFlight && p.retry.failures > 0 {
 		p.retry, l.turn.dirty = retry{}, true
 	}
@@ -180,7 +180,7 @@ func together(g job.Group, role string) int {
 func (g *groups) open() (open bool) {
 	for _, p := range g.jobs {
 		p.awaited = p.inFlight
-		open = open || p.inFlight || p.retry.failures > 0 && p.retry.failures < hopeless
+		open = open || p.inFlight || p.retry.failures > 0 && p.retry.failures < maxFailures
 	}
 	return open
 }

@@ -78,7 +78,7 @@ func (h *holds) decide(l *Loop, in *plan.Input, p *plan.Plan) {
 	for _, w := range plan.Left(in) {
 		hold("job."+w.Job, w.Reasons[0])
 	}
-	whole := !l.sight.troubled()
+	whole := !l.sight.incomplete()
 	if whole {
 		for _, r := range p.Refusals {
 			hold("job."+r.Job, r.Reason)

@@ -36,10 +36,10 @@ func (m *mailbox) take() []Event {
 // is not stalled while another job's 10,000 slots are launched; otherwise the order is FIFO. The number of workers is
 // bounded, since a goroutine for each of 10,000 effects would cost more than everything else.
 type lane struct {
-	most      int  // workers
-	lasts     bool // queued effects are carried out even after close
-	workers   int
-	mend, add []*ticket
+	most           int  // workers
+	lasts          bool // queued effects are carried out even after close
+	workers        int
+	urgent, normal []*ticket
 }
 
 func newLane(most int) *lane { return &lane{most: most} }
@@ -50,15 +50,15 @@ type ticket struct {
 	run func(begin bool)
 }
 
-// provision has the lanes of a provider.
-type provision struct{ changes, groups *lane }
+// providerLanes has the lanes of a provider.
+type providerLanes struct{ changes, groups *lane }
 
 // lanes has all lanes.
 type lanes struct {
 	records   *lane // writes of the state and of notices, one at a time
 	decisions *lane // journaled decisions, for which nothing waits
 	files     *lane // one at a time, since what was read is shared
-	providers map[string]provision
+	providers map[string]providerLanes
 
 	mu      sync.Mutex
 	closed  bool
@@ -68,16 +68,16 @@ type lanes struct {
 // newLanes makes the lanes. The user's parallelism is shared by all providers; otherwise each has its own. Preparations have
 // a lane of the same size: sharing one, a hundred gangs submitted at once would wait behind the pods of the first.
 func newLanes(p Parts) *lanes {
-	provisionOf := func(most int) provision { return provision{newLane(most), newLane(most)} }
+	newProviderLanes := func(most int) providerLanes { return providerLanes{newLane(most), newLane(most)} }
 	ls := &lanes{
 		records: &lane{most: 1, lasts: true}, decisions: &lane{most: 1, lasts: true}, files: newLane(1),
-		providers: map[string]provision{}, waiting: map[ID]*ticket{},
+		providers: map[string]providerLanes{}, waiting: map[ID]*ticket{},
 	}
-	shared := provisionOf(p.Parallelism)
+	shared := newProviderLanes(p.Parallelism)
 	for name, prov := range p.Providers {
 		ls.providers[name] = shared
 		if p.Parallelism == 0 {
-			ls.providers[name] = provisionOf(cmp.Or(prov.Capabilities().Parallelism, DefaultParallelism))
+			ls.providers[name] = newProviderLanes(cmp.Or(prov.Capabilities().Parallelism, DefaultParallelism))
 		}
 	}
 	return ls
@@ -110,17 +110,17 @@ func (ls *lanes) add(work *sync.WaitGroup, e Effect, run func(begin bool)) {
 	l, w := ls.lane(e), &ticket{e.ID(), run}
 	ls.mu.Lock()
 	ls.waiting[w.id] = w
-	if launch, is := e.(Launch); is && !launch.Mends {
-		l.add = append(l.add, w)
+	if launch, is := e.(Launch); is && !launch.Urgent {
+		l.normal = append(l.normal, w)
 	} else {
-		l.mend = append(l.mend, w)
+		l.urgent = append(l.urgent, w)
 	}
-	hire := l.workers < l.most
-	if hire {
+	spawn := l.workers < l.most
+	if spawn {
 		l.workers++
 	}
 	ls.mu.Unlock()
-	if !hire {
+	if !spawn {
 		return
 	}
 	work.Go(func() {
@@ -134,7 +134,7 @@ func (ls *lanes) add(work *sync.WaitGroup, e Effect, run func(begin bool)) {
 func (ls *lanes) next(l *lane) (w *ticket, begin bool) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	for _, list := range []*[]*ticket{&l.mend, &l.add} {
+	for _, list := range []*[]*ticket{&l.urgent, &l.normal} {
 		for len(*list) > 0 {
 			w = (*list)[0]
 			(*list)[0] = nil
@@ -145,13 +145,13 @@ func (ls *lanes) next(l *lane) (w *ticket, begin bool) {
 			}
 		}
 	}
-	l.mend, l.add = nil, nil // release the backing arrays
+	l.urgent, l.normal = nil, nil // release the backing arrays
 	l.workers--
 	return nil, false
 }
 
 // waits returns the length of the queue.
-func (l *lane) waits() int { return len(l.mend) + len(l.add) }
+func (l *lane) waits() int { return len(l.urgent) + len(l.normal) }
 
 // drop removes an effect from its queue; false if it is not queued.
 func (ls *lanes) drop(id ID) bool {

@@ -33,20 +33,20 @@ type Setup struct {
 //
 // A turn observes, plans, stores, journals and acts, in this order. Nothing is done before it is stored.
 type Loop struct {
-	now    time.Time
-	since  time.Time // when the run began
-	setup  Setup
-	files  files
-	sight  sight
-	book   book
-	turn   turn
-	exec   executor
-	groups groups
-	told   service
-	rest   rest
-	end    ending
-	check  checks
-	holds  holds
+	now     time.Time
+	since   time.Time // when the run began
+	setup   Setup
+	files   files
+	sight   sight
+	book    book
+	turn    turn
+	exec    executor
+	groups  groups
+	service service
+	rest    rest
+	end     ending
+	check   checks
+	holds   holds
 
 	publisher publisher
 
@@ -85,7 +85,7 @@ func New(now time.Time, s Setup) *Loop {
 	l.files = newFiles(s, l.book.state.Jobs)
 	l.sight = newSight(s.Providers)
 	l.publisher = newPublisher(l.sight.order)
-	l.exec, l.groups, l.told = newExecutor(), newGroups(), newService()
+	l.exec, l.groups, l.service = newExecutor(), newGroups(), newService()
 	l.holds.Set = conditions.TakeOver(l.book.state.Conditions)
 	l.turn.pulse, l.turn.dirty, l.turn.waits, l.check.due = now.Add(pulseEvery), true, s.Shown, true
 	return l

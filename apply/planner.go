@@ -15,22 +15,22 @@ import (
 
 // Planner observes and plans without acting, for `eltrain plan` and `status`.
 type Planner struct {
-	loop *Loop
-	eyes eyes
+	loop     *Loop
+	observer observer
 }
 
 // NewPlanner returns a planner over a state.
 func NewPlanner(s Setup, named map[string]providers.Provider, sealer *job.Sealer) *Planner {
 	s.Providers = slices.Sorted(maps.Keys(named))
 	s.Files.Seal = sealer
-	return &Planner{New(time.Now(), s), eyes{providers: named, sealer: sealer}}
+	return &Planner{New(time.Now(), s), observer{providers: named, sealer: sealer}}
 }
 
 // look observes every provider and returns the first error.
 func (p *Planner) look(ctx context.Context, now time.Time) (failed error) {
 	p.loop.now = now
 	for _, name := range p.loop.sight.order {
-		seen, err := p.eyes.observe(ctx, name)
+		seen, err := p.observer.observe(ctx, name)
 		if err := p.loop.sight.see(name, seen, err); err != nil && failed == nil {
 			failed = fmt.Errorf("observe provider %q: %w", name, err)
 		}

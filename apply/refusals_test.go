@@ -57,12 +57,12 @@ func TestTheFirstFailureOfAnotherChangeIsNotHopeless(t *testing.T) {
 	s.do("fail launch", "no such image")
 	s.do("run watch", "a worker=2")
 	if s.do("pass 5s"); stuck() {
-		t.Error("four failures are taken for hopeless")
+		t.Error("four failures are considered final")
 	}
 	if s.do("pass 5s"); !stuck() {
-		t.Error("five failures are not taken for hopeless")
+		t.Error("five failures are not considered final")
 	}
 	if s.do("files", "a worker=2 command=other"); stuck() {
-		t.Error("the first failure of what is other is taken for hopeless")
+		t.Error("the first failure of what is other is considered final")
 	}
 }

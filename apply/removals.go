@@ -10,8 +10,8 @@ import (
 	"github.com/eltrain/eltrain/plan"
 )
 
-// going identifies slots of one role that are stopped in one turn for one reason.
-type going struct {
+// removalGroup identifies slots of one role that are stopped in one turn for one reason.
+type removalGroup struct {
 	job, role string
 	done      job.Code
 	why       string // the reason as text, which is comparable
@@ -29,9 +29,9 @@ func (l *Loop) removals(in *plan.Input, p *plan.Plan) []job.Notice {
 			why[targetOf(c)] = c.Why()
 		}
 	}
-	slots, reasons := map[going][]int{}, map[going]job.Reason{}
+	slots, reasons := map[removalGroup][]int{}, map[removalGroup]job.Reason{}
 	enter := func(name string, a job.Address, done job.Code, why job.Reason) {
-		kind := going{name, a.Role, done, why.String()}
+		kind := removalGroup{name, a.Role, done, why.String()}
 		slots[kind], reasons[kind] = append(slots[kind], a.Index), why
 	}
 	before := make(map[string]*job.Record, len(in.Records)) // by UID, since a job may have been renamed
@@ -65,7 +65,7 @@ func (l *Loop) removals(in *plan.Input, p *plan.Plan) []job.Notice {
 		}
 	}
 	var notices []job.Notice
-	for _, kind := range slices.SortedFunc(maps.Keys(slots), compareGoing) {
+	for _, kind := range slices.SortedFunc(maps.Keys(slots), compareRemovalGroups) {
 		what := job.Because(kind.done, "count", strconv.Itoa(len(slots[kind])))
 		if why := reasons[kind]; !why.IsZero() {
 			what = what.With(why)
@@ -99,6 +99,6 @@ func goneNotice(in *plan.Input, p *plan.Plan, name string, rec *job.Record) job.
 	return n
 }
 
-func compareGoing(a, b going) int {
+func compareRemovalGroups(a, b removalGroup) int {
 	return cmp.Or(cmp.Compare(a.job, b.job), cmp.Compare(a.role, b.role), cmp.Compare(a.done, b.done), cmp.Compare(a.why, b.why))
 }

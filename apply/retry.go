@@ -8,8 +8,8 @@ import (
 	"github.com/eltrain/eltrain/providers"
 )
 
-// hopeless is the number of reported failures after which a run that does not watch stops waiting for something.
-const hopeless = 5
+// maxFailures is the number of reported failures after which a run that does not watch stops waiting for something.
+const maxFailures = 5
 
 // repeats reports whether an error is worded like the one before, if there was one.
 func repeats(err, before error) bool {
@@ -32,10 +32,10 @@ const (
 	quietFor = callTimeout
 	// Pauses double from the first to the most, plus up to a quarter of jitter: quietPause after unreported failures, pause
 	// after reported ones. Providers limit their own request rates in addition.
-	quietPauseFirst = 100 * time.Millisecond
-	quietPauseMost  = time.Second
-	pauseFirst      = 500 * time.Millisecond
-	pauseMost       = 30 * time.Second
+	firstQuietPause = 100 * time.Millisecond
+	maxQuietPause   = time.Second
+	firstPause      = 500 * time.Millisecond
+	maxPause        = 30 * time.Second
 )
 
 // begin returns the state before an attempt.
@@ -59,7 +59,7 @@ func (r retry) next(now time.Time, err error, jitter float64) (next retry, tell 
 	if r.tries >= providers.Persists || now.Sub(r.begun) >= quietFor {
 		return r.fail(now, err, jitter), true
 	}
-	r.until = now.Add(pauseAfter(r.quiet, quietPauseFirst, quietPauseMost, jitter))
+	r.until = now.Add(pauseAfter(r.quiet, firstQuietPause, maxQuietPause, jitter))
 	r.quiet++
 	return r, false
 }
@@ -70,7 +70,7 @@ func (r retry) fail(now time.Time, err error, jitter float64) retry {
 	if repeats(err, r.err) {
 		err = r.err
 	}
-	return retry{failures: r.failures + 1, until: now.Add(pauseAfter(r.failures, pauseFirst, pauseMost, jitter)), err: err}
+	return retry{failures: r.failures + 1, until: now.Add(pauseAfter(r.failures, firstPause, maxPause, jitter)), err: err}
 }
 
 func pauseAfter(failures int, first, most time.Duration, jitter float64) time.Duration {

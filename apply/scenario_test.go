@@ -476,7 +476,7 @@ func (s *scenario) tellEffect(e Effect) {
 		s.say("do %s of job.%s%s", e.ID(), e.Group.Name, rolesText(e.Group))
 	case Launch:
 		ahead := ""
-		if e.Mends {
+		if e.Urgent {
 			ahead = " ahead of what is new"
 		}
 		s.say("do %s%s", e.ID(), ahead)

@@ -227,19 +227,19 @@ func TestWhatIsObservedIsSealed(t *testing.T) {
 			t.Errorf("told of %q", f.view.conditions)
 		}
 
-		a, err := f.eyes.observe(t.Context(), "local")
+		a, err := f.observer.observe(t.Context(), "local")
 		must(t, err)
-		b, err := f.eyes.observe(t.Context(), "local")
+		b, err := f.observer.observe(t.Context(), "local")
 		must(t, err)
 		if a.Observation != b.Observation {
 			t.Error("it is another observation where nothing changed")
 		}
-		f.eyes.reseal()
-		if b, err = f.eyes.observe(t.Context(), "local"); err != nil || a.Observation == b.Observation {
+		f.observer.reseal()
+		if b, err = f.observer.observe(t.Context(), "local"); err != nil || a.Observation == b.Observation {
 			t.Errorf("it is not sealed anew once other values are sensitive, %v", err)
 		}
 
-		drifted := f.eyes.seal("west", &providers.Observation{Incarnations: []job.Incarnation{
+		drifted := f.observer.seal("west", &providers.Observation{Incarnations: []job.Incarnation{
 			{Drift: []job.FieldChange{{Path: "env", Before: "other", After: password}}}}})
 		if text := fmt.Sprint(drifted.Incarnations); strings.Contains(text, password) {
 			t.Errorf("drift is seen as %s", text)
@@ -250,7 +250,7 @@ func TestWhatIsObservedIsSealed(t *testing.T) {
 		f.mail.post(Woken{})
 		pass(time.Second)
 		f.hides(t, "not observed", password)
-		if err := f.eyes.sealError(failure); !errors.Is(err, failure) {
+		if err := f.observer.sealError(failure); !errors.Is(err, failure) {
 			t.Error("what it was is lost")
 		}
 		must(t, f.end())

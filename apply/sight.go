@@ -84,8 +84,8 @@ func (s *sight) answered(provider string) bool {
 	return p != nil && p.seen != nil && p.err == nil
 }
 
-// troubled reports whether any provider could not be observed, so that plans are partial.
-func (s *sight) troubled() bool {
+// incomplete reports whether any provider could not be observed, so that plans are partial.
+func (s *sight) incomplete() bool {
 	for _, p := range s.providers {
 		if p.err != nil {
 			return true
@@ -280,7 +280,7 @@ func (l *Loop) observed(provider string, o Outcome) {
 		err := l.sight.see(provider, now, o.Err)
 		l.holds.raiseIf(l, err, "provider."+provider, ProviderUnobserved)
 		if err == nil && now.Observation != before {
-			l.told.tellGone(l, provider)
+			l.service.tellGone(l, provider)
 		}
 	}
 	if l.turn.awaits--; l.turn.awaits == 0 {

@@ -103,7 +103,7 @@ func TestWhatEndedIsForgottenOnceNobodyShowsIt(t *testing.T) {
 	s.do("provider local")
 	s.do("run watch", "a worker=2")
 	s.do("end worker[0-1]")
-	if n := len(s.loop.told.gone); n != 2 {
+	if n := len(s.loop.service.gone); n != 2 {
 		t.Fatalf("%d ended incarnations are known", n)
 	}
 	for _, agent := range s.providers["local"].Agents() {
@@ -111,7 +111,7 @@ func TestWhatEndedIsForgottenOnceNobodyShowsIt(t *testing.T) {
 	}
 	must(t, s.providers["local"].Forget(t.Context(), s.loop.Records()["a"].UID, "a"))
 	s.do("wake")
-	if n := len(s.loop.told.gone); n != 0 {
+	if n := len(s.loop.service.gone); n != 0 {
 		t.Errorf("%d of them are kept for ever", n)
 	}
 }

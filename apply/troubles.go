@@ -119,7 +119,7 @@ type checks struct {
 
 // hold raises the files' conditions that do not hold. While a provider cannot be observed, that is unknown.
 func (c *checks) hold(l *Loop) {
-	if l.sight.troubled() {
+	if l.sight.incomplete() {
 		c.due = true // check again afterwards
 		return
 	}

@@ -53,9 +53,9 @@ type turn struct {
 	acted   bool      // the last turn acted, and whether the run may end was not checked since
 	failed  int       // consecutive turns that could not be stored
 
-	waits   []plan.Wait         // of the newest plan that was carried out
-	unended bool                // the plan last reported to the view has changes
-	gauged  map[string]Progress // the last reported training progress
+	waits        []plan.Wait         // of the newest plan that was carried out
+	shownChanges bool                // the plan last reported to the view has changes
+	gauged       map[string]Progress // the last reported training progress
 }
 
 // at returns when the next turn is to begin, which is not before earliestAt.
@@ -99,7 +99,7 @@ func (l *Loop) looked() {
 		l.rests()
 		return
 	case leaving:
-		l.end.seeOff(l)
+		l.end.finishStops(l)
 		return
 	}
 	if !l.turn.must && !l.sight.fresh {
@@ -107,7 +107,7 @@ func (l *Loop) looked() {
 		l.rests()
 		return
 	}
-	l.told.prune(&l.sight)
+	l.service.prune(&l.sight)
 	l.sight.fresh, l.turn.due = false, time.Time{}
 	l.plan()
 }
@@ -160,7 +160,7 @@ func (l *Loop) failed(err error) {
 		l.end.stage, l.end.err = waiting, cmp.Or(l.end.err, err)
 		l.rests()
 		return
-	case !l.setup.Watch && t.failed >= hopeless:
+	case !l.setup.Watch && t.failed >= maxFailures:
 		l.rests()
 		l.end.leave(l, t.decided.Plan, err)
 		return
@@ -185,22 +185,22 @@ func (l *Loop) act() {
 		l.end.settled(l, &d.Plan)
 		return
 	}
-	if l.setup.Check && !l.sight.troubled() && (d.Plan.Dirty || l.check.due) {
+	if l.setup.Check && !l.sight.incomplete() && (d.Plan.Dirty || l.check.due) {
 		l.check.run(l, d.Plan.Records)
 	}
-	l.told.instruct(l, &d.Plan)
-	off := l.exec.take(l, &d.Plan)
+	l.service.instruct(l, &d.Plan)
+	batch := l.exec.take(l, &d.Plan)
 	waits := news(t.waits, d.Plan.Waits)
 	t.waits = d.Plan.Waits
-	ends := t.unended && len(d.Plan.Changes) == 0 && !l.sight.troubled() // during an outage plans are partial
-	l.tellPlan(&d.Plan, waits, off.fresh || len(waits) > 0 || ends || d.Plan.Resizes())
-	l.exec.begin(l, off)
-	if off.fresh || l.holds.Unseen(conditions.Key{About: aboutJournal, Code: NotChronicled}) {
+	ends := t.shownChanges && len(d.Plan.Changes) == 0 && !l.sight.incomplete() // during an outage plans are partial
+	l.tellPlan(&d.Plan, waits, batch.fresh || len(waits) > 0 || ends || d.Plan.Resizes())
+	l.exec.begin(l, batch)
+	if batch.fresh || l.holds.Unseen(conditions.Key{About: aboutJournal, Code: NotChronicled}) {
 		l.book.chronicle(l, *d)
 	}
 	d.Plan.Waits = slices.Concat(d.Plan.Waits, l.refusals())
-	t.due = earliest(earliest(off.due, d.Plan.Wake), l.groups.due())
-	if l.sight.troubled() {
+	t.due = earliest(earliest(batch.due, d.Plan.Wake), l.groups.due())
+	if l.sight.incomplete() {
 		t.due = earliest(t.due, l.now.Add(retryObserve))
 	}
 	l.files.answer(l, d, nil)
@@ -222,7 +222,7 @@ func (l *Loop) tellPlan(p *plan.Plan, waits []plan.Wait, news bool) {
 	if news {
 		planned := *p
 		planned.Waits = waits
-		l.turn.unended = len(p.Changes) > 0
+		l.turn.shownChanges = len(p.Changes) > 0
 		l.tell(func(v View) { v.Planned(&planned) })
 	}
 	l.tellNotices(p.Notices)
@@ -275,7 +275,7 @@ func (l *Loop) gauged(o Outcome) {
 	l.turn.gauged = progress
 	for launched, p := range progress {
 		if p.Step != before[launched].Step {
-			name := l.book.names.now(l.told.jobs[launched].uid, launched)
+			name := l.book.names.now(l.service.jobs[launched].uid, launched)
 			l.tell(func(v View) { v.Progressed(name, p) })
 		}
 	}

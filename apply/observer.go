@@ -10,9 +10,9 @@ import (
 	"github.com/eltrain/eltrain/providers"
 )
 
-// eyes observe the world for the Loop. Sensitive values in observations are replaced by seals; only launches get
+// observer observes the world for the Loop. Sensitive values in observations are replaced by seals; only launches get
 // the values.
-type eyes struct {
+type observer struct {
 	providers map[string]providers.Provider
 	sealer    *job.Sealer // nil if nothing is sensitive
 
@@ -24,7 +24,7 @@ type eyes struct {
 type sealedSight struct{ raw, sealed *providers.Observation }
 
 // observe observes a provider. It returns the same Observation pointer as long as nothing has changed.
-func (e *eyes) observe(ctx context.Context, name string) (Sight, error) {
+func (e *observer) observe(ctx context.Context, name string) (Sight, error) {
 	prov := e.providers[name]
 	raw, err := prov.Observe(ctx)
 	if err != nil {
@@ -33,7 +33,7 @@ func (e *eyes) observe(ctx context.Context, name string) (Sight, error) {
 	return Sight{prov.Capabilities(), e.seal(name, raw)}, nil
 }
 
-func (e *eyes) seal(name string, raw *providers.Observation) *providers.Observation {
+func (e *observer) seal(name string, raw *providers.Observation) *providers.Observation {
 	if e.sealer.Idle() {
 		return raw
 	}
@@ -62,7 +62,7 @@ func (e *eyes) seal(name string, raw *providers.Observation) *providers.Observat
 }
 
 // reseal drops sealed observations after the sensitive values have changed.
-func (e *eyes) reseal() {
+func (e *observer) reseal() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.sealed = nil
@@ -77,7 +77,7 @@ type openPlaces struct {
 func (p openPlaces) Fit(r *job.Role) job.Fit { return p.Places.Fit(p.sealer.Role(r)) }
 
 // sealFacts seals what processes printed.
-func (e *eyes) sealFacts(facts map[string]elastic.Facts) map[string]elastic.Facts {
+func (e *observer) sealFacts(facts map[string]elastic.Facts) map[string]elastic.Facts {
 	if e.sealer.Idle() {
 		return facts
 	}
@@ -99,7 +99,7 @@ type sealedError struct {
 func (e sealedError) Error() string { return e.text }
 func (e sealedError) Unwrap() error { return e.error }
 
-func (e *eyes) sealError(err error) error {
+func (e *observer) sealError(err error) error {
 	if err == nil || errors.Is(err, ErrDropped) {
 		return err
 	}

@@ -13,18 +13,18 @@ import (
 // service tracks what the elastic training service was told.
 type service struct {
 	open bool
-	jobs map[string]introduced // by the names that the service knows
-	gone map[incarnation]bool  // incarnations that were reported to have ended
+	jobs map[string]knownJob  // by the names that the service knows
+	gone map[incarnation]bool // incarnations that were reported to have ended
 }
 
-// introduced is a job that the service knows. The job's leases begin at that time.
-type introduced struct {
+// knownJob is a job that the service knows. The job's leases begin at that time.
+type knownJob struct {
 	uid string
 	at  time.Time
 }
 
 func newService() service {
-	return service{jobs: map[string]introduced{}, gone: map[incarnation]bool{}}
+	return service{jobs: map[string]knownJob{}, gone: map[incarnation]bool{}}
 }
 
 // ends reports whether the end of an incarnation is to be reported now, and records that it is.
@@ -39,7 +39,7 @@ func (s *service) ends(inc *job.Incarnation) bool {
 
 // prune drops the ended incarnations that no provider shows anymore.
 func (s *service) prune(seen *sight) {
-	if len(s.gone) == 0 || seen.troubled() {
+	if len(s.gone) == 0 || seen.incomplete() {
 		return
 	}
 	still := make(map[incarnation]bool, len(s.gone))
@@ -74,7 +74,7 @@ func (s *service) instruct(l *Loop, p *plan.Plan) {
 		group, startable := p.Groups[name]
 		provider := l.sight.providers[rec.Spec.Provider]
 		if !here || !startable || provider == nil { // the plan reports a provider that is not configured
-			l.groups.cease(l, rec.UID)
+			l.groups.resetRetries(l, rec.UID)
 			continue
 		}
 		token, prepared := l.groups.ask(l, rec, group)
@@ -98,10 +98,10 @@ func (s *service) instruct(l *Loop, p *plan.Plan) {
 		known[name] = true
 		l.inform(Wanted{name, d})
 		if s.jobs[name].uid != rec.UID {
-			s.jobs[name] = introduced{rec.UID, l.now}
+			s.jobs[name] = knownJob{rec.UID, l.now}
 		}
 	}
-	if !l.sight.troubled() {
+	if !l.sight.incomplete() {
 		l.groups.keep(recorded)
 		for _, name := range slices.Sorted(maps.Keys(s.jobs)) {
 			if !known[name] {
