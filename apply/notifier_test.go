@@ -35,7 +35,7 @@ func TestWhatATerminalDoesNotTakeIsLeftOutInTheEnd(t *testing.T) {
 	})
 }
 
-// A plan of 10,000 slots is some MB. While changes are carried out there is always something that waits to be told.
+// A plan of 10,000 slots takes some MB, and while changes are carried out the queue is never empty.
 func TestWhatWasToldIsKeptNoLonger(t *testing.T) {
 	view := newMute()
 	tell := &notifier{view: view}
