@@ -344,7 +344,7 @@ func TestWhatHealsIsLaunchedBeforeAnotherJobsSlots(t *testing.T) {
 		f.say(Files{Jobs: []job.Job{jobtest.Job("a", jobtest.Role("worker", 20)), hurt}}, nil)
 		seen.since()
 		f.provider.mu.Lock()
-		f.provider.cluster.PutOut(f.provider.cluster.Agent(job.Address{Job: "z", Role: "worker"}), job.Preemption)
+		f.provider.cluster.Terminate(f.provider.cluster.Agent(job.Address{Job: "z", Role: "worker"}), job.Preemption)
 		f.provider.mu.Unlock()
 		f.mail.post(Woken{})
 		pass(time.Minute)

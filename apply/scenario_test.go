@@ -207,7 +207,7 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 	case "end":
 		for _, a := range s.slots(d, 0) {
 			if cause := text(d, "cause", ""); cause != "" {
-				s.clusterOf(a).PutOut(s.agent(a), job.Cause(cause))
+				s.clusterOf(a).Terminate(s.agent(a), job.Cause(cause))
 				continue
 			}
 			code := number(d, "code", 0)
