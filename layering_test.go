@@ -138,7 +138,7 @@ func TestThePlannerAsksNoClock(t *testing.T) {
 
 // The Loop is a value: no clock, goroutine, channel, lock, file or context. Only the files in outside may use them.
 func TestTheLoopIsAValue(t *testing.T) {
-	outside := []string{"driver.go", "lanes.go", "teller.go", "eyes.go", "planner.go", "live.go", "files.go", "gitlock.go", "commit.go", "identity_unix.go"}
+	outside := []string{"driver.go", "lanes.go", "notifier.go", "observer.go", "planner.go", "live.go", "files.go", "gitlock.go", "commit.go", "identity_unix.go"}
 	files, err := filepath.Glob("apply/*.go")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no files of apply: %v", err)

@@ -12,19 +12,19 @@ import (
 	"github.com/eltrain/eltrain/state"
 )
 
-// book is what is recorded, and what is being recorded: one write at a time.
+// book holds the recorded state and serializes writes to it.
 type book struct {
 	state  state.State
 	names  names // of state
 	epoch  uint64
-	unsure bool // the last write failed: it may be stored anyway
+	unsure bool // the last write failed, but may have been stored anyway
 
 	busy      bool         // a write or a reread is in flight
-	decided   bool         // that write is of a turn's decision
-	worlds    []Forming    // that write is of these worlds
-	forming   []Forming    // worlds that wait for the next
+	decided   bool         // that write records a turn's decision
+	worlds    []Forming    // that write records these worlds
+	forming   []Forming    // worlds waiting for the next write
 	seal      *job.Sealer  // nil if nothing is sensitive
-	unwritten []job.Notice // that the journal does not have yet
+	unwritten []job.Notice // not in the journal yet
 	newest    int          // number of the newest Chronicle
 }
 
@@ -37,13 +37,13 @@ func newBook(s Setup) book {
 	return b
 }
 
-// set makes a state the newest, with sensitive values sealed.
+// set replaces the current state, with sensitive values sealed.
 func (b *book) set(s state.State) {
 	s.Jobs, s.Conditions = b.seal.Records(s.Jobs), sealed(s.Conditions, b.seal)
 	b.state, b.names = s, namesOf(s.Jobs)
 }
 
-// note queues notices: they are journalled and reported with the next stored turn.
+// note queues notices to be journaled and reported with the next stored turn.
 func (b *book) note(notices ...job.Notice) { b.unwritten = append(b.unwritten, notices...) }
 
 // recordOf finds a job by its UID; nil if it is not recorded.
@@ -56,7 +56,7 @@ func recordOf(records job.Records, uid string) (name string, rec *job.Record) {
 	return "", nil
 }
 
-// form records worlds and notes them. It returns those of jobs that are not recorded.
+// form returns the records with these worlds entered, and the worlds of jobs that are not recorded.
 func (b *book) form(worlds []Forming) (jobs job.Records, unknown []Forming) {
 	jobs = maps.Clone(b.state.Jobs)
 	for _, f := range worlds {
@@ -80,7 +80,7 @@ func (b *book) recognize(stored state.State) {
 		known.Lineage, known.Serial = stored.Lineage, stored.Serial
 	}
 	if stored.Serial == 0 {
-		known.Serial = 0 // it was removed: its content is known here and is rewritten
+		known.Serial = 0 // the state was removed: rewrite it from memory
 	}
 	b.set(known)
 	b.unsure = false
@@ -95,7 +95,7 @@ func (b *book) record(l *Loop) {
 	b.write(l)
 }
 
-// write starts the write that is due, or first rereads after a failed one.
+// write starts the pending write, but rereads first if the last write failed.
 func (b *book) write(l *Loop) {
 	if b.unsure {
 		l.do(Reread{l.number()})
@@ -119,7 +119,7 @@ func (b *book) write(l *Loop) {
 	l.do(Store{b.state.Next(jobs)})
 }
 
-// reread handles the stored state, and continues with the write that waits for it.
+// reread handles the outcome of a reread, and continues with the pending write.
 func (b *book) reread(l *Loop, o Outcome) {
 	stored, read := o.Result.(state.State)
 	if o.Err != nil || !read {
@@ -155,7 +155,7 @@ func (b *book) stored(l *Loop, e Store, err error) {
 	}
 }
 
-// failed ends the write in flight, which failed.
+// failed handles a failed write.
 func (b *book) failed(l *Loop, err error) {
 	worlds, decided := b.worlds, b.decided
 	b.busy, b.worlds, b.decided = false, nil, false
@@ -167,7 +167,7 @@ func (b *book) failed(l *Loop, err error) {
 	}
 }
 
-// store writes the plan's decision before any of it is done. It writes nothing if nothing changes.
+// store writes the turn's decision before any of it is carried out, if it changes the state.
 func (b *book) store(l *Loop) {
 	if b.busy {
 		return
@@ -189,17 +189,17 @@ func (b *book) decision(l *Loop) state.State {
 	jobs := maps.Clone(current.Jobs)
 	for name, rec := range in.Records {
 		if delete(jobs, name); forgets(p, rec) {
-			jobs[name] = told(p, name, rec)
+			jobs[name] = markReported(p, name, rec)
 		}
 	}
 	stored := make(map[string]*job.Record, len(current.Jobs))
 	for _, rec := range current.Jobs {
-		stored[rec.UID] = rec // under another name, if the plan moves it
+		stored[rec.UID] = rec // by UID, since the plan may rename the job
 	}
 	for name, rec := range p.Records {
 		// A world may have formed since the plan was made.
 		if now := stored[rec.UID]; now != nil && now.World.Generation > rec.World.Generation {
-			formed := *rec // of a job that the plan left alone it is the stored one, which others read
+			formed := *rec // copied: if the plan did not touch the job, rec is the stored record, which others read
 			formed.World = now.World.Of(name)
 			rec, p.Records[name] = &formed, &formed
 		}
@@ -210,8 +210,9 @@ func (b *book) decision(l *Loop) state.State {
 	return next
 }
 
-// told is a record with the incidents that a plan tells of as told: one that drops the record does not say so in it.
-func told(p *plan.Plan, name string, rec *job.Record) *job.Record {
+// markReported returns a record in which the incidents that the plan reports are marked as reported. A plan that drops a record does
+// not mark them itself.
+func markReported(p *plan.Plan, name string, rec *job.Record) *job.Record {
 	said := *rec
 	said.Incidents = slices.Clone(rec.Incidents)
 	for i := range said.Incidents {
@@ -225,8 +226,8 @@ func told(p *plan.Plan, name string, rec *job.Record) *job.Record {
 	return &said
 }
 
-// forgets reports whether the plan has something of the job left to be forgotten by its provider. Its record is kept
-// until then: where others share the infrastructure, nobody but the record knows whose the remains are.
+// forgets reports whether the plan has a provider forget the job. Its record is kept until then: on shared infrastructure
+// only the record says which objects belong to the job.
 func forgets(p *plan.Plan, rec *job.Record) bool {
 	return slices.ContainsFunc(p.Changes, func(c plan.Change) bool { return c.UID == rec.UID && isForget(&c) })
 }
@@ -250,7 +251,7 @@ func (b *book) journal(l *Loop) {
 	l.do(Journal{l.number(), d.Plan.Notices})
 }
 
-// journalled handles the outcome of a journal write.
+// journalled handles the outcome of a write to the journal.
 func (b *book) journalled(l *Loop, e Journal, err error) {
 	if err != nil {
 		l.failed(fmt.Errorf("journal: %w", err))
@@ -260,14 +261,13 @@ func (b *book) journalled(l *Loop, e Journal, err error) {
 	l.act()
 }
 
-// chronicle journals a decision with all that it was made from.
+// chronicle journals a decision with its complete input.
 func (b *book) chronicle(l *Loop, d Decision) {
 	b.newest = l.number()
 	l.do(Chronicle{b.newest, d})
 }
 
-// chronicled takes in whether a decision could be journalled. The newest is tried again, and no other: each is as large as all
-// that it was made from.
+// chronicled handles the outcome of journaling a decision. Only the newest is retried, since each contains its complete input.
 func (b *book) chronicled(l *Loop, e Chronicle, err error) {
 	l.holds.raiseIf(l, err, aboutJournal, NotChronicled)
 	if err != nil && e.Number == b.newest && !l.end.stopped() {
@@ -275,7 +275,7 @@ func (b *book) chronicled(l *Loop, e Chronicle, err error) {
 	}
 }
 
-// resized are the elastic roles that have more or fewer slots in a world than in the one before.
+// resized returns a reason for each elastic role whose number of slots differs between two worlds.
 func resized(spec *job.Job, before, now *job.World) (parts []job.Reason) {
 	for i := range spec.Roles {
 		r := &spec.Roles[i]
@@ -295,14 +295,14 @@ func resized(spec *job.Job, before, now *job.World) (parts []job.Reason) {
 	return parts
 }
 
-// worldNotice reports a world that was formed, or that was found training and is managed from now on. The latter
-// happens when the record of a job was lost, or when it is imported.
+// worldNotice reports a world that has formed, or one that was found training and is now managed: the job's record
+// was lost, or the job is imported.
 func worldNotice(address string, w *job.World) job.Notice {
 	processes, master := 0, ""
 	for _, m := range w.Members {
 		processes += m.Processes
 	}
-	if w.MasterPort > 0 { // a member that was found may have no word on it
+	if w.MasterPort > 0 { // a member that was found may not report it
 		master = fmt.Sprintf("%s:%d", w.MasterAddr, w.MasterPort)
 	}
 	code := WorldFormed

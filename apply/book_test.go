@@ -10,7 +10,7 @@ import (
 	"github.com/eltrain/eltrain/plan"
 )
 
-// What a plan found out is told before a world that has formed since it was made.
+// A plan's notices precede that of a world that has formed since the plan was made.
 func TestNoticesComeInTheOrderOfWhatHappened(t *testing.T) {
 	at := jobtest.Epoch
 	l := New(at, Setup{})
@@ -25,14 +25,14 @@ func TestNoticesComeInTheOrderOfWhatHappened(t *testing.T) {
 	}
 	want := []string{"incident", "world_formed", "job_phase"}
 	if got := kinds(l.turn.decided.Plan.Notices); !slices.Equal(got, want) {
-		t.Errorf("told are %q, want %q", got, want)
+		t.Errorf("noticed %q, want %q", got, want)
 	}
 	if journal, is := l.out.Effects[0].(Journal); !is || !slices.Equal(kinds(journal.Notices), want) {
-		t.Errorf("journalled is %+v, want %q", l.out.Effects[0], want)
+		t.Errorf("journaled %+v, want %q", l.out.Effects[0], want)
 	}
 }
 
-// Whoever reads the events sees that a world is larger because its role was scaled, and within what.
+// The notice of a world names the elastic roles that changed size, with their limits.
 func TestAWorldsNoticeTellsWhichRolesWereScaled(t *testing.T) {
 	role := jobtest.Role("worker", 2)
 	role.Scaling = &job.Scaling{Min: 1, Max: 4}

@@ -7,9 +7,9 @@ import "github.com/eltrain/eltrain/job"
 const (
 	LaunchRefused      job.Code = "launch_refused"      // slots cannot be launched
 	StopRefused        job.Code = "stop_refused"        // slots cannot be stopped
-	MendingRefused     job.Code = "mending_refused"     // edited slots cannot be repaired
-	RemovalRefused     job.Code = "removal_refused"     // what is left of the job cannot be removed
-	PreparationRefused job.Code = "preparation_refused" // what the job needs before its slots cannot be made
+	MendingRefused     job.Code = "mending_refused"     // slots that were edited from outside cannot be repaired
+	RemovalRefused     job.Code = "removal_refused"     // the job's remaining objects cannot be removed
+	PreparationRefused job.Code = "preparation_refused" // objects that the job needs before its slots cannot be created
 	Delayed            job.Code = "delayed"             // an object takes long to create
 	NotStored          job.Code = "not_stored"          // the state cannot be stored
 	LeftFiles          job.Code = "left_files"          // the job is no longer in the files, and will be removed soon
@@ -17,7 +17,7 @@ const (
 	AboveMaxDestroy    job.Code = "above_max_destroy"   // the files would remove or replace more slots than allowed
 	SlotsRemoved       job.Code = "slots_removed"       // slots are removed
 	SlotsReplaced      job.Code = "slots_replaced"      // slots are replaced
-	ProviderUnobserved job.Code = "provider_unobserved" // the provider cannot be asked what it sees
+	ProviderUnobserved job.Code = "provider_unobserved" // the provider cannot be observed
 	NotPublished       job.Code = "not_published"       // the service's address cannot be published to the agents of a provider
 	CheckFailed        job.Code = "check_failed"        // a condition in the files does not hold
 	FilesUnsteady      job.Code = "files_unsteady"      // the files are being written
@@ -25,27 +25,27 @@ const (
 	RemovedMisnamed    job.Code = "removed_misnamed"    // a removed block matches nothing
 	NotChronicled      job.Code = "not_chronicled"      // a decision cannot be written to the journal
 	NotStopped         job.Code = "not_stopped"         // the run has ended before it could stop slots
-	OutputLeftOut      job.Code = "output_left_out"     // the output took nothing for a while, and lines were left out
-	ConfigurationTaken job.Code = "configuration_taken" // the configuration in force is of a commit
+	OutputLeftOut      job.Code = "output_left_out"     // the output was blocked for a while, and lines were dropped
+	ConfigurationTaken job.Code = "configuration_taken" // the commit of the configuration in effect
 	WebhookRefused     job.Code = "webhook_refused"     // requests to reconcile are refused: their token cannot be read
-	StraysStopped      job.Code = "strays_stopped"      // what runs and is of no recorded job is stopped
+	StraysStopped      job.Code = "strays_stopped"      // running slots of no recorded job are stopped
 
-	// Why a condition does not hold any more.
-	ConditionOver    job.Code = "over"              // nothing more is known
+	// Why a condition no longer holds.
+	ConditionOver    job.Code = "over"              // no more is known
 	BackInFiles      job.Code = "back_in_files"     // the job is in the files again
-	AsApplied        job.Code = "as_applied"        // the files say again what was last applied
-	TakenUp          job.Code = "taken_up"          // the job is made what the files say
-	RemovalConfirmed job.Code = "removal_confirmed" // the same: the removal was confirmed
+	AsApplied        job.Code = "as_applied"        // the files match again what was last applied
+	TakenUp          job.Code = "taken_up"          // the files' version of the job is applied
+	RemovalConfirmed job.Code = "removal_confirmed" // the same, after the removal was confirmed
 
-	// What notices tell.
+	// Codes of notices.
 	WorldFormed  job.Code = "world_formed"  // a world has formed
 	WorldAdopted job.Code = "world_adopted" // a world was found training
-	RoleResized  job.Code = "role_resized"  // a part: an elastic role has another number of slots in a world than in the one before
+	RoleResized  job.Code = "role_resized"  // part of the above: an elastic role changed its number of slots
 	JobDestroyed job.Code = "job_destroyed" // a job is gone
-	JobForgotten job.Code = "job_forgotten" // a job is out of the state, and what of it runs, runs on
+	JobForgotten job.Code = "job_forgotten" // a job was removed from the state; its processes keep running
 )
 
-// What conditions are about, beside jobs and providers.
+// What conditions are about, besides jobs and providers.
 const (
 	aboutStore   = "store"
 	aboutJournal = "journal"

@@ -14,21 +14,21 @@ import (
 )
 
 const (
-	// shortHash is how much of a commit's hash is told: what git itself shows.
+	// shortHash is the length of an abbreviated hash: git's default.
 	shortHash = 7
-	// maxSubject bounds what is told of a commit's subject, in characters: git's advice is 50, and longer ones are common.
+	// maxSubject bounds a commit's subject, in characters: git recommends 50, and longer ones are common.
 	maxSubject = 72
-	// maxGitFile bounds what is read of a file in .git. packed-refs of 100,000 refs is some 7 MB.
+	// maxGitFile bounds how much of a file in .git is read. packed-refs of 100,000 refs takes about 7 MB.
 	maxGitFile = 16 << 20
-	// gitTimeout bounds the asking of git for a subject.
+	// gitTimeout bounds the git command that reads a subject.
 	gitTimeout = 2 * time.Second
 )
 
-// commitHash is a whole hash, SHA-1 or SHA-256.
+// commitHash matches a full hash, SHA-1 or SHA-256.
 var commitHash = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
 
-// CommitAt names the commit that is checked out where dir is, for a person: `1a2b3c4 "Add gpt"`, or the hash alone
-// where git is not installed or does not know it. It is "" where no repository is. What was edited since is not looked at.
+// CommitAt describes the commit that is checked out at dir, for display: `1a2b3c4 "Add gpt"`, or the hash alone
+// if git is not installed or does not know it. It is "" outside a repository. Uncommitted edits are ignored.
 func CommitAt(ctx context.Context, dir string) string {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -44,8 +44,8 @@ func CommitAt(ctx context.Context, dir string) string {
 	return hash[:shortHash]
 }
 
-// gitDirectory is where git keeps what belongs to the checkout that dir is in; "" if it is in none. Of a worktree, or a
-// submodule, .git is a file that says where.
+// gitDirectory returns the git directory of the checkout that contains dir; "" if there is none. In a worktree or
+// submodule, .git is a file that names that directory.
 func gitDirectory(dir string) string {
 	for {
 		path := filepath.Join(dir, ".git")
@@ -68,7 +68,7 @@ func gitDirectory(dir string) string {
 	}
 }
 
-// joined is a path that is relative to dir, or stands for itself.
+// joined resolves path relative to dir, unless it is absolute.
 func joined(dir, path string) string {
 	if filepath.IsAbs(path) {
 		return path
@@ -76,7 +76,7 @@ func joined(dir, path string) string {
 	return filepath.Join(dir, path)
 }
 
-// headOf is the hash that HEAD stands for; "" if there is none yet, or refs are kept in another form (reftable).
+// headOf returns the hash that HEAD resolves to; "" if there is none yet, or refs are stored in another format (reftable).
 func headOf(git string) string {
 	if git == "" {
 		return ""
@@ -112,7 +112,7 @@ func packedRef(path, name string) string {
 	return ""
 }
 
-// gitFile is the text of a small file, "" if it cannot be read.
+// gitFile returns the trimmed text of a small file; "" if it cannot be read.
 func gitFile(path string) string {
 	f, err := os.Open(path)
 	if err != nil {
@@ -126,8 +126,8 @@ func gitFile(path string) string {
 	return strings.TrimSpace(string(text))
 }
 
-// subjectOf asks git for a commit's subject, if git is installed. cat-file only reads: no hook, filter or helper that
-// the repository names is run by it.
+// subjectOf asks git for a commit's subject, if git is installed. cat-file only reads: it runs no hook, filter or helper
+// that the repository configures.
 func subjectOf(ctx context.Context, dir, hash string) string {
 	ctx, cancel := context.WithTimeout(ctx, gitTimeout)
 	defer cancel()

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// git runs git in dir, as nobody in particular.
+// git runs git in dir with a neutral configuration.
 func git(t *testing.T, dir string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command("git", args...)

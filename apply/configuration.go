@@ -15,29 +15,29 @@ import (
 	"github.com/eltrain/eltrain/state"
 )
 
-// UnusableError is why the files cannot be applied. Brief is one sentence of Text, which lists all errors.
+// UnusableError says why the files cannot be applied. Text lists all errors; Brief is one sentence.
 type UnusableError struct{ Brief, Text string }
 
 func (e *UnusableError) Error() string { return e.Text }
 
-// MisnamedTrouble is the summary of a warning about Files.Misnamed, and of the same in a plan.
+// MisnamedTrouble is the summary of the warning about Files.Misnamed, also in a plan.
 const MisnamedTrouble = "A removed block matches nothing"
 
 // files is the configuration in effect, and the handling of new readings.
 type files struct {
 	Files
-	rerun   map[string]string // UIDs of the jobs that had failed before and are to start again, by name
+	rerun   map[string]string // UIDs of the jobs that had failed before this run and are to start again, by name
 	scope   plan.Scope
-	stale   job.Reason // why the files are not what is in force; none if they are
-	changed bool       // they are to be read
-	read    *Outcome   // of a reading, until a turn takes it up
-	again   time.Time  // when they are to be read though nothing tells of a change; zero is never
+	stale   job.Reason // why the current files are not in effect; zero if they are
+	changed bool       // the files may have changed: read them
+	read    *Outcome   // the newest reading, until a turn applies it
+	again   time.Time  // when to read the files even without a change; zero is never
 
-	unsteady  time.Time // since when the files are not to be read; zero if they are
-	lost      []string  // jobs that are in the files no more, which is yet to be believed
-	confirmed *int      // what requests allow in the place of MaxDestroy
+	unsteady  time.Time // since when the files have been unsteady; zero if they are not
+	lost      []string  // jobs that are no longer in the files, pending confirmation that this is intended
+	confirmed *int      // the limit that requests allow instead of MaxDestroy
 
-	asked, reading, handled []Asked // requests: to be read for, being read for, and read for but not answered
+	asked, reading, handled []Asked // requests: waiting for a reading, being read for, and read for but not answered
 }
 
 func newFiles(s Setup, records job.Records) files {
@@ -52,7 +52,7 @@ func newFiles(s Setup, records job.Records) files {
 	return f
 }
 
-// recordedAs is the name that a declared job has in the records: another one while it is still to be moved.
+// recordedAs returns the name of a declared job in the records, which differs until its moved block is applied.
 func (f *files) recordedAs(name string, records job.Records) string {
 	if records[name] == nil {
 		for from, to := range f.Blocks.Moved {
@@ -64,8 +64,8 @@ func (f *files) recordedAs(name string, records job.Records) string {
 	return name
 }
 
-// take keeps the result of a reading for the next turn: the current turn stays with what it was decided from. It reports
-// whether there is news. Conditions in the files may be others by any reading.
+// take keeps the result of a reading for the next turn, so that the current turn stays consistent. It reports whether a turn
+// is needed. Conditions in the files may change with any reading.
 func (f *files) take(l *Loop, o Outcome) (news bool) {
 	now, _ := o.Result.(Files)
 	asIs := o.Err == nil && f.stale.IsZero() && f.unsteady.IsZero() && f.confirmed == nil && len(f.reading)+len(f.lost) == 0 && !l.holds.doubtsFiles() &&
@@ -76,7 +76,7 @@ func (f *files) take(l *Loop, o Outcome) (news bool) {
 	return !asIs
 }
 
-// same reports whether a reading says what is in effect.
+// same reports whether a reading matches what is in effect.
 func (f *files) same(now *Files) bool {
 	return now.Commit == f.Commit && now.Caution == "" && now.Misnamed == "" && reflect.DeepEqual(now.Jobs, f.Jobs) &&
 		reflect.DeepEqual(now.Blocks, f.Blocks) && maps.EqualFunc(now.Outputs, f.Outputs, state.Output.Equal)
@@ -89,7 +89,7 @@ func (l *Loop) declare(in *plan.Input) {
 	in.Scope, in.Refresh, in.Once = l.files.scope, s.Refresh, !s.Watch
 }
 
-// follow reads the files if that is due. Only a watch follows them.
+// follow starts a reading of the files if one is due. Only a watching run follows them.
 func (f *files) follow(l *Loop) {
 	due := !f.again.IsZero() && !l.now.Before(f.again)
 	if _, reading := l.inFlight[ReadFiles{}.ID()]; reading || f.read != nil || !l.setup.Watch || l.end.stopped() || !f.changed && !due && len(f.asked) == 0 {
@@ -100,8 +100,8 @@ func (f *files) follow(l *Loop) {
 	l.do(ReadFiles{})
 }
 
-// takeUp applies changed files, or says why not: then the jobs continue, and are Degraded. If they are not to be read yet
-// all stays as it is, and they are read later, for those who asked as well.
+// takeUp applies changed files. If they are invalid, the last valid ones stay in effect and jobs are Degraded. If they are
+// unsteady, nothing changes, and the files and pending requests are handled at a later reading.
 func (f *files) takeUp(l *Loop) {
 	if f.read == nil {
 		return
@@ -114,7 +114,7 @@ func (f *files) takeUp(l *Loop) {
 		return
 	}
 	f.unsteady, f.again = time.Time{}, time.Time{}
-	f.confirmed = nil // it was for what the files said before
+	f.confirmed = nil // it confirmed the previous content
 	for _, one := range f.reading {
 		if n := one.MaxDestroy; n != nil && (f.confirmed == nil || *n > *f.confirmed) {
 			f.confirmed = n
@@ -139,7 +139,7 @@ func (f *files) takeUp(l *Loop) {
 
 // refuse leaves the last valid configuration in effect.
 func (f *files) refuse(l *Loop, now Files, err error) {
-	f.lost = nil // what the files say counts no more, so nothing is destroyed by it
+	f.lost = nil // the files are not in effect, so they destroy nothing
 	brief := err.Error()
 	if unusable := (*UnusableError)(nil); errors.As(err, &unusable) {
 		brief = unusable.Brief
@@ -151,18 +151,18 @@ func (f *files) refuse(l *Loop, now Files, err error) {
 	l.holds.Raise(l.now, aboutFilesOf, why(err.Error()))
 }
 
-// putOff postpones reading the files: something is writing them.
+// putOff postpones reading the files while something is writing them.
 func (f *files) putOff(l *Loop, unsteady *UnsteadyError) {
 	f.unsteady, f.again = earliest(f.unsteady, unsteady.Since), unsteady.Again
 	if !l.setup.Keep && len(unsteady.Lost) > 0 {
 		f.lost = slices.Clone(unsteady.Lost)
 	}
-	if l.now.Sub(f.unsteady) >= unsteadyTold {
+	if l.now.Sub(f.unsteady) >= reportUnsteadyAfter {
 		f.warn(l, FilesUnsteady, unsteady.Text)
 	}
 }
 
-// warn holds a condition of how the files are written for as long as there is a reason.
+// warn raises a condition about the files, or clears it if why is "".
 func (f *files) warn(l *Loop, code job.Code, why string) {
 	if why == "" {
 		l.holds.Clear(aboutFilesOf, code)
@@ -171,8 +171,8 @@ func (f *files) warn(l *Loop, code job.Code, why string) {
 	l.holds.Raise(l.now, aboutFilesOf, job.Because(code, "message", why))
 }
 
-// decide plans. Jobs go on as they were last applied if a change of the files would stop more slots of them than is
-// allowed; in is then what was planned from.
+// decide plans. If a change of the files would remove or replace more slots than allowed, the affected jobs stay as last
+// applied. It returns the input that the plan was made from.
 func (l *Loop) decide(in plan.Input) (plan.Input, plan.Plan) {
 	f := &l.files
 	if !f.stale.IsZero() {
@@ -211,9 +211,9 @@ func (l *Loop) decide(in plan.Input) (plan.Input, plan.Plan) {
 	return in, plan.Make(in)
 }
 
-// unseenRemovals counts what plan.Removals cannot, of the jobs that an outage of their provider leaves out of a turn: all
-// slots that run of those whose declaration changed, which are the most that it can come to. One change of the files is one,
-// whichever provider of its jobs can be observed first.
+// unseenRemovals counts an upper bound of the removals among jobs that a turn leaves out because their provider cannot be
+// observed: all running slots of the jobs whose declaration changed. So one change of the files counts as a whole, no matter
+// which provider answers first.
 func (f *files) unseenRemovals(l *Loop, in plan.Input, p *plan.Plan) int {
 	unseen := job.Records{}
 	for name, rec := range l.book.state.Jobs {
@@ -221,7 +221,7 @@ func (f *files) unseenRemovals(l *Loop, in plan.Input, p *plan.Plan) int {
 		if to, moved := in.Moved[name]; moved {
 			as = to
 		}
-		// A provider that nobody has anymore is no outage: nothing of its jobs is removed, ever.
+		// A provider that is no longer configured is no outage: nothing of its jobs is ever removed.
 		if in.Records[name] == nil && l.sight.providers[rec.Spec.Provider] != nil && in.Scope.Touches(as) {
 			unseen[name] = rec
 		}
@@ -237,8 +237,8 @@ func total(counts map[string]int) (sum int) {
 	return sum
 }
 
-// taken says of which commit a watch has taken up the configuration, and what of it is held back; no reason if that is not
-// known.
+// taken says which commit's configuration a watching run applies, and which of its jobs are held back; zero if the commit
+// is unknown.
 func (f *files) taken(l *Loop, in *plan.Input) job.Reason {
 	if !l.setup.Watch || f.Commit == "" || !f.stale.IsZero() {
 		return job.Reason{}
@@ -250,7 +250,7 @@ func (f *files) taken(l *Loop, in *plan.Input) job.Reason {
 	return job.Because(ConfigurationTaken, "commit", f.Commit, "held", strings.Join(held, ", "))
 }
 
-// answer replies to requests with what the turn does.
+// answer replies to the handled requests with what the turn does.
 func (f *files) answer(l *Loop, d *Decision, err error) {
 	reply := elastic.ReconcileReply{Status: elastic.ReconcilePlanned, Commit: f.Commit}
 	if !f.stale.IsZero() {
@@ -270,8 +270,8 @@ func (f *files) answer(l *Loop, d *Decision, err error) {
 		l.do(Answer{one.Request, reply})
 	}
 	f.handled = nil
-	// A confirmation is for one plan that is stored: the first of all jobs, or of a part of them that removes any slot.
-	if f.confirmed != nil && err == nil && (!l.sight.troubled() || len(plan.Removals(&d.Input, &d.Plan)) > 0) {
+	// A confirmation covers one stored plan: the first that includes all jobs, or that removes any slot.
+	if f.confirmed != nil && err == nil && (!l.sight.incomplete() || len(plan.Removals(&d.Input, &d.Plan)) > 0) {
 		f.confirmed = nil
 	}
 }

@@ -17,19 +17,19 @@ import (
 	"github.com/eltrain/eltrain/state"
 )
 
-// Service is what a run needs of the elastic training service.
+// Service is the part of the elastic training service that a run uses.
 type Service interface {
 	// SetReady reports that the desired state is known and stored.
 	SetReady()
 	Set(jobName string, d elastic.Desired)
 	Remove(jobName string)
-	// Gone reports that an incarnation has ended, for certain.
+	// Gone reports that an incarnation has definitely ended.
 	Gone(slot job.Address, incarnation int)
-	// Changes differs once a fact has changed that a plan depends on.
+	// Changes is a version that differs once a fact that plans depend on has changed.
 	Changes() uint64
 	// Observe returns all facts. The caller owns the result.
 	Observe() map[string]elastic.Facts
-	// Wake gets a value when Changes differs.
+	// Wake receives a value when Changes has changed.
 	Wake() <-chan struct{}
 }
 
@@ -44,58 +44,57 @@ type Parts struct {
 	Lock      state.Lock
 	Journal   Appender
 	Service   Service
-	Reached   providers.Service // where agents find it
+	Reached   providers.Service // where agents reach the service
 	Providers map[string]providers.Provider
 	View      View
 	// Sealer has the sensitive values; nil if there are none.
 	Sealer *job.Sealer
-	// Parallelism bounds how many changes are in flight at once, of all providers together; 0 lets each provider have what it
-	// can take.
+	// Parallelism bounds how many changes are in flight at once, over all providers; 0 leaves the bound to each provider.
 	Parallelism int
-	// Changed gets a value when the files may have changed, and Reload reads them: an UnusableError says what is wrong with
-	// them, and an UnsteadyError that it is too early. Only a watch needs them.
+	// Changed receives a value when the files may have changed, and Reload reads them. Reload returns an UnusableError if they
+	// are invalid, and an UnsteadyError if it is too early to read them. Only a watching run needs these.
 	Changed <-chan struct{}
 	Reload  func() (Files, error)
-	// Approve is asked of the first plan; nil asks nobody.
+	// Approve approves the first plan; nil approves any.
 	Approve func(in *plan.Input, p *plan.Plan) error
-	// Check reports what of the files' conditions does not hold of the jobs as they run, each a summary with its detail; nil
-	// checks nothing.
+	// Check evaluates the files' conditions on the running jobs, and maps the summary of each that does not hold to its detail;
+	// nil checks nothing.
 	Check func(job.Records) map[string]string
 }
 
-// DefaultParallelism is how many changes of a provider are in flight at once where neither the user nor the
-// provider says: Terraform's.
+// DefaultParallelism is how many changes of a provider are in flight at once if neither the user nor the
+// provider sets it: Terraform's default.
 const DefaultParallelism = 10
 
-// Bounds of effects. stopMargin is what a provider may take to stop an incarnation beyond the slot's own grace.
+// Timeouts of effects. stopMargin is how long stopping an incarnation may take in addition to the slot's grace.
 const (
 	storeTimeout = 30 * time.Second
 	callTimeout  = time.Minute
 	stopMargin   = 15 * time.Second
 )
 
-// Driver runs a Loop against the world. It carries out effects, each within a bound, and gives the Loop their outcomes; it
-// tries nothing twice. One goroutine steps the Loop: Run's.
+// Driver runs a Loop against the world. It carries out effects, each with a timeout, and returns their outcomes to the Loop;
+// retries are the Loop's decision. Only Run's goroutine steps the Loop.
 type Driver struct {
-	parts  Parts
-	eyes   eyes
-	mail   mailbox
-	lanes  *lanes
-	teller teller
-	work   sync.WaitGroup // all that carries out effects
-	ended  chan struct{}  // closed when Run has ended
+	parts    Parts
+	observer observer
+	mail     mailbox
+	lanes    *lanes
+	notifier notifier
+	work     sync.WaitGroup // the goroutines that carry out effects
+	ended    chan struct{}  // closed when Run has ended
 
-	mu   sync.Mutex // guards loop: who asks how things are does so beside Run
+	mu   sync.Mutex // guards loop: status is read concurrently with Run
 	loop *Loop
 
 	asking  sync.Mutex
 	asked   int // numbers requests
 	replies map[int]chan elastic.ReconcileReply
 	formed  map[int]chan error
-	cancels map[ID]context.CancelFunc // of effects that can be taken back halfway: only Run's goroutine has it
+	cancels map[ID]context.CancelFunc // of effects that can be canceled while they run; used by Run's goroutine only
 }
 
-// NewDriver reads the state. The lock must be held.
+// NewDriver makes a driver over the stored state, which it reads. The lock must be held.
 func NewDriver(ctx context.Context, s Setup, p Parts) (*Driver, error) {
 	stored, err := p.Store.Read(ctx)
 	if err != nil {
@@ -107,8 +106,8 @@ func NewDriver(ctx context.Context, s Setup, p Parts) (*Driver, error) {
 	s.Approve, s.Check = p.Approve != nil, p.Check != nil
 	s.Jitter = rand.Float64
 	d := &Driver{
-		parts: p, eyes: eyes{providers: p.Providers, sealer: p.Sealer}, mail: newMailbox(), lanes: newLanes(p), ended: make(chan struct{}),
-		teller: teller{view: p.View}, loop: New(time.Now(), s),
+		parts: p, observer: observer{providers: p.Providers, sealer: p.Sealer}, mail: newMailbox(), lanes: newLanes(p), ended: make(chan struct{}),
+		notifier: notifier{view: p.View}, loop: New(time.Now(), s),
 		replies: map[int]chan elastic.ReconcileReply{}, formed: map[int]chan error{}, cancels: map[ID]context.CancelFunc{},
 	}
 	return d, nil
@@ -116,17 +115,17 @@ func NewDriver(ctx context.Context, s Setup, p Parts) (*Driver, error) {
 
 // Run runs the loop until nothing is left to do, or with Intent.Watch until ctx ends.
 //
-// When ctx ends no change is started anymore, those in flight are finished, and jobs are left running. A run that does not
-// watch sees to it, however it ends, that what it told to leave has left.
+// When ctx ends, no more changes are started, those in flight are finished, and jobs are left running. A run that does not
+// watch waits, however it ends, until the slots that it asked to leave have left.
 func (d *Driver) Run(ctx context.Context) (plan.Plan, error) {
 	defer close(d.ended)
-	d.teller.begin()
-	defer d.teller.end()
+	d.notifier.begin()
+	defer d.notifier.end()
 	acting, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer d.work.Wait()
 	defer d.lanes.close()
 	defer stop()
-	d.work.Go(func() { // also while a turn takes its time
+	d.work.Go(func() { // in parallel with turns, which may be slow
 		select {
 		case <-d.parts.Lock.Lost():
 			d.mail.post(LockLost{lockLost(d.parts.Lock)})
@@ -151,7 +150,7 @@ func (d *Driver) Run(ctx context.Context) (plan.Plan, error) {
 		}
 		ready := d.step()
 		for _, m := range ready.Tell {
-			d.teller.tell(m)
+			d.notifier.tell(m)
 		}
 		for _, e := range ready.Effects {
 			d.begin(acting, e)
@@ -163,7 +162,7 @@ func (d *Driver) Run(ctx context.Context) (plan.Plan, error) {
 	}
 }
 
-// forward forwards what wakes the loop.
+// forward posts an event for each signal of the providers, the service and the file watcher.
 func (d *Driver) forward(ctx context.Context) {
 	pass := func(from <-chan struct{}, e Event) {
 		d.work.Go(func() {
@@ -201,7 +200,7 @@ func (d *Driver) step() Ready {
 	return d.loop.Ready()
 }
 
-// begin carries out an effect or queues it.
+// begin carries out a quick effect at once and queues the others.
 func (d *Driver) begin(ctx context.Context, e Effect) {
 	outcome := func(result any, err error) { d.end(e, result, err) }
 	switch e := e.(type) {
@@ -259,10 +258,10 @@ func (d *Driver) queue(ctx context.Context, e Effect) {
 
 // end passes an effect's outcome to the Loop.
 func (d *Driver) end(e Effect, result any, err error) {
-	d.mail.post(Outcome{e.ID(), result, d.eyes.sealError(err)})
+	d.mail.post(Outcome{e.ID(), result, d.observer.sealError(err)})
 }
 
-// carryOut carries out an effect that may take long.
+// carryOut carries out an effect that may block.
 func (d *Driver) carryOut(ctx context.Context, e Effect) (any, error) {
 	within := func(bound time.Duration) (context.Context, context.CancelFunc) {
 		return context.WithTimeout(ctx, bound)
@@ -316,23 +315,23 @@ func (d *Driver) carryOut(ctx context.Context, e Effect) (any, error) {
 
 // hear reads the service's facts, unless they are known.
 func (d *Driver) hear(known uint64) Facts {
-	version := d.parts.Service.Changes() // before the facts: what changes meanwhile is then new to the next look
+	version := d.parts.Service.Changes() // before the facts, so that the next look finds what changes meanwhile
 	if version == known && known > 0 {
 		return Facts{Version: version}
 	}
-	return Facts{version, d.eyes.sealFacts(d.parts.Service.Observe())}
+	return Facts{version, d.observer.sealFacts(d.parts.Service.Observe())}
 }
 
-// observe asks a provider. One that was not waited for, since the run ends, says nothing.
+// observe observes a provider. An observation that is canceled because the run ends is dropped, not failed.
 func (d *Driver) observe(ctx context.Context, provider string) (any, error) {
-	seen, err := d.eyes.observe(ctx, provider)
+	seen, err := d.observer.observe(ctx, provider)
 	if err != nil && context.Cause(ctx) == context.Canceled {
 		return nil, ErrDropped
 	}
 	return seen, err
 }
 
-// gauge is each job's training progress.
+// gauge returns each job's training progress.
 func gauge(facts map[string]elastic.Facts) map[string]Progress {
 	progress := map[string]Progress{}
 	for name, f := range facts {
@@ -346,11 +345,11 @@ func gauge(facts map[string]elastic.Facts) map[string]Progress {
 	return progress
 }
 
-// read reads the files. With an error the last good jobs stay.
+// read reads the files.
 func (d *Driver) read() (Files, error) {
 	files, err := d.parts.Reload()
 	files.Seal = d.parts.Sealer
-	d.eyes.reseal()
+	d.observer.reseal()
 	return files, err
 }
 
@@ -375,8 +374,7 @@ func (d *Driver) inform(n News) {
 	}
 }
 
-// Form is the service's ledger: a world is stored before any member hears of it. The name is the one that the job was
-// launched under.
+// Form records a world before the service announces it to any member. The name is the one that the job was launched under.
 func (d *Driver) Form(launched, uid string, w job.World) error {
 	answer := make(chan error, 1)
 	d.asking.Lock()
@@ -398,11 +396,11 @@ func (d *Driver) Form(launched, uid string, w job.World) error {
 	}
 }
 
-// replyMost is how long a request to reconcile waits for the plan. Whoever asks is told without it then.
-const replyMost = 10 * time.Second
+// maxReplyWait is how long a request to reconcile waits for the plan; after that the reply comes without it.
+const maxReplyWait = 10 * time.Second
 
-// Reconcile has a watching run read the files and plan at once, and says what it does about them. Many requests at a
-// time are one look. It serves the service's POST /v1/reconcile.
+// Reconcile has a watching run read the files and plan at once, and returns what the plan does. Concurrent requests
+// share one reading. It serves the service's POST /v1/reconcile.
 func (d *Driver) Reconcile(ctx context.Context, asked elastic.ReconcileRequest) elastic.ReconcileReply {
 	answer := make(chan elastic.ReconcileReply, 1)
 	d.asking.Lock()
@@ -416,7 +414,7 @@ func (d *Driver) Reconcile(ctx context.Context, asked elastic.ReconcileRequest) 
 		delete(d.replies, number)
 	}()
 	d.mail.post(Asked{number, asked.MaxDestroy})
-	timer := time.NewTimer(replyMost)
+	timer := time.NewTimer(maxReplyWait)
 	defer timer.Stop()
 	select {
 	case reply := <-answer:
@@ -435,46 +433,45 @@ func (d *Driver) reply(a Answer) {
 	}
 }
 
-// Republish has agents told where the service is by now, or by which certificate it is known.
+// Republish publishes a changed address or certificate of the service to agents.
 func (d *Driver) Republish(s providers.Service) { d.mail.post(Served{s}) }
 
-// ReportWebhook says whether requests to reconcile can be authorized.
+// ReportWebhook reports that requests to reconcile cannot be authorized, or, with nil, that they can.
 func (d *Driver) ReportWebhook(err error) {
-	d.mail.post(Reported{aboutWebhook, WebhookRefused, d.eyes.sealError(err)})
+	d.mail.post(Reported{aboutWebhook, WebhookRefused, d.observer.sealError(err)})
 }
 
-// Records are the newest stored ones.
+// Records returns the stored records.
 func (d *Driver) Records() job.Records {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.loop.Records()
 }
 
-// Outputs are those that were stored last.
+// Outputs returns the stored outputs.
 func (d *Driver) Outputs() map[string]state.Output {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.loop.book.state.Outputs
 }
 
-// Observed is the newest observation; false if any provider did not answer.
+// Observed returns the newest observation; false if any provider did not answer.
 func (d *Driver) Observed() (o Observation, whole bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.loop.observation()
 }
 
-// Live is a copy of what the master knows now.
+// Live returns a copy of what the master knows now.
 func (d *Driver) Live() Live {
-	facts := d.eyes.sealFacts(d.parts.Service.Observe())
+	facts := d.observer.sealFacts(d.parts.Service.Observe())
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.loop.Live(time.Now(), facts)
 }
 
-// Choice is what the journal keeps of a decision: all that it was made from, and what was chosen. plan.Make of the input
-// gives the whole plan again, so what follows from the input (what is launched, the records) is not repeated: of 10,000
-// slots that would be most of it.
+// Choice is what the journal keeps of a decision: its input, and what was chosen. plan.Make derives the whole plan from the
+// input, so the launches and records, which would be most of the entry with 10,000 slots, are left out.
 type Choice struct {
 	Input   plan.Input    `json:"input"`
 	Changes []plan.Change `json:"changes"` // without Fields and Launch

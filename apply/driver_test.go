@@ -24,11 +24,11 @@ import (
 	"github.com/eltrain/eltrain/state/memory"
 )
 
-// The tests of a Driver run in a bubble of testing/synctest: time passes only while everything waits, and a wait without end
-// ends the test.
+// Driver tests run in a testing/synctest bubble: time passes only while every goroutine is blocked, and a deadlock fails the
+// test.
 
-// simulated is a simulated provider for many goroutines, whose calls the test may change. It begins now, and its time stands
-// still: agents do nothing by themselves.
+// simulated is a goroutine-safe simulated provider with calls that a test can replace. Its clock stands still, so agents do
+// nothing by themselves.
 type simulated struct {
 	launch  func(context.Context, job.Launch) error
 	observe func(context.Context, *providers.Observation) (*providers.Observation, error)
@@ -95,24 +95,24 @@ func (s *simulated) Forget(ctx context.Context, uid, name string) error {
 	return s.cluster.Forget(ctx, uid, name)
 }
 
-// running is how many agents there are.
+// running returns the number of agents.
 func (s *simulated) running() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.cluster.Agents())
 }
 
-// kill ends an agent, which nobody is told.
+// kill ends an agent without an event.
 func (s *simulated) kill(index int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.cluster.Agents()[index].Kill()
 }
 
-// quiet is a service that no agent speaks to.
+// quiet is a service without agents.
 type quiet struct {
 	wake    chan struct{}
-	observe func() map[string]elastic.Facts // nil: it knows nothing
+	observe func() map[string]elastic.Facts // nil: no facts
 }
 
 func (quiet) SetReady()                   {}
@@ -129,14 +129,14 @@ func (q quiet) Observe() map[string]elastic.Facts {
 	return q.observe()
 }
 
-// recorder is a view that keeps what it is told.
+// recorder is a view that records its calls.
 type recorder struct {
 	mu         sync.Mutex
 	plans      []plan.Plan
 	finished   []string // slots, with the error if there was one
 	errs       []error
 	conditions []string
-	text       strings.Builder // of all
+	text       strings.Builder // of all calls
 }
 
 func (r *recorder) Planned(p *plan.Plan) {
@@ -175,7 +175,7 @@ func (r *recorder) Condition(c conditions.Change) {
 	fmt.Fprintln(&r.text, c.Reason)
 }
 
-// planned are the plans that were told since the last call.
+// planned returns the plans reported since the last call.
 func (r *recorder) planned() []plan.Plan {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -184,7 +184,7 @@ func (r *recorder) planned() []plan.Plan {
 	return plans
 }
 
-// kept is a journal that keeps what is appended.
+// kept is an in-memory journal.
 type kept struct {
 	mu      sync.Mutex
 	entries []state.Entry
@@ -197,7 +197,7 @@ func (k *kept) Append(entries ...state.Entry) error {
 	return nil
 }
 
-// driven is a Driver of one job of two workers, with what it works with.
+// driven is a Driver of one job with two workers, and its parts.
 type driven struct {
 	*Driver
 	provider *simulated
@@ -209,7 +209,7 @@ type driven struct {
 	over      chan error
 }
 
-// newDriven makes it in a bubble; change may have it work with other things.
+// newDriven makes a Driver in a bubble; change may modify its setup and parts.
 func newDriven(t *testing.T, change func(*Setup, *Parts)) *driven {
 	t.Helper()
 	d := &driven{provider: newSimulated(), view: &recorder{}, journal: &kept{}, over: make(chan error, 1)}
@@ -226,7 +226,7 @@ func newDriven(t *testing.T, change func(*Setup, *Parts)) *driven {
 	return d
 }
 
-// begin begins the run.
+// begin starts the run.
 func (d *driven) begin(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	d.interrupt = cancel
@@ -237,19 +237,19 @@ func (d *driven) begin(t *testing.T) {
 	}()
 }
 
-// end interrupts the run, and returns its error.
+// end interrupts the run and returns its error.
 func (d *driven) end() error {
 	d.interrupt()
 	return <-d.over
 }
 
-// pass lets time go by.
+// pass lets time pass.
 func pass(by time.Duration) {
 	time.Sleep(by)
 	synctest.Wait()
 }
 
-// losable is a lock that the test takes away.
+// losable is a lock that a test can take away.
 type losable struct {
 	state.Lock
 	lost chan struct{}
@@ -259,17 +259,17 @@ type losable struct {
 func (l *losable) Lost() <-chan struct{} { return l.lost }
 func (l *losable) Why() error            { return l.why }
 
-// A lost lock ends what is in flight at once, and begins nothing, also while the loop is busy for long.
+// A lost lock cancels what is in flight at once and starts nothing, even while the loop is busy.
 func TestALostLockGroundsAllAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		lost, flying, landed := make(chan struct{}), make(chan struct{}), make(chan struct{})
+		lost, inFlight, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
 		looking, look := make(chan struct{}), make(chan struct{})
 		d := newDriven(t, func(_ *Setup, p *Parts) {
 			p.Parallelism = 1
 			p.Lock = &losable{p.Lock, lost, errors.New("it could not be renewed: the token may have expired")}
 			p.Service = quiet{observe: func() map[string]elastic.Facts {
 				select {
-				case <-flying:
+				case <-inFlight:
 					looking <- struct{}{}
 					<-look
 				default:
@@ -280,18 +280,18 @@ func TestALostLockGroundsAllAtOnce(t *testing.T) {
 		var launches atomic.Int32
 		d.provider.launch = func(ctx context.Context, _ job.Launch) error {
 			if launches.Add(1) == 1 {
-				close(flying)
+				close(inFlight)
 				<-ctx.Done()
-				close(landed)
+				close(done)
 			}
 			return nil
 		}
 		d.begin(t)
-		<-flying
+		<-inFlight
 		<-looking // the next turn, or training progress
 		begun := time.Now()
 		close(lost)
-		<-landed
+		<-done
 		if took := time.Since(begun); took > 0 {
 			t.Errorf("the launch was ended after %v", took)
 		}
@@ -306,7 +306,7 @@ func TestALostLockGroundsAllAtOnce(t *testing.T) {
 	})
 }
 
-// mute is a view that takes nothing until it is let go. It keeps what was finished and left out.
+// mute is a view that blocks until it is freed, and records what was finished and dropped.
 type mute struct {
 	recorder
 	begun, free chan struct{}
@@ -332,7 +332,7 @@ func TestATerminalThatTakesNothingHoldsUpNoHealing(t *testing.T) {
 		}
 		d.provider.kill(1)
 		d.mail.post(Woken{})
-		pass(20 * time.Second) // the patience with what ended and may have been stopped
+		pass(20 * time.Second) // the planner waits in case the agent was stopped on purpose
 		if n := d.provider.running(); n != 2 {
 			t.Errorf("%d agents run after one was killed", n)
 		}
@@ -343,12 +343,12 @@ func TestATerminalThatTakesNothingHoldsUpNoHealing(t *testing.T) {
 		must(t, d.end())
 		slices.Sort(view.finished)
 		if want := []string{"worker[0]", "worker[1]", "worker[1]"}; !slices.Equal(view.finished, want) {
-			t.Errorf("told of %v once it took it, not %v", view.finished, want)
+			t.Errorf("reported %v once it was freed, want %v", view.finished, want)
 		}
 	})
 }
 
-// slowStore is a store whose writes take until they are let go, once they are to.
+// slowStore is a store whose writes can be made to block until they are freed.
 type slowStore struct {
 	state.Store
 	slow          atomic.Bool
@@ -389,7 +389,7 @@ func TestAStoreThatTakesLongHoldsUpNobodyWhoReads(t *testing.T) {
 	})
 }
 
-// What is being looked at when a run is interrupted is not waited for.
+// An interrupted run does not wait for observations.
 func TestAnInterruptedRunWaitsForNoProvider(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDriven(t, func(s *Setup, _ *Parts) { s.Watch = true })
@@ -411,7 +411,7 @@ func TestAnInterruptedRunWaitsForNoProvider(t *testing.T) {
 	})
 }
 
-// What was told to leave when a run is interrupted is stopped once it had its time, and not earlier.
+// An interrupted run stops slots that were asked to leave once their time is over, and not earlier.
 func TestAnInterruptedRunStopsWhatDoesNotLeave(t *testing.T) {
 	leave := leaveTime(&plan.Change{Stop: []int{1}, Grace: jobtest.Role("worker", 1).StopGrace})
 	for name, stop := range map[string]error{"it is stopped": nil, "a stop fails": errors.New("no route to host")} {
@@ -454,7 +454,7 @@ func TestAnInterruptedRunStopsWhatDoesNotLeave(t *testing.T) {
 	}
 }
 
-// following is a Driver that watches files, which say what the test does.
+// following is a Driver that watches files, whose content the test sets.
 type following struct {
 	*driven
 	changed chan struct{}
@@ -481,7 +481,7 @@ func newFollowing(t *testing.T, change func(*Setup, *Parts)) *following {
 	return f
 }
 
-// say has the files say something from now on.
+// say sets what the files say from now on.
 func (f *following) say(files Files, err error) {
 	f.mu.Lock()
 	f.files, f.err = files, err
@@ -496,7 +496,7 @@ func (f *following) read() int {
 	return f.readings
 }
 
-// The loop reads again by itself when it is time: nothing tells that nothing happens.
+// The loop rereads unsteady files by itself, since no event signals that writing has ended.
 func TestFilesAreReadAgainWhenTheyAreStill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFollowing(t, func(*Setup, *Parts) {})
@@ -530,7 +530,7 @@ func TestARequestIsAnsweredWithThePlanOrThatItIsQueued(t *testing.T) {
 			t.Errorf("%+v %+v after %v", reply, reply.Changes, time.Since(begun))
 		}
 
-		// Many at a time are answered, each.
+		// Each of many concurrent requests is answered.
 		var asking sync.WaitGroup
 		for range 5 {
 			asking.Go(func() {
@@ -541,7 +541,7 @@ func TestARequestIsAnsweredWithThePlanOrThatItIsQueued(t *testing.T) {
 		}
 		asking.Wait()
 
-		// It is handled anyway if nobody waits for the answer.
+		// A request is handled even if nobody waits for the answer.
 		readings := f.read()
 		ended, end := context.WithCancel(t.Context())
 		end()
@@ -557,15 +557,15 @@ func TestARequestIsAnsweredWithThePlanOrThatItIsQueued(t *testing.T) {
 			t.Errorf("%d answers are kept", len(f.replies))
 		}
 
-		// Nobody answers once the run has ended.
+		// There is no answer after the run has ended.
 		begun = time.Now()
-		if reply := f.Reconcile(t.Context(), elastic.ReconcileRequest{}); reply.Status != elastic.ReconcileQueued || time.Since(begun) > replyMost {
+		if reply := f.Reconcile(t.Context(), elastic.ReconcileRequest{}); reply.Status != elastic.ReconcileQueued || time.Since(begun) > maxReplyWait {
 			t.Errorf("after %v: %+v", time.Since(begun), reply)
 		}
 	})
 }
 
-// A world is stored before the service hears that it may be; a run that ends leaves nobody waiting.
+// Form returns only after the world is stored; when the run ends it does not block.
 func TestAWorldIsAnsweredOnceItIsStoredOrTheRunHasEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var store *slowStore

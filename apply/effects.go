@@ -13,13 +13,13 @@ import (
 	"github.com/eltrain/eltrain/state"
 )
 
-// ID identifies an effect: in the Loop, its outcome, a scenario and a simulated fault. Two effects that
-// are in flight at the same time never share one.
+// ID identifies an effect in the Loop, in its outcome, in scenarios and in simulated faults. No two effects
+// in flight share an ID.
 type ID struct {
 	Kind   string // "launch", "store" …
 	Of     string // a provider, a job's name or its UID
 	Slot   job.Address
-	Number int // an incarnation, a serial, or the effect's place among its kind
+	Number int // an incarnation, a serial, or a sequence number
 }
 
 func (id ID) String() string {
@@ -36,12 +36,12 @@ func (id ID) String() string {
 	return strings.Join(parts, " ")
 }
 
-// Effect is work outside the Loop: one of the types below. Its outcome comes back as one Outcome,
-// even if it was dropped.
+// Effect is work outside the Loop: one of the types below. Each effect has exactly one Outcome,
+// even if it is dropped.
 type Effect interface{ ID() ID }
 
 // Hear reads the service's facts. The Result is Facts.
-type Hear struct{ Known uint64 } // the version that is known: of that nothing is read
+type Hear struct{ Known uint64 } // the known version; facts of that version are not read again
 
 // Observe observes a provider. The Result is Sight.
 type Observe struct{ Provider string }
@@ -49,13 +49,13 @@ type Observe struct{ Provider string }
 // Gauge reads training progress. The Result is map[string]Progress, by the names that the service knows.
 type Gauge struct{}
 
-// ReadFiles reads the configuration. The Result is Files, also with an error.
+// ReadFiles reads the configuration. The Result is Files, even if there is an error.
 type ReadFiles struct{}
 
 // Approve asks for approval of the first plan. An error ends the run.
 type Approve struct{ Decision }
 
-// Check evaluates the files' conditions on the jobs. The Result is map[string]string, summaries with details.
+// Check evaluates the files' conditions on the jobs. The Result is map[string]string, details by summary.
 type Check struct {
 	Number  int
 	Records job.Records
@@ -64,7 +64,7 @@ type Check struct {
 // Store writes the state.
 type Store struct{ State state.State }
 
-// Reread reads the state, to learn whether a write that failed is stored anyway. The Result is a state.State.
+// Reread reads the state, to learn whether a failed write was stored anyway. The Result is a state.State.
 type Reread struct{ Number int }
 
 // Journal appends events.
@@ -73,8 +73,8 @@ type Journal struct {
 	Notices []job.Notice
 }
 
-// Chronicle journals a decision with all that it was made from. It comes after the changes have started: of a large job it
-// takes longer than they may wait, and what matters of it is stored before.
+// Chronicle journals a decision with its complete input. It follows the start of the changes, which must not wait
+// for it: of a large job it takes long, and what recovery needs is in the state already.
 type Chronicle struct {
 	Number int
 	Decision
@@ -97,7 +97,7 @@ type Prepare struct {
 type Launch struct {
 	Provider string
 	Launch   job.Launch
-	Mends    bool // it heals or repairs: it goes ahead of new work
+	Urgent   bool // it heals or repairs, and takes precedence over new work
 }
 
 // Stop ends one incarnation.
@@ -127,10 +127,10 @@ type Wanted struct {
 	Desired elastic.Desired
 }
 
-// Unwanted makes it forget a job.
+// Unwanted makes the service forget a job.
 type Unwanted struct{ Job string }
 
-// Ended is an incarnation that has ended, for certain.
+// Ended is an incarnation that has definitely ended.
 type Ended struct {
 	Slot        job.Address
 	Incarnation int
@@ -145,19 +145,19 @@ type Recorded struct {
 	Err     error
 }
 
-// Answer replies to a request.
+// Answer replies to a request to reconcile.
 type Answer struct {
 	Request int
 	Reply   elastic.ReconcileReply
 }
 
-// Again retries an effect that failed temporarily, not before a time.
+// Again retries an effect that failed temporarily, at a given time.
 type Again struct {
 	Effect
 	At time.Time
 }
 
-// Drop takes back a queued effect: its outcome is ErrDropped. One that has started is not affected.
+// Drop cancels a queued effect, whose outcome is then ErrDropped. Of those that have started it affects only Observe.
 type Drop struct{ Effect ID }
 
 func (Hear) ID() ID        { return ID{Kind: "hear"} }
@@ -189,9 +189,9 @@ func (n Recorded) news() string { return "" }
 
 // Facts are what the service knows.
 type Facts struct {
-	// Version differs once a fact has changed that a plan depends on.
+	// Version differs once a fact that plans depend on has changed.
 	Version uint64
-	// Jobs are keyed by the names that agents know; nil if the version was known.
+	// Jobs are keyed by the names that agents know; nil if Version was known.
 	Jobs map[string]elastic.Facts
 }
 
@@ -204,11 +204,11 @@ type Sight struct {
 // Progress is the training progress of a job.
 type Progress struct {
 	Step     int64
-	Loss     *float64 // nil if it is not known
+	Loss     *float64 // nil if unknown
 	StepRate float64  // steps a second
 }
 
-// Decision is a plan with all that it was made from: plan.Make gives the same again.
+// Decision is a plan with its complete input: plan.Make of the input returns the same plan.
 type Decision struct {
 	Input plan.Input `json:"input"`
 	Plan  plan.Plan  `json:"plan"`

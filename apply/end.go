@@ -18,7 +18,7 @@ import (
 // ErrLockLost ends a run that lost its lock: another holder took it, or it could not be renewed.
 var ErrLockLost = errors.New("the state's lock was lost")
 
-// lockLost is an ErrLockLost that says why.
+// lockLost wraps ErrLockLost with the reason.
 func lockLost(l state.Lock) error {
 	why := l.Why()
 	if why != nil && (!errors.Is(why, state.ErrFenced) || errors.As(why, new(*state.VanishedError))) {
@@ -46,13 +46,13 @@ type endStage int
 const (
 	running  endStage = iota
 	stopping          // interrupted: the current turn is the last and starts nothing
-	leaving           // waiting for slots that were told to leave
+	leaving           // waiting for slots that were asked to leave
 	settling          // storing the result
 	waiting           // waiting for what is in flight
 	over
 )
 
-// stopped reports whether no more changes start, except stops of slots that were told to leave.
+// stopped reports whether no more changes start, except stops of slots that were asked to leave.
 func (e *ending) stopped() bool { return e.stage >= stopping }
 
 // turns reports whether new turns start.
@@ -67,7 +67,7 @@ func (l *Loop) finish(p plan.Plan, err error) {
 // interrupt ends the run as soon as what is in flight has ended. Queued work is not started.
 func (e *ending) interrupt(l *Loop) {
 	switch {
-	case l.turn.phase == starting: // nothing was done yet
+	case l.turn.phase == starting: // nothing has been done yet
 		l.finish(plan.Plan{}, nil)
 	case e.stage == running:
 		e.stage = stopping
@@ -103,7 +103,7 @@ func (e *ending) endIfDone(l *Loop) {
 	if !e.isSettled(l, &t.newest) {
 		return
 	}
-	proven := latest(e.proven(l, &t.newest), e.unheard(l, &t.newest))
+	proven := latest(e.proven(l, &t.newest), e.reportsDue(l, &t.newest))
 	if proven.IsZero() {
 		e.leave(l, t.newest, e.undone(l, &t.newest))
 		return
@@ -111,9 +111,8 @@ func (e *ending) endIfDone(l *Loop) {
 	t.due = earliest(t.due, proven)
 }
 
-// leave ends the run, but sees to it that what it told to leave has left: what does not in its time is stopped, as the run
-// would have done. Nothing else is started. What came of it is stored, for the next plan and for whoever asks how the jobs
-// are. After a run that watches there comes another, which does so.
+// leave ends the run once the slots that it asked to leave have left, and stops those that do not in time. Nothing else is
+// started. The result is stored for the next plan and for status. A watching run leaves all of this to its successor.
 func (e *ending) leave(l *Loop, p plan.Plan, err error) {
 	if e.stage == running {
 		e.drop(l)
@@ -135,10 +134,10 @@ func (e *ending) conclude(l *Loop) {
 	}
 }
 
-// seeOff continues, after a look, with what is on its way out.
-func (e *ending) seeOff(l *Loop) {
+// finishStops continues, after an observation, with the slots that are leaving.
+func (e *ending) finishStops(l *Loop) {
 	in := l.input()
-	due, left := l.exec.seeOff(l)
+	due, left := l.exec.finishStops(l)
 	if left {
 		l.rests()
 		l.turn.due = due
@@ -150,7 +149,7 @@ func (e *ending) seeOff(l *Loop) {
 	e.stage, l.turn.phase = settling, deciding
 }
 
-// settled ends a run of which all is stored.
+// settled ends a run whose result is stored.
 func (e *ending) settled(l *Loop, p *plan.Plan) {
 	l.tellNotices(p.Notices)
 	l.rests()
@@ -158,7 +157,7 @@ func (e *ending) settled(l *Loop, p *plan.Plan) {
 	e.conclude(l)
 }
 
-// stopping reports whether anything was told to leave of which the records do not say yet that it has.
+// stopping reports whether any slot was asked to leave that the records do not show as gone yet.
 func (e *executor) stopping() bool {
 	for _, x := range e.asked {
 		if isStop(&x.change) {
@@ -168,15 +167,14 @@ func (e *executor) stopping() bool {
 	return false
 }
 
-// seeOff continues with what is on its way out, and with nothing else: what has left is done, and what had its time is
-// stopped. due is when the next has had it; left reports whether any is not done yet. A stop that has failed is not tried
-// again: it is the next run's.
-func (e *executor) seeOff(l *Loop) (due time.Time, left bool) {
-	for _, t := range e.those(func(_ target, x *execution) bool { return isStop(&x.change) }) {
+// finishStops continues with the slots that are leaving, and with nothing else: it stops those whose time is over. due is when the
+// next one's time is over; left reports whether any remain. A failed stop is left to the next run.
+func (e *executor) finishStops(l *Loop) (due time.Time, left bool) {
+	for _, t := range e.targetsWhere(func(_ target, x *execution) bool { return isStop(&x.change) }) {
 		x := e.asked[t]
 		c := &x.change
 		if x.done && x.seen >= l.turn.number {
-			left = true // what was observed may not show it yet
+			left = true // the observation may be older than the stop
 		}
 		if !x.busy() && (x.done || e.retries[t].failures > 0) {
 			continue
@@ -198,19 +196,19 @@ func (e *executor) seeOff(l *Loop) (due time.Time, left bool) {
 	return due, left
 }
 
-// holdFailed says what could not be stopped.
+// holdFailed raises a condition for slots that could not be stopped.
 func (e *executor) holdFailed(l *Loop) {
-	failed := e.those(func(t target, x *execution) bool { return isStop(&x.change) && !x.done && e.retries[t].failures > 0 })
+	failed := e.targetsWhere(func(t target, x *execution) bool { return isStop(&x.change) && !x.done && e.retries[t].failures > 0 })
 	if len(failed) > 0 {
 		l.holds.Raise(l.now, failed[0].slot.String(), job.Because(NotStopped, "slot", failed[0].slot.String(), "count", strconv.Itoa(len(failed)), "message", e.retries[failed[0]].err.Error()))
 	}
 }
 
 // isSettled reports whether a run that does not watch has nothing left to wait for: the plan is empty, nothing is in flight,
-// the agents that were found have reported, and each job runs, has ended, or waits for what no change of ours brings.
+// and each job runs, has ended, or waits for something that no change of ours brings about.
 func (e *ending) isSettled(l *Loop, p *plan.Plan) bool {
 	todo := slices.ContainsFunc(p.Changes, func(c plan.Change) bool { return !e.blocked(l, &c, p) })
-	if l.sight.troubled() || l.exec.busy() || l.groups.open() || todo && !l.exec.stuck(&l.groups) {
+	if l.sight.incomplete() || l.exec.busy() || l.groups.open() || todo && !l.exec.stuck(&l.groups) {
 		return false
 	}
 	for _, j := range l.files.Jobs {
@@ -219,7 +217,7 @@ func (e *ending) isSettled(l *Loop, p *plan.Plan) bool {
 			continue
 		}
 		stalled := e.stalled(l, rec)
-		if !rec.Phase.Ended() && !stalled && e.growing(l, rec) || tellsMore(rec) {
+		if !rec.Phase.Ended() && !stalled && e.growing(l, rec) || reportsPending(rec) {
 			return false
 		}
 		waits := slices.ContainsFunc(p.Waits, func(w plan.Wait) bool { return w.Job == j.Name && !w.Passing })
@@ -230,8 +228,8 @@ func (e *ending) isSettled(l *Loop, p *plan.Plan) bool {
 	return true
 }
 
-// blocked reports whether a change of a later wave will not come to its turn: its job did not come up, or what it waits for
-// waits itself for what no change of ours brings.
+// blocked reports whether a change of a later wave will not start in this run: its job did not come up, or a role that it
+// depends on waits for something that no change of ours brings about.
 func (e *ending) blocked(l *Loop, c *plan.Change, p *plan.Plan) bool {
 	rec := p.Records[c.Job]
 	if c.Wave == 0 || rec == nil {
@@ -242,20 +240,20 @@ func (e *ending) blocked(l *Loop, c *plan.Change, p *plan.Plan) bool {
 	})
 }
 
-// startsAfter reports whether a role of a job depends on another one, directly or by others.
+// startsAfter reports whether a role of a job depends on another one, directly or transitively.
 func startsAfter(spec *job.Job, role, on string) bool {
 	r := spec.Role(role)
 	return r != nil && slices.ContainsFunc(r.DependsOn, func(dep string) bool { return dep == on || startsAfter(spec, dep, on) })
 }
 
-// tellsMore reports whether the job's newest incident has culprits that are still to be told of.
-func tellsMore(rec *job.Record) bool {
+// reportsPending reports whether the job's newest incident has culprits that are still to be reported.
+func reportsPending(rec *job.Record) bool {
 	n := len(rec.Incidents)
 	return n > 0 && !rec.Incidents[n-1].Added.IsZero()
 }
 
-// joining reports whether a slot that the job is to have in any case is on its way into the world: a job that runs and
-// grows keeps running meanwhile. Whether one more of an elastic role comes is its cluster's to say: see growing.
+// joining reports whether a slot of a role with a fixed size is about to join the world. Slots of elastic roles are growing's:
+// the job runs without them, and the cluster may never provide them.
 func joining(rec *job.Record) bool {
 	return slices.ContainsFunc(rec.Slots, func(s job.Slot) bool {
 		role := rec.Spec.Role(s.Address.Role)
@@ -264,9 +262,9 @@ func joining(rec *job.Record) bool {
 }
 
 // growing reports whether a slot of an elastic role is about to join the world: it has its place, and its agent runs or
-// is being started. One that its infrastructure keeps waiting may never come, and is not waited for. One that comes
-// and does not join is waited for as long as a world may need to take it in: its settle time, the time in which those
-// that train may write their checkpoint, and the proof.
+// is being started. A slot that the infrastructure keeps waiting may never come, and does not count. An agent that runs but
+// does not join counts for as long as a world may need to admit it: the settle time, the time in which the other members may
+// write their checkpoint, and the proof.
 func (e *ending) growing(l *Loop, rec *job.Record) bool {
 	return slices.ContainsFunc(rec.Slots, func(s job.Slot) bool {
 		role := rec.Spec.Role(s.Address.Role)
@@ -287,7 +285,7 @@ func (e *ending) growing(l *Loop, rec *job.Record) bool {
 
 func latest(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
 
-// longestGrace is how long a slot of the job may take to stop.
+// longestGrace is the longest stop grace of the job's roles.
 func longestGrace(spec *job.Job) (most time.Duration) {
 	for i := range spec.Roles {
 		most = max(most, spec.Roles[i].StopGrace.Std())
@@ -295,7 +293,7 @@ func longestGrace(spec *job.Job) (most time.Duration) {
 	return most
 }
 
-// undone says what was to be destroyed and cannot be.
+// undone returns an error for the jobs that were to be destroyed and cannot be.
 func (e *ending) undone(l *Loop, p *plan.Plan) error {
 	if !l.setup.Destroy {
 		return nil
@@ -313,8 +311,8 @@ func (e *ending) undone(l *Loop, p *plan.Plan) error {
 	return errors.Join(left...)
 }
 
-// stalled reports whether the job did not come up, in this run, in the time that its rendezvous may take. A slot that its
-// node could not start has all of that from then on: it is retried, and another node may be free later.
+// stalled reports whether the job did not come up within its rendezvous timeout in this run. For a slot that its node could
+// not start, the timeout begins with the first failure: the slot is retried, and another node may become free.
 func (e *ending) stalled(l *Loop, rec *job.Record) bool {
 	timeout := rec.Spec.Rendezvous.Timeout.Std()
 	if timeout > 0 && slices.ContainsFunc(rec.Slots, func(s job.Slot) bool {
@@ -330,11 +328,11 @@ func (e *ending) stalled(l *Loop, rec *job.Record) bool {
 	return last == job.LaunchFailed || last == job.RendezvousTimeout
 }
 
-// proof is how long a world has to train before a run that does not watch takes it for healthy, if no
-// progress is read from its output: a script with a bug in its first lines has shown it by then.
+// proof is how long a world must train before a run that does not watch considers it healthy, if its output shows
+// no progress: a bug in a script's first lines has shown by then.
 const proof = 3 * time.Second
 
-// proven is when every job that runs will have shown that it does; zero if they all have.
+// proven is when every running job will be considered healthy; zero if all are.
 func (e *ending) proven(l *Loop, p *plan.Plan) (at time.Time) {
 	facts := l.book.names.fromService(l.sight.facts)
 	for _, j := range l.files.Jobs {
@@ -355,7 +353,7 @@ func (e *ending) proven(l *Loop, p *plan.Plan) (at time.Time) {
 	return at
 }
 
-// steps is the progress of the job in its world.
+// steps is the highest step that a member of the job's world has reported.
 func steps(f elastic.Facts) int64 {
 	var most int64
 	for i := range f.Members {
@@ -366,16 +364,16 @@ func steps(f elastic.Facts) int64 {
 	return most
 }
 
-// unheard is until when a run that does not watch waits for agents that it found: a process that ended while there was no
-// master is known to its agent alone. Zero if all have reported to this service, or had the time for it: the lease, or
-// what news of a service take to reach them, after which the service takes the members of a world for lost.
-func (e *ending) unheard(l *Loop, p *plan.Plan) (until time.Time) {
+// reportsDue is until when a run that does not watch waits for reports of agents that it found running: only they know of
+// processes that ended while there was no master. Zero if all have reported, or their time is over: the lease, or the time in
+// which a new service address reaches agents, whichever is longer. After that the service considers members lost.
+func (e *ending) reportsDue(l *Loop, p *plan.Plan) (until time.Time) {
 	for _, j := range l.files.Jobs {
 		rec := p.Records[j.Name]
 		if rec == nil || !l.files.scope.Touches(j.Name) || rec.Phase.Ended() {
 			continue
 		}
-		known := l.told.jobs[rec.LaunchedAs(j.Name)]
+		known := l.service.jobs[rec.LaunchedAs(j.Name)]
 		if known.uid != rec.UID || !l.sight.silent(rec) {
 			continue
 		}
@@ -387,8 +385,8 @@ func (e *ending) unheard(l *Loop, p *plan.Plan) (until time.Time) {
 	return until
 }
 
-// silent reports whether an agent of the job runs, as far as its provider sees, that took part in it and has not reported to
-// this service.
+// silent reports whether, according to its provider, an agent of the job is running that had registered but has not reported
+// to this service.
 func (s *sight) silent(rec *job.Record) bool {
 	for i := range rec.Slots {
 		slot := &rec.Slots[i]

@@ -15,7 +15,7 @@ func loopOf(spec job.Job) *Loop {
 	return New(jobtest.Epoch, Setup{Files: Files{Jobs: []job.Job{spec}}, Providers: []string{"local"}})
 }
 
-// "Apply complete" is said of a job that has grown once what it has grown by trains.
+// A job that has grown is complete once its new slots train.
 func TestAFixedRoleThatGrowsIsWaitedFor(t *testing.T) {
 	l := loopOf(jobtest.Job("a", jobtest.Role("worker", 2)))
 	elastic := jobtest.Role("worker", 2)
@@ -44,8 +44,8 @@ func TestAFixedRoleThatGrowsIsWaitedFor(t *testing.T) {
 	}
 }
 
-// An elastic role that was to grow has grown when "Apply complete" is said. What its infrastructure keeps waiting may
-// never come, and what comes may never join: neither is waited for without end.
+// An apply is complete once its elastic roles have grown. Slots that the infrastructure keeps waiting may never come, and
+// agents that run may never join: the run waits for neither forever.
 func TestAnElasticRoleThatGrowsIsWaitedForWithBounds(t *testing.T) {
 	l := loopOf(jobtest.Job("a", jobtest.Role("worker", 2)))
 	role := jobtest.Role("worker", 2)
@@ -124,7 +124,7 @@ func TestAChangeOfALaterWaveIsWaitedForUnlessWhatItDependsOnIsStuck(t *testing.T
 	}
 }
 
-// A slot that no node starts is retried for as long as a rendezvous may take, and then is not waited for.
+// A run waits for a slot that no node can start for the rendezvous timeout, and no longer.
 func TestASlotThatNoNodeStartsIsWaitedForAsLongAsARendezvousMayTake(t *testing.T) {
 	const timeout = 10 * time.Minute
 	for name, c := range map[string]struct {
@@ -150,7 +150,7 @@ func TestASlotThatNoNodeStartsIsWaitedForAsLongAsARendezvousMayTake(t *testing.T
 			slot.Crashes, slot.CrashesSince = 0, time.Time{}
 		}
 		address.Index = 1
-		// Another slot's end is newer: it says nothing of this one.
+		// Another slot ended later, which does not affect this one.
 		rec := &job.Record{UID: "u", Phase: job.JobStarting, Spec: spec, Slots: []job.Slot{slot, {Address: address, Phase: job.Scheduling}},
 			Incidents: []job.Incident{{Time: l.since, Cause: job.NodeFailed}, {Time: l.since.Add(c.elapsed), Cause: job.Eviction}}}
 		l.files.Jobs = []job.Job{spec}
@@ -161,14 +161,14 @@ func TestASlotThatNoNodeStartsIsWaitedForAsLongAsARendezvousMayTake(t *testing.T
 	}
 }
 
-// A run that does not watch hears the agents that it finds before it says that all is well, and waits for none forever.
+// A run that does not watch waits for reports of the agents that it finds before it completes, but not forever.
 func TestAgentsThatAreFoundAreHeardFirst(t *testing.T) {
 	const lease = 15 * time.Second
 	for name, c := range map[string]struct {
 		phase   job.Phase
 		inc     job.Incarnation
 		ended   bool // the job
-		untold  bool // the service does not know it
+		unknown bool // the service does not know it
 		news    time.Duration
 		known   time.Duration // when the service came to know it
 		elapsed time.Duration
@@ -184,7 +184,7 @@ func TestAgentsThatAreFoundAreHeardFirst(t *testing.T) {
 		"it is being started":               {phase: job.Scheduling, inc: job.Incarnation{State: job.Up}},
 		"it ended well":                     {phase: job.Succeeded, inc: job.Incarnation{State: job.Up}},
 		"the job is over":                   {phase: job.Running, inc: job.Incarnation{State: job.Up}, ended: true},
-		"the service is not to know of it":  {phase: job.Running, inc: job.Incarnation{State: job.Up}, untold: true},
+		"the service is not to know of it":  {phase: job.Running, inc: job.Incarnation{State: job.Up}, unknown: true},
 		"its provider shows another number": {phase: job.Running, inc: job.Incarnation{State: job.Up, Number: 1}},
 	} {
 		l := loopOf(jobtest.Job("a", jobtest.Role("worker", 2)))
@@ -196,22 +196,22 @@ func TestAgentsThatAreFoundAreHeardFirst(t *testing.T) {
 		if c.ended {
 			rec.Phase = job.JobFailed
 		}
-		if !c.untold {
-			l.told.jobs["a"] = introduced{"u", jobtest.Epoch.Add(c.known)}
+		if !c.unknown {
+			l.service.jobs["a"] = knownJob{"u", jobtest.Epoch.Add(c.known)}
 		}
 		if c.inc.Number == 0 {
 			c.inc.Number = 2
 		}
 		l.sight.live = map[incarnation]*job.Incarnation{incarnationOf("u", rec.Slots[0].Address, c.inc.Number): &c.inc}
 		l.now = jobtest.Epoch.Add(c.elapsed)
-		until := l.end.unheard(l, &plan.Plan{Records: job.Records{"a": rec}})
+		until := l.end.reportsDue(l, &plan.Plan{Records: job.Records{"a": rec}})
 		if want := jobtest.Epoch.Add(c.want); c.want == 0 && !until.IsZero() || c.want > 0 && !until.Equal(want) {
 			t.Errorf("%s: it is waited for until %v", name, until)
 		}
 	}
 }
 
-// A run that is bounded does not wait for what it leaves out.
+// A run with a scope does not wait for jobs outside it.
 func TestABoundedRunDoesNotWaitForWhatItLeavesOut(t *testing.T) {
 	l := loopOf(jobtest.Job("a", jobtest.Role("worker", 2)))
 	l.files.Jobs = append(l.files.Jobs, jobtest.Job("b", jobtest.Role("worker", 1)))

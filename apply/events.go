@@ -8,10 +8,10 @@ import (
 	"github.com/eltrain/eltrain/providers"
 )
 
-// Event is an input of the Loop: one of the types below.
+// Event is an input to the Loop: one of the types below.
 type Event interface{ event() }
 
-// Woken: a provider or the service has news. Every turn looks at everything anyway.
+// Woken: a provider or the service has news. It does not say which, since every turn looks at everything.
 type Woken struct{}
 
 // Tick: time passes. Ready says when it is due.
@@ -20,16 +20,16 @@ type Tick struct{}
 // FilesChanged: the configuration may have changed.
 type FilesChanged struct{}
 
-// Served has the service's address, and comes again when it changes.
+// Served has the service's address. It is sent again when the address changes.
 type Served struct{ Service providers.Service }
 
 // Asked is a request to read the files and plan at once. Its Answer has the same number.
 type Asked struct {
 	Request    int
-	MaxDestroy *int // confirms once that this many slots are removed or replaced
+	MaxDestroy *int // allows, once, that this many slots are removed or replaced; nil allows nothing extra
 }
 
-// Forming is a world to record before any member learns of it. Recorded answers it. The job has the
+// Forming is a world to record before any member learns of it, answered by Recorded. Job is the
 // name that its agents know.
 type Forming struct {
 	Number   int
@@ -37,30 +37,30 @@ type Forming struct {
 	World    job.World
 }
 
-// Reported says whether something outside the loop is well: a condition holds for as long as there is an error.
+// Reported raises a condition about something outside the Loop, or clears it if Err is nil.
 type Reported struct {
 	About string
 	Code  job.Code
 	Err   error
 }
 
-// Interrupted: no change is to be begun any more.
+// Interrupted: start no more changes.
 type Interrupted struct{}
 
 // LockLost: do nothing anymore.
 type LockLost struct{ Err error }
 
-// Worked says how long the Loop itself worked, and whether changes are queued. Without it the
-// Loop assumes that it is infinitely fast.
+// Worked says how long the Loop took to process its events, and whether changes are queued. Without it the
+// Loop assumes that it takes no time.
 type Worked struct {
 	For    time.Duration
 	Queued bool
 }
 
-// Outcome is how an effect ended.
+// Outcome is the result of an effect.
 type Outcome struct {
 	Of     ID
-	Result any // of the type that the effect documents; nil if none
+	Result any // of the type documented at the effect; nil if none
 	Err    error
 }
 

@@ -16,12 +16,12 @@ import (
 // pause, as long as the newest plan wants the change.
 type executor struct {
 	plan    int                   // number of the newest plan that was followed
-	asked   map[target]*execution // every change of the newest plan that may be done now
-	effects map[ID]target         // of those in flight
-	retries map[target]retry      // of those that have failed
+	asked   map[target]*execution // changes that were due in the newest plan, or are still in flight
+	effects map[ID]target         // effects in flight
+	retries map[target]retry      // of changes that have failed
 }
 
-// target is what a change is about: a slot, or a whole job (zero Slot).
+// target is what a change applies to: a slot, or a whole job (zero Slot).
 type target struct {
 	uid  string
 	slot job.Address
@@ -34,12 +34,12 @@ type execution struct {
 	change   plan.Change
 	since    time.Time
 	asked    int  // the newest plan that asked for it
-	stage    int  // which of the incarnations to stop is next; past them it is the launch
-	inFlight ID   // the effect that is under way for it; zero for none
-	last     bool // it is carried out though the run has ended: see finish
+	stage    int  // the index of the next incarnation to stop; past the last one, the launch is next
+	inFlight ID   // its effect in flight; zero for none
+	last     bool // it is carried out though the run is ending: see finishStops
 	done     bool
-	seen     int       // with done: the newest look when it was, which may not show it yet
-	again    time.Time // with done: not again before, though no look shows it
+	seen     int       // if done: the turn at that time, whose observation may not show it yet
+	again    time.Time // if done: when to repeat it if no observation shows it
 }
 
 func newExecutor() executor {
@@ -52,14 +52,14 @@ func (x *execution) is(c *plan.Change) bool {
 
 func (x *execution) busy() bool { return x.inFlight != ID{} }
 
-// isForget reports whether a change takes away what a job has beside its slots.
+// isForget reports whether a change removes what a job has besides its slots.
 func isForget(c *plan.Change) bool { return c.Action == plan.Delete && c.Slot == (job.Address{}) }
 
-// isStop reports whether a change only ends incarnations, which are told to leave and have a time for it.
+// isStop reports whether a change only stops incarnations, which are first asked to leave.
 func isStop(c *plan.Change) bool { return c.Launch == nil && len(c.Stop) > 0 }
 
-// leaveTime is how long an incarnation that was told to leave has to do so: its grace for a checkpoint, its
-// grace to stop, and a second for the news. Then it is stopped.
+// leaveTime is how long an incarnation that was asked to leave may take before it is stopped: its grace for a
+// checkpoint, its grace to stop, and a second for the message.
 func leaveTime(c *plan.Change) time.Duration {
 	if c.Launch != nil || len(c.Stop) == 0 {
 		return 0
@@ -67,19 +67,19 @@ func leaveTime(c *plan.Change) time.Duration {
 	return 2*c.Grace.Std() + time.Second
 }
 
-// forgotten reports whether a job was forgotten by its provider since the plan first asked for it.
+// forgotten reports whether the provider has forgotten a job since the plan first asked for that.
 func (e *executor) forgotten(uid string) bool {
 	x := e.asked[target{uid: uid}]
 	return x != nil && x.done && isForget(&x.change)
 }
 
-// forgets reports whether a job is about to be forgotten, or is just now.
+// forgets reports whether a request to forget a job is queued or in flight.
 func (e *executor) forgets(uid string) bool {
 	x := e.asked[target{uid: uid}]
 	return x != nil && x.busy() && isForget(&x.change)
 }
 
-// launching reports whether anything of a job is being launched.
+// launching reports whether any slot of a job is being launched.
 func (e *executor) launching(uid string) bool {
 	for t, x := range e.asked {
 		if t.uid == uid && x.busy() && x.change.Launch != nil {
@@ -89,18 +89,18 @@ func (e *executor) launching(uid string) bool {
 	return false
 }
 
-// takeoff is what one turn starts.
-type takeoff struct {
-	start []*execution // what is to be carried out now
-	news  []Message    // what is to be told before
-	fresh bool         // something is started that was not before
-	due   time.Time    // the next time at which a change is due; zero is none
+// batch is what one turn starts.
+type batch struct {
+	start []*execution // what to carry out now
+	news  []Message    // what to report before that
+	fresh bool         // some of it is started for the first time
+	due   time.Time    // when the next change is due; zero for none
 }
 
-// take decides on every change of the first wave that is not under way, and closes those that the plan no longer asks for.
-// A change waits for another, for its job to be prepared, or to have been forgotten; and forgetting the job for its
-// launches, which would make something of what is no more.
-func (e *executor) take(l *Loop, p *plan.Plan) (off takeoff) {
+// take decides on every change of the first wave that is not in flight, and closes those that the plan no longer wants.
+// A change waits for its target's previous change, and for its job to be prepared or forgotten. Forgetting a job waits for
+// its launches, which would otherwise leave objects behind.
+func (e *executor) take(l *Loop, p *plan.Plan) (b batch) {
 	e.plan++
 	asked := make(map[target]bool, len(p.Changes))
 	for i := range p.Changes {
@@ -116,34 +116,34 @@ func (e *executor) take(l *Loop, p *plan.Plan) (off takeoff) {
 			continue
 		}
 		if !x.is(c) {
-			if x != nil && !x.done { // the next thing is asked for already
-				off.news = append(off.news, e.unasked(l, x))
+			if x != nil && !x.done { // another change replaces it
+				b.news = append(b.news, e.closeMessage(l, x))
 			}
 			x = &execution{since: l.now, asked: e.plan}
 			e.asked[t] = x
-			delete(e.retries, t) // what failed there was another change
+			delete(e.retries, t) // those failures were of another change
 			change := *c
-			off.news = append(off.news, func(v View) { v.Started(&change) })
-			off.fresh = true
+			b.news = append(b.news, func(v View) { v.Started(&change) })
+			b.fresh = true
 		}
 		x.change, x.stage = *c, 0
 		pause := latest(e.retries[t].until, x.again)
-		off.due = earliest(off.due, later(l.now, pause))
+		b.due = earliest(b.due, later(l.now, pause))
 		if l.end.stopped() || l.now.Before(pause) {
 			continue
 		}
 		if until := x.since.Add(leaveTime(c)); l.now.Before(until) && l.sight.leavesByItself(c) {
-			off.due = earliest(off.due, until)
+			b.due = earliest(b.due, until)
 			continue
 		}
-		off.start = append(off.start, x)
+		b.start = append(b.start, x)
 	}
 	e.withdraw(l)
-	off.news = append(off.news, e.close(l, asked)...)
-	return off
+	b.news = append(b.news, e.close(l, asked)...)
+	return b
 }
 
-// later is a time, if it has yet to come; else zero.
+// later returns at if it is in the future, else zero.
 func later(now, at time.Time) time.Time {
 	if now.Before(at) {
 		return at
@@ -152,23 +152,23 @@ func later(now, at time.Time) time.Time {
 }
 
 // begin starts the changes of a turn.
-func (e *executor) begin(l *Loop, off takeoff) {
-	for _, m := range off.news {
+func (e *executor) begin(l *Loop, b batch) {
+	for _, m := range b.news {
 		l.tell(m)
 	}
-	for _, x := range off.start {
+	for _, x := range b.start {
 		e.proceed(l, x)
 	}
 }
 
-// proceed starts the next effect of a change, or ends it.
+// proceed starts the next effect of a change, or finishes the change.
 func (e *executor) proceed(l *Loop, x *execution) {
 	c := &x.change
 	var next Effect
 	slot := l.book.names.slot(c.UID, c.Slot)
 	switch {
 	case c.Action == plan.Forget, c.Action == plan.NoOp: // done when the records were stored
-	case c.Launch == nil && (c.Action == plan.Update || c.Action == plan.Restart): // the service was told; the agents do it
+	case c.Launch == nil && (c.Action == plan.Update || c.Action == plan.Restart): // agents do it; the service has instructed them
 	case l.sight.providers[c.Provider] == nil:
 		err := fmt.Errorf("provider %q of job.%s is not configured", c.Provider, c.Job)
 		e.retries[targetOf(c)], _ = e.retries[targetOf(c)].next(l.now, err, l.setup.Jitter())
@@ -214,7 +214,7 @@ func (e *executor) ended(l *Loop, effect Effect, o Outcome) {
 	delete(e.effects, o.Of)
 	x.inFlight = ID{}
 	if errors.Is(o.Err, providers.ErrNotPrepared) || isForget(c) && !errors.Is(o.Err, ErrDropped) {
-		l.groups.lapse(t.uid) // before its launches may begin
+		l.groups.lapse(t.uid) // before its next launches start
 	}
 	stopped := o.Err == nil && x.stage < len(c.Stop)
 	if stopped && (x.stage+1 < len(c.Stop) || c.Launch != nil) && (!l.end.stopped() || x.last) && e.wanted(l, x) {
@@ -231,8 +231,8 @@ func (e *executor) ended(l *Loop, effect Effect, o Outcome) {
 		delete(e.retries, t)
 	case errors.Is(o.Err, ErrDropped), stopped && (x.stage+1 < len(c.Stop) || c.Launch != nil):
 	default:
-		if x.done { // and no look has shown it
-			x.again = l.now.Add(pauseFirst)
+		if x.done { // but no observation has shown it
+			x.again = l.now.Add(firstPause)
 		}
 		e.finish(l, x, o.Err)
 	}
@@ -243,7 +243,7 @@ func (e *executor) finish(l *Loop, x *execution, err error) {
 	t, c := targetOf(&x.change), x.change
 	took := l.now.Sub(x.since)
 	if err != nil {
-		x.done = false // it may have been, and have come undone
+		x.done = false // an earlier attempt may have succeeded and been undone
 		failed := attempt(x, &c, err)
 		l.tell(func(v View) { v.Finished(&c, took, failed) })
 		return
@@ -255,7 +255,7 @@ func (e *executor) finish(l *Loop, x *execution, err error) {
 	delete(e.retries, t)
 }
 
-// attempt names what was being done when an error occurred.
+// attempt wraps an error with what was being done.
 func attempt(x *execution, c *plan.Change, err error) error {
 	switch {
 	case isForget(c):
@@ -268,22 +268,22 @@ func attempt(x *execution, c *plan.Change, err error) error {
 	return err
 }
 
-// withdraw takes back what waits for its turn and is not to be done anymore: launches that the newest stored decision does
-// not want as they are, and jobs that are wanted again and were to be forgotten.
+// withdraw drops queued changes that are no longer wanted: launches that the newest stored decision does not contain
+// as they are, and the forgetting of jobs that are declared again.
 func (e *executor) withdraw(l *Loop) {
-	for _, t := range e.those(func(_ target, x *execution) bool { return x.busy() && !e.wanted(l, x) }) {
+	for _, t := range e.targetsWhere(func(_ target, x *execution) bool { return x.busy() && !e.wanted(l, x) }) {
 		l.do(Drop{e.asked[t].inFlight})
 	}
 }
 
-// wanted reports whether a change is still wanted as it is.
+// wanted reports whether the stored state still asks for a change exactly as it was started.
 func (e *executor) wanted(l *Loop, x *execution) bool {
 	c := &x.change
-	if isForget(c) { // it is named by its job's UID alone, and a job that is in the files again continues under that
+	if isForget(c) { // identified by the job's UID alone, which a job that is in the files again keeps
 		return x.asked == e.plan
 	}
 	if c.Launch == nil {
-		return true // what is to be stopped was named by its incarnation, which never comes back
+		return true // incarnation numbers never return, so a stop never hits a newer one
 	}
 	rec := l.book.state.Jobs[c.Job]
 	if rec == nil || rec.UID != c.UID {
@@ -296,20 +296,20 @@ func (e *executor) wanted(l *Loop, x *execution) bool {
 	if c.Action == plan.Update {
 		return s.Phase.Live() && s.Phase != job.Canceling
 	}
-	// Where a scheduler places, the node is a hint that may have changed.
+	// If a scheduler places, the node is a hint that may have changed.
 	p := l.sight.providers[c.Provider]
 	return s.Phase == job.Scheduling && (s.Node == c.Node || p != nil && !p.can.Places)
 }
 
-// close ends changes that the plan no longer wants. The plan of an outage is partial: what it leaves out may be wanted
-// still.
+// close closes changes that the plan no longer wants. During an outage plans are partial: what they leave out may still be
+// wanted.
 func (e *executor) close(l *Loop, asked map[target]bool) (news []Message) {
-	if l.sight.troubled() {
+	if l.sight.incomplete() {
 		return nil
 	}
-	for _, t := range e.those(func(t target, x *execution) bool { return !asked[t] && !x.busy() }) {
+	for _, t := range e.targetsWhere(func(t target, x *execution) bool { return !asked[t] && !x.busy() }) {
 		if x := e.asked[t]; !x.done {
-			news = append(news, e.unasked(l, x))
+			news = append(news, e.closeMessage(l, x))
 		}
 		delete(e.asked, t)
 		delete(e.retries, t)
@@ -317,9 +317,9 @@ func (e *executor) close(l *Loop, asked map[target]bool) (news []Message) {
 	return news
 }
 
-// unasked reports a change that the plan asks for no more, and that was not seen to be done: it happened by itself, or
-// never did, as a launch of what is not there.
-func (e *executor) unasked(l *Loop, x *execution) Message {
+// closeMessage reports a change that the plan no longer wants and that was not done here: as withdrawn if it is a launch
+// whose incarnation does not exist, else as finished, since it happened by itself.
+func (e *executor) closeMessage(l *Loop, x *execution) Message {
 	c, took := x.change, l.now.Sub(x.since)
 	if c.Launch != nil && l.sight.at(&c) == nil {
 		return func(v View) { v.Withdrawn(&c, took) }
@@ -327,10 +327,10 @@ func (e *executor) unasked(l *Loop, x *execution) Message {
 	return func(v View) { v.Finished(&c, took, nil) }
 }
 
-// tellStill tells the view of changes that take long, each every while since the last time that it was told how things go.
+// tellStill reports changes that take long, each at every multiple of stillEvery that has passed since last.
 func (e *executor) tellStill(l *Loop, last time.Time) {
 	due := func(x *execution) bool { return l.now.Sub(x.since)/stillEvery > max(0, last.Sub(x.since)/stillEvery) }
-	for _, t := range e.those(func(_ target, x *execution) bool { return !x.done && due(x) }) {
+	for _, t := range e.targetsWhere(func(_ target, x *execution) bool { return !x.done && due(x) }) {
 		x := e.asked[t]
 		c, elapsed := x.change, l.now.Sub(x.since)
 		l.tell(func(v View) { v.Still(&c, elapsed) })
@@ -340,20 +340,20 @@ func (e *executor) tellStill(l *Loop, last time.Time) {
 // busy reports whether anything is in flight.
 func (e *executor) busy() bool { return len(e.effects) > 0 }
 
-// stuck reports whether only changes that keep failing, or jobs that cannot be prepared, are left.
+// stuck reports whether all that is left are changes that keep failing and jobs that cannot be prepared.
 func (e *executor) stuck(g *groups) bool {
 	for t, x := range e.asked {
-		if x.busy() || !x.done && e.retries[t].failures < hopeless {
+		if x.busy() || !x.done && e.retries[t].failures < maxFailures {
 			return false
 		}
 	}
 	return len(e.retries) > 0 || g.failing()
 }
 
-// those are the targets of changes that are so, in their order.
-func (e *executor) those(so func(target, *execution) bool) (some []target) {
+// targetsWhere returns the targets of the changes for which match is true, sorted.
+func (e *executor) targetsWhere(match func(target, *execution) bool) (some []target) {
 	for t, x := range e.asked {
-		if so(t, x) {
+		if match(t, x) {
 			some = append(some, t)
 		}
 	}

@@ -16,26 +16,26 @@ import (
 )
 
 const (
-	// filesDebounce joins the events of one save or one swap of links. It runs from the first event on: what
-	// happens in the directory all the time, a log for instance, must not put the look off forever.
+	// filesDebounce joins the events of one save or one swap of links. It starts at the first event, so that
+	// constant events in the directory, from a log for instance, cannot delay the look forever.
 	filesDebounce = 100 * time.Millisecond
-	// filesRescan finds what no event told: network file systems, hard links, lost events. It always counts as a change.
+	// filesRescan finds changes without an event: network file systems, hard links, lost events. It always counts as a change.
 	filesRescan = 30 * time.Second
-	// filesStill is how long the files must be as they are before it is certain that a job is no longer in them. Until
-	// then something may be at work that will bring it back: a checkout without git's lock, an editor, a person who
-	// restores a file. The longest checkout that was measured, of 8,000 files, takes half a second.
+	// filesStill is how long the files must be unchanged before a job that is missing from them counts as removed. Until
+	// then something may bring it back: a checkout without git's lock, an editor, a person who restores a file. The longest
+	// checkout measured, of 8,000 files, took half a second.
 	filesStill = 5 * time.Second
-	// stillLook is how much of the time between two looks counts for that.
+	// stillLook bounds how much of the time between two looks counts toward filesStill.
 	stillLook = time.Second
 )
 
-// FileWatcher tells when the configuration of a directory may have changed. It watches directories, never
+// FileWatcher signals when the configuration in a directory may have changed. It watches directories, never
 // files: editors, ConfigMap mounts and git-sync replace files and links, which ends a watch on the old one.
 type FileWatcher struct {
 	dir     string
 	log     *slog.Logger
 	changed chan struct{}
-	moved   chan struct{} // gets a value when further has changed
+	moved   chan struct{} // receives a value when further has changed
 	stop    chan struct{}
 	events  *fsnotify.Watcher
 	working sync.WaitGroup
@@ -45,16 +45,16 @@ type FileWatcher struct {
 	still   stillness
 }
 
-// stillness is for how long something was seen to be one and the same. What was there while this process, or its whole
-// machine, stood still nobody knows: of the time between two looks no more than stillLook counts.
+// stillness measures for how long a fingerprint has not changed. Of the time between two looks at most stillLook counts:
+// while this process or its machine was suspended, the files may have changed and changed back.
 type stillness struct {
 	print  string
-	since  time.Time     // when it was first seen to be that
-	looked time.Time     // when it was last looked at
-	seen   time.Duration // what counts of the time between
+	since  time.Time     // when print was first seen
+	looked time.Time     // the last look
+	seen   time.Duration // how much of the time between counts
 }
 
-// look records what it is now.
+// look records the current fingerprint.
 func (s *stillness) look(print string, now time.Time) {
 	if print != s.print || s.since.IsZero() {
 		*s = stillness{print: print, since: now}
@@ -64,8 +64,8 @@ func (s *stillness) look(print string, now time.Time) {
 	s.looked = now
 }
 
-// WatchFiles watches dir, and the parent of every link on the way to its files, until Close. The first value
-// is there at once: whoever read the files before may have missed a change since.
+// WatchFiles watches dir, and the parent of every link on the way to its files, until Close. The first value is sent
+// at once, since the files may have changed after the caller read them.
 func WatchFiles(dir string, log *slog.Logger) (*FileWatcher, error) {
 	events, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -79,8 +79,8 @@ func WatchFiles(dir string, log *slog.Logger) (*FileWatcher, error) {
 	return w, nil
 }
 
-// Further says what else the configuration is read from, by absolute paths: directories of modules, and single files. If
-// that is something else than before, it counts as a change: something may have changed there since it was read.
+// Further sets what else the configuration is read from, by absolute paths: directories of modules, and single files.
+// If the paths differ from before, that counts as a change: they may have changed after they were read.
 func (w *FileWatcher) Further(paths []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -94,14 +94,14 @@ func (w *FileWatcher) Further(paths []string) {
 	}
 }
 
-// watched is all that the configuration is read from.
+// watched returns all paths that the configuration is read from.
 func (w *FileWatcher) watched() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return append([]string{w.dir}, w.further...)
 }
 
-// look is what the files are now, and records when they became that.
+// look returns the files' current fingerprint and records it in still.
 func (w *FileWatcher) look() string {
 	now := Fingerprint(w.watched()...)
 	w.mu.Lock()
@@ -110,7 +110,8 @@ func (w *FileWatcher) look() string {
 	return now
 }
 
-// Still is an UnsteadyError until the files have been as they are for a while. Whoever finds jobs gone asks, and names them.
+// Still returns an UnsteadyError until the files have been unchanged for filesStill. lost names the jobs that are missing
+// from them.
 func (w *FileWatcher) Still(lost []string) error {
 	w.look()
 	w.mu.Lock()
@@ -123,8 +124,8 @@ func (w *FileWatcher) Still(lost []string) error {
 		"Jobs are no longer in the files. They are removed once the files have not changed for %s; until then the current configuration stays in effect.", filesStill)}
 }
 
-// Git is an UnsteadyError while git is at work on the files. caution is what to know of a lock that a killed git has left,
-// if there is one.
+// Git returns an UnsteadyError while git is working on the files, and a caution about a lock that a killed git seems to have
+// left behind.
 func (w *FileWatcher) Git() (caution string, err error) {
 	lock := lockOfGit(w.watched())
 	switch {
@@ -136,7 +137,7 @@ func (w *FileWatcher) Git() (caution string, err error) {
 	return "", lock.unsteady(time.Now())
 }
 
-// Changed gets a value when the files may have changed. Values coalesce; any event is only a hint.
+// Changed receives a value when the files may have changed. Values coalesce, and are only hints.
 func (w *FileWatcher) Changed() <-chan struct{} { return w.changed }
 
 // Close ends the watch.
@@ -177,11 +178,11 @@ func (w *FileWatcher) follow(seen string) {
 				return
 			}
 			w.log.Warn("watching the configuration", "error", err)
-			soon() // events may be lost
+			soon() // events may have been lost
 			continue
 		case <-debounce.C:
-			// A file that is still being written may be cut at a place where it is valid, and declare less than
-			// it is to. So the files have to look the same twice.
+			// A file that is still being written may be valid and declare too little. So two looks must find
+			// the same.
 			if now := w.look(); now != last {
 				last = now
 				debounce.Reset(filesDebounce)
@@ -193,11 +194,11 @@ func (w *FileWatcher) follow(seen string) {
 		case <-rescan.C:
 			seen = ""
 		}
-		w.rewatch() // a directory that was replaced is another one
+		w.rewatch() // a directory may have been replaced
 		var unsteady *UnsteadyError
 		if _, err := w.Git(); errors.As(err, &unsteady) {
-			if !told && time.Since(unsteady.Since) >= unsteadyTold {
-				told, seen = true, "" // that it is over is told as well
+			if !told && time.Since(unsteady.Since) >= reportUnsteadyAfter {
+				told, seen = true, "" // with seen empty, the end of it is signaled as well
 				w.hint()
 			}
 			soon()
@@ -211,7 +212,7 @@ func (w *FileWatcher) follow(seen string) {
 	}
 }
 
-// hint has the files looked at.
+// hint signals a possible change.
 func (w *FileWatcher) hint() {
 	select {
 	case w.changed <- struct{}{}:
@@ -219,13 +220,13 @@ func (w *FileWatcher) hint() {
 	}
 }
 
-// rewatch watches every directory that a change of the files can show in, and no other. Adding one again does
-// nothing.
+// rewatch watches every directory in which a change of the files can show, and no other. Adding one again has no
+// effect.
 func (w *FileWatcher) rewatch() {
-	wanted := ways(w.watched())
+	wanted := watchDirs(w.watched())
 	for _, dir := range w.events.WatchList() {
 		if !wanted[dir] {
-			w.events.Remove(dir) // it may be gone, which has ended the watch
+			w.events.Remove(dir) // fails if the directory is gone, which ended the watch anyway
 		}
 	}
 	for dir := range wanted {
@@ -235,28 +236,28 @@ func (w *FileWatcher) rewatch() {
 	}
 }
 
-// ways are the directories in which it shows when a file of the configuration becomes another one. It is read from paths.
-func ways(paths []string) map[string]bool {
+// watchDirs returns the directories in which it shows when a file below paths is replaced.
+func watchDirs(paths []string) map[string]bool {
 	all := map[string]bool{}
 	for _, path := range paths {
-		trail(path, all)
-		entries, _ := os.ReadDir(path) // what cannot be read is an error of who reads the files, and a file has none
+		addWatchDirs(path, all)
+		entries, _ := os.ReadDir(path) // path may be a file; other errors are reported by the reading of the files
 		for _, e := range entries {
 			if e.Type()&fs.ModeSymlink != 0 {
-				trail(filepath.Join(path, e.Name()), all)
+				addWatchDirs(filepath.Join(path, e.Name()), all)
 			}
 		}
 	}
 	return all
 }
 
-// maxLinks bounds the links on one path, as Linux does: a loop ends there.
+// maxLinks bounds the links on one path, as Linux does, and so ends loops.
 const maxLinks = 40
 
-// trail adds the directories in which it shows when path becomes another file: the parent of each link on the way,
-// what it leads to and that one's parent, or the last directory that is there. path is absolute. What is added has
-// no link in it.
-func trail(path string, dirs map[string]bool) {
+// addWatchDirs adds the directories in which it shows when path is replaced: the parent of each link on the way, and the
+// target with its parent, or the last directory that exists. path is absolute. The directories added contain no
+// links.
+func addWatchDirs(path string, dirs map[string]bool) {
 	const root = string(filepath.Separator)
 	at, rest, links := root, path, 0
 	for rest != "" {
@@ -272,7 +273,7 @@ func trail(path string, dirs map[string]bool) {
 		next := filepath.Join(at, name)
 		info, err := os.Lstat(next)
 		if err != nil {
-			dirs[at] = true // where it may come
+			dirs[at] = true // where it may be created
 			return
 		}
 		if info.Mode()&fs.ModeSymlink == 0 {
@@ -295,9 +296,9 @@ func trail(path string, dirs map[string]bool) {
 	}
 }
 
-// Fingerprint tells one state of the configuration in these directories and single files from another: where each path
-// leads, and names, sizes, times and identities of the files there, links followed. If it is the same before and after the
-// files were read, they were of one revision.
+// Fingerprint identifies one state of the configuration in these directories and single files: where each path leads, and
+// the names, sizes, times and inodes of the files there, links followed. If it is the same before and after the
+// files are read, they were of one revision.
 func Fingerprint(paths ...string) string {
 	var text strings.Builder
 	for _, path := range paths {
@@ -328,7 +329,7 @@ func printFile(text *strings.Builder, name string, info fs.FileInfo) {
 	fmt.Fprintln(text, name, info.Size(), info.ModTime().UnixNano(), identity(info))
 }
 
-// printDirectory prints what of a directory is read in any case. real has no link in it.
+// printDirectory prints the .hcl and .vars files of a directory. real contains no links.
 func printDirectory(text *strings.Builder, real string) {
 	entries, err := os.ReadDir(real)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// far is how long a change may take to be told before the test says that it is not. Nothing is timed by it.
+// far is how long a test waits for a change before it fails. No timing depends on it.
 const far = time.Minute
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -120,7 +120,7 @@ func TestADirectoryThatComesBackIsWatchedAgain(t *testing.T) {
 	expectChange(t, w, "the new directory")
 }
 
-// What is written all the time beside the files neither counts as a change nor hides one.
+// Constant writes beside the configuration's files neither count as a change nor hide one.
 func TestAChatteringLogNeitherCountsNorHides(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "job.hcl"), "a")
@@ -195,7 +195,7 @@ func TestModulesOutsideTheDirectoryAreFollowed(t *testing.T) {
 	write(t, filepath.Join(module, "base.hcl"), "a")
 	w := watchDir(t, dir)
 	w.Further([]string{module})
-	expectChange(t, w, "the new module") // something may have changed since it was read
+	expectChange(t, w, "the new module") // it may have changed after it was read
 	write(t, filepath.Join(module, "base.hcl"), "ab")
 	expectChange(t, w, "an edit in the module")
 	w.Further([]string{module})
@@ -222,7 +222,7 @@ func TestFilesThatAreNamedAreFollowed(t *testing.T) {
 	write(t, filepath.Join(dir, "job.hcl"), "a")
 	w := watchDir(t, dir)
 	w.Further([]string{path})
-	expectChange(t, w, "the new file") // it may have come since it was looked for
+	expectChange(t, w, "the new file") // it may have been created after it was looked for
 	write(t, path, "a")
 	expectChange(t, w, "that it is there")
 	write(t, path, "ab")
@@ -265,7 +265,7 @@ func TestADirectoryThatIsALoopOfLinksIsWatchedUntilItIsNone(t *testing.T) {
 	expectChange(t, w, "a directory in the place of the loop")
 }
 
-// Two looks that are alike mean that nothing was exchanged in between, though sizes and times are the same.
+// Fingerprints differ after files were exchanged, even if sizes and times are the same.
 func TestAFingerprintTellsRevisionsApart(t *testing.T) {
 	root := t.TempDir()
 	when := time.Unix(1e9, 0)

@@ -8,32 +8,32 @@ import (
 	"time"
 )
 
-// While git changes what is checked out it holds index.lock, from before it removes the first file until after it has
-// written the last. What is read meanwhile is of no commit: a file that is renamed may be gone in it.
+// While git changes a checkout it holds index.lock, from before it removes the first file until after it has
+// written the last. Files read meanwhile match no commit: one that is being renamed may be missing.
 const (
-	// gitMost is how old a lock may be and still keep the files from being read. A checkout of 8,000 files takes half a
-	// second, and one that fetches large files some minutes; one that was killed leaves its lock forever.
-	gitMost = 5 * time.Minute
-	// unsteadyTold is how long files are not read before a person is told why: a checkout is done by then.
-	unsteadyTold = 10 * time.Second
-	// gitPoll is how often it is looked whether git has ended, or the files are still.
+	// maxLockAge is the maximum age of a lock that keeps the files from being read. A checkout of 8,000 files takes half a
+	// second, one that fetches large files some minutes, and one that was killed leaves its lock behind.
+	maxLockAge = 5 * time.Minute
+	// reportUnsteadyAfter is how long files may be unsteady before the user is told: most checkouts are done by then.
+	reportUnsteadyAfter = 10 * time.Second
+	// gitPoll is how often to check whether git has ended, or the files are still.
 	gitPoll = 100 * time.Millisecond
-	// gitAgain is when a master looks again that found git at work as it read the files: most often another one's git status,
-	// which takes milliseconds.
+	// gitAgain is when a master that found git at work looks again: most often it was a git status, which takes
+	// milliseconds.
 	gitAgain = 500 * time.Millisecond
-	// stillTold is how long a start waits for files to be still before a person is told why.
-	stillTold = 2 * time.Second
-	// stillMost is how long it waits for files that are written all the time. Nobody heals the jobs meanwhile.
-	stillMost = time.Minute
+	// reportStillAfter is how long a start waits for unchanged files before the user is told.
+	reportStillAfter = 2 * time.Second
+	// maxStillWait is how long a start waits for files that keep changing. Nothing heals the jobs meanwhile.
+	maxStillWait = time.Minute
 )
 
-// UnsteadyError is why the files are not read now: somebody writes them, or may have done half of it. What is in effect
-// stays so until they are read again.
+// UnsteadyError says why the files are not read now: they are being written, or may be half written. The current
+// configuration stays in effect until they are read again.
 type UnsteadyError struct {
-	Text  string    // for a person
+	Text  string    // for the user
 	Since time.Time // when it began
-	Again time.Time // when to read them: that nothing is written anymore nobody tells
-	Lost  []string  // jobs, by name, that are no longer in the files, if that is why
+	Again time.Time // when to try again, since no event signals that writing has ended
+	Lost  []string  // names of the jobs that are no longer in the files, if that is why
 }
 
 func (e *UnsteadyError) Error() string { return e.Text }
@@ -44,10 +44,10 @@ type gitLock struct {
 	since time.Time
 }
 
-// lockOfGit finds the oldest lock under which something is written on the way to the configuration, which is read from
-// paths; no path of a lock if there is none.
+// lockOfGit finds the oldest lock on a checkout that the configuration at paths is read from; its path is "" if
+// there is none.
 func lockOfGit(paths []string) (oldest gitLock) {
-	for dir := range ways(paths) {
+	for dir := range watchDirs(paths) {
 		git := gitDirectory(dir)
 		if git == "" {
 			continue
@@ -60,27 +60,27 @@ func lockOfGit(paths []string) (oldest gitLock) {
 	return oldest
 }
 
-// left reports whether the lock is so old that git was killed, most likely. One from the future is by a clock that is wrong.
+// left reports whether the lock is so old, or so far in the future because of a wrong clock, that git was probably killed.
 func (l gitLock) left(now time.Time) bool {
 	age := now.Sub(l.since)
-	return age > gitMost || age < -gitMost
+	return age > maxLockAge || age < -maxLockAge
 }
 
-// unsteady is why the files are not read while the lock is held.
+// unsteady is the error while the lock is held.
 func (l gitLock) unsteady(now time.Time) *UnsteadyError {
 	return &UnsteadyError{Since: l.since, Again: now.Add(gitAgain), Text: fmt.Sprintf(
 		"%s exists since %s, and the files are not read until it is gone, or %s at the latest. The current configuration stays in effect. If no git is running, a killed one left it behind: remove it.",
-		l.path, l.since.Format(time.TimeOnly), l.since.Add(gitMost).Format(time.TimeOnly))}
+		l.path, l.since.Format(time.TimeOnly), l.since.Add(maxLockAge).Format(time.TimeOnly))}
 }
 
-// leftBehind is what to know of a lock that nobody waits for anymore.
+// leftBehind is the caution about a lock that is no longer waited for.
 func (l gitLock) leftBehind() string {
 	return fmt.Sprintf("%s exists since %s: git seems to have been killed. The files are read as they are and may not match a commit. Remove it if no git is running.",
 		l.path, l.since.Format(time.DateTime))
 }
 
-// AwaitGit waits until git has done what it is about where dir is, as long as that may take. dir is absolute. told is called once if it
-// takes long.
+// AwaitGit waits while git is working on the checkout of dir, for maxLockAge at most. dir is absolute. told is called once if
+// it takes long.
 func AwaitGit(ctx context.Context, dir string, told func(why string)) error {
 	waiting := false
 	for {
@@ -88,7 +88,7 @@ func AwaitGit(ctx context.Context, dir string, told func(why string)) error {
 		if lock.path == "" || lock.left(now) {
 			return nil
 		}
-		if !waiting && now.Sub(lock.since) >= unsteadyTold {
+		if !waiting && now.Sub(lock.since) >= reportUnsteadyAfter {
 			waiting = true
 			told(lock.unsteady(now).Text)
 		}
@@ -98,9 +98,9 @@ func AwaitGit(ctx context.Context, dir string, told func(why string)) error {
 	}
 }
 
-// AwaitStill waits until the files of paths, which are absolute, have been as they are for so long that it is certain that
-// jobs are no longer in them, and returns their fingerprint. told is called once if it takes long. Where somebody writes there
-// all the time it is an UnsteadyError in the end.
+// AwaitStill waits until the files of paths, which are absolute, have been unchanged for filesStill, and returns their
+// fingerprint. told is called once if it takes long. If the files keep changing for maxStillWait, it returns an
+// UnsteadyError.
 func AwaitStill(ctx context.Context, paths []string, told func()) (string, error) {
 	begun, waiting := time.Now(), false
 	var still stillness
@@ -109,11 +109,11 @@ func AwaitStill(ctx context.Context, paths []string, told func()) (string, error
 		if still.look(Fingerprint(paths...), now); still.seen >= filesStill {
 			return still.print, nil
 		}
-		if still.since.Sub(begun) >= stillMost-filesStill && now.Sub(begun) >= stillMost {
+		if still.since.Sub(begun) >= maxStillWait-filesStill && now.Sub(begun) >= maxStillWait {
 			return "", &UnsteadyError{Since: begun, Text: fmt.Sprintf(
-				"Jobs are no longer in the files, and within %s the files were never unchanged for %s: something keeps writing them", stillMost, filesStill)}
+				"Jobs are no longer in the files, and within %s the files were never unchanged for %s: something keeps writing them", maxStillWait, filesStill)}
 		}
-		if !waiting && now.Sub(begun) >= stillTold {
+		if !waiting && now.Sub(begun) >= reportStillAfter {
 			waiting = true
 			told()
 		}

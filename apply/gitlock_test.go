@@ -21,8 +21,8 @@ func expectQuiet(t *testing.T, w *FileWatcher, what string) {
 	}
 }
 
-// checkouts are directories with a job.hcl: of a repository, below its root, of a worktree, of a submodule, and one of
-// links to the files of a checkout. Beside each is the lock that git writes it under.
+// checkouts returns directories with a job.hcl, each with the path of its git lock: a repository, a directory below its
+// root, a worktree, a submodule, and a directory of links to a checkout's files.
 func checkouts(t *testing.T) map[string][2]string {
 	t.Helper()
 	root := t.TempDir()
@@ -66,7 +66,7 @@ func TestNothingIsReadWhileGitIsAtWork(t *testing.T) {
 			must(t, os.Remove(lock))
 			expectChange(t, w, "what git did")
 
-			// It holds while a file, or what a link leads to, is gone.
+			// The lock holds while a file, or a link's target, is gone.
 			file, err := filepath.EvalSymlinks(filepath.Join(dir, "job.hcl"))
 			must(t, err)
 			write(t, lock, "")
@@ -86,21 +86,21 @@ func TestALockThatAKilledGitHasLeftIsToldAndDoesNotHoldForEver(t *testing.T) {
 	write(t, lock, "")
 	write(t, filepath.Join(dir, "job.hcl"), "cut")
 	aged := func(by time.Duration) { must(t, os.Chtimes(lock, time.Time{}, time.Now().Add(-by))) }
-	aged(unsteadyTold)
-	expectChange(t, w, "that git takes long") // read it is not: see Git
+	aged(reportUnsteadyAfter)
+	expectChange(t, w, "that git takes long") // but it is not read: see Git
 	if _, err := w.Git(); err == nil || !strings.Contains(err.Error(), "remove it") {
 		t.Errorf("it is read: %v", err)
 	}
-	aged(gitMost + time.Second)
+	aged(maxLockAge + time.Second)
 	expectChange(t, w, "that nobody waits any more")
 	if caution, err := w.Git(); err != nil || !strings.Contains(caution, "git seems to have been killed") {
 		t.Errorf("it says %q, %v", caution, err)
 	}
 	write(t, filepath.Join(dir, "job.hcl"), "ab")
 	expectChange(t, w, "an edit beside an old lock")
-	aged(-2 * gitMost) // by a clock that is wrong
+	aged(-2 * maxLockAge) // as by a wrong clock
 	if _, err := w.Git(); err != nil {
-		t.Errorf("a lock of the future holds: %v", err)
+		t.Errorf("a lock from the future holds: %v", err)
 	}
 	must(t, os.Remove(lock))
 	if caution, err := w.Git(); err != nil || caution != "" {
@@ -112,7 +112,7 @@ func TestWhoStartsWaitsForGit(t *testing.T) {
 	where := checkouts(t)["a worktree"]
 	dir, lock := where[0], where[1]
 	write(t, lock, "")
-	must(t, os.Chtimes(lock, time.Time{}, time.Now().Add(-unsteadyTold)))
+	must(t, os.Chtimes(lock, time.Time{}, time.Now().Add(-reportUnsteadyAfter)))
 	told := make(chan string, 1)
 	ended := make(chan error, 1)
 	go func() { ended <- AwaitGit(t.Context(), dir, func(why string) { told <- why }) }()
@@ -135,8 +135,8 @@ func TestWhoStartsWaitsForGit(t *testing.T) {
 	if err := AwaitGit(ctx, dir, func(string) {}); err == nil {
 		t.Error("an interrupt does not end it")
 	}
-	must(t, os.Chtimes(lock, time.Time{}, time.Now().Add(-2*gitMost)))
-	must(t, AwaitGit(t.Context(), dir, func(string) { t.Error("told of what it does not wait for") }))
+	must(t, os.Chtimes(lock, time.Time{}, time.Now().Add(-2*maxLockAge)))
+	must(t, AwaitGit(t.Context(), dir, func(string) { t.Error("reports a lock that it does not wait for") }))
 }
 
 func TestThatJobsAreGoneIsBelievedOfFilesThatAreStill(t *testing.T) {
@@ -161,7 +161,7 @@ func TestThatJobsAreGoneIsBelievedOfFilesThatAreStill(t *testing.T) {
 	}
 }
 
-// A machine that is suspended during a checkout finds the files as they were, and nobody has looked at them meanwhile.
+// If the machine was suspended during a checkout, unchanged files prove nothing: nobody looked at them meanwhile.
 func TestTimeInWhichNobodyLooksIsNoStillness(t *testing.T) {
 	begun := time.Now()
 	var s stillness
@@ -205,7 +205,7 @@ func TestWhoStartsWaitsUntilFilesAreStill(t *testing.T) {
 		})
 		var unsteady *UnsteadyError
 		begun := time.Now()
-		if _, err := AwaitStill(t.Context(), []string{dir}, func() {}); !errors.As(err, &unsteady) || time.Since(begun) != stillMost {
+		if _, err := AwaitStill(t.Context(), []string{dir}, func() {}); !errors.As(err, &unsteady) || time.Since(begun) != maxStillWait {
 			t.Errorf("after %v: %v", time.Since(begun), err)
 		}
 		cancel()
@@ -216,7 +216,7 @@ func TestWhoStartsWaitsUntilFilesAreStill(t *testing.T) {
 	})
 }
 
-// A lock that comes just as the files are read, as that of git status, is no change that anybody tells of when it goes.
+// A lock that appears just as the files are read, such as that of git status, goes without an event.
 func TestFilesAreReadAgainAfterALockThatCameAsTheyWere(t *testing.T) {
 	dir := t.TempDir()
 	must(t, os.Mkdir(filepath.Join(dir, ".git"), 0o755))

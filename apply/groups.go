@@ -10,44 +10,45 @@ import (
 	"github.com/eltrain/eltrain/plan"
 )
 
-// groups is what providers make for jobs beside their slots. A job's launches wait until it was prepared once. While more
-// of a role are to start together than its provider was told, the role's launches wait for that, and while fewer are, what
-// of it is stopped permanently: else a scheduler would place what is not whole, or take what is left for broken.
+// groups tracks the preparation of jobs: what providers create for them besides their slots. A job's launches wait for its
+// first preparation. If the number of a role's slots that start together grows, its launches wait until the job is prepared
+// with the new number; if it shrinks, its permanent stops wait. Otherwise a scheduler would place an incomplete gang, or
+// consider the rest of one broken.
 type groups struct {
 	jobs map[string]*group // by UID
 }
 
-// group is one job's.
+// group is the preparation of one job.
 type group struct {
 	provider string
 	token    string
-	done     bool      // at least once: token is known
-	group    job.Group // what it was prepared with last
+	done     bool      // prepared at least once: token is known
+	group    job.Group // what it was last prepared with
 	newest   job.Group // what it is to be prepared with
-	begun    time.Time // when it was prepared last, or begun to be
-	tried    job.Group // with what then
-	deleted  time.Time // when the newest slot was deleted that was known then, by the clock of whoever found it
-	found    time.Time // and that is known now
+	begun    time.Time // when the last attempt began
+	tried    job.Group // what that attempt used
+	deleted  time.Time // the newest deletion of a slot that was known at that attempt, by the clock of its finder
+	found    time.Time // the newest that is known now
 	asked    bool      // the newest plan asks for it
-	lapsed   bool      // something of it may be missing since: launches wait until it was prepared again
+	lapsed   bool      // some of its objects may be missing: launches wait until it is prepared again
 	inFlight bool
-	awaited  bool // a turn waits for its end, whatever that is
+	awaited  bool // a turn waits for its outcome, even if nothing changes
 	retry    retry
 }
 
 func newGroups() groups { return groups{jobs: map[string]*group{}} }
 
-// plan begins a plan: nothing was asked for yet.
+// plan begins a plan, which has asked for nothing yet.
 func (g *groups) plan() {
 	for _, p := range g.jobs {
 		p.asked = false
 	}
 }
 
-// ask returns the job's token, if it was prepared, and has it prepared if that is due.
+// ask returns the job's token if it was prepared, and prepares the job if that is due.
 func (g *groups) ask(l *Loop, rec *job.Record, newest job.Group) (token string, prepared bool) {
 	if l.exec.forgets(rec.UID) {
-		return "", false // it was wanted no more, and is again: it is recreated once that has ended
+		return "", false // it is being forgotten and was declared again: it is recreated after that
 	}
 	p := g.jobs[rec.UID]
 	if p == nil {
@@ -55,18 +56,18 @@ func (g *groups) ask(l *Loop, rec *job.Record, newest job.Group) (token string, 
 		g.jobs[rec.UID] = p
 	}
 	p.provider, p.newest, p.asked = rec.Spec.Provider, newest, true
-	// What it needs may have been deleted with a slot, as by the deletion of all that the job owns.
+	// Its objects may have been deleted together with a slot.
 	p.found = deletedAt(rec)
 	p.lapsed = p.lapsed || p.done && !p.found.IsZero() && !p.found.Equal(p.deleted)
 	if p.retry.err != nil && !reflect.DeepEqual(p.tried, newest) {
-		p.retry = retry{failures: p.retry.failures} // for another group; that it failed was told, and is over once one succeeds
+		p.retry = retry{failures: p.retry.failures} // no pause for another group; failures stays, so that a success clears the condition
 	}
 	p.prepare(l)
 	return p.token, p.done
 }
 
-// prepare has the job prepared, if that is due. What it needs may have been deleted unnoticed: it is looked at again every
-// Rescan.
+// prepare prepares the job if that is due. It is repeated every Rescan, since the job's objects may have been deleted
+// unnoticed.
 func (p *group) prepare(l *Loop) {
 	current := p.done && !p.lapsed && p.retry.failures == 0 && reflect.DeepEqual(p.group, p.newest)
 	if p.inFlight || current && l.now.Sub(p.begun) < Rescan || l.now.Before(p.retry.until) || l.end.stopped() {
@@ -78,7 +79,7 @@ func (p *group) prepare(l *Loop) {
 	l.do(Prepare{p.provider, launched})
 }
 
-// refresh has those prepared again that the newest plan asks for and that are due.
+// refresh prepares the jobs of the newest plan that are due.
 func (g *groups) refresh(l *Loop) {
 	for _, uid := range slices.Sorted(maps.Keys(g.jobs)) {
 		if p := g.jobs[uid]; p.asked && !l.exec.forgets(uid) {
@@ -87,8 +88,8 @@ func (g *groups) refresh(l *Loop) {
 	}
 }
 
-// ended handles the outcome of a preparation. It reports whether to plan again: one that confirms what is known is no
-// reason for a turn, which looks at every slot.
+// ended handles the outcome of a preparation. It reports whether to plan again: if nothing changed, a turn, which looks at
+// every slot, is not worth it.
 func (g *groups) ended(l *Loop, e Prepare, o Outcome) (news bool) {
 	p := g.jobs[e.Group.UID]
 	if p == nil {
@@ -103,7 +104,7 @@ func (g *groups) ended(l *Loop, e Prepare, o Outcome) (news bool) {
 		var tell bool
 		p.retry, tell = p.retry.next(l.now, o.Err, l.setup.Jitter())
 		switch {
-		case !tell && l.end.stopped(): // it is not tried again
+		case !tell && l.end.stopped(): // not retried
 			return awaited
 		case !tell:
 			p.inFlight, p.awaited = true, awaited
@@ -119,14 +120,14 @@ func (g *groups) ended(l *Loop, e Prepare, o Outcome) (news bool) {
 	return awaited || !confirms
 }
 
-// cease ends the pause of a job that is not to be prepared as things are: that it failed is over, and nothing of it is due.
-func (g *groups) cease(l *Loop, uid string) {
+// resetRetries resets the retries of a job that is not to be prepared now, which clears its failure.
+func (g *groups) resetRetries(l *Loop, uid string) {
 	if p := g.jobs[uid]; p != nil && !p.inFlight && p.retry.failures > 0 {
 		p.retry, l.turn.dirty = retry{}, true
 	}
 }
 
-// deletedAt is when the newest slot was found deleted that is to be started again for it; zero if none is.
+// deletedAt is when the newest deletion was found of a slot that is to be started again; zero if there is none.
 func deletedAt(rec *job.Record) (at time.Time) {
 	for i := range rec.Slots {
 		if s := &rec.Slots[i]; s.Cause == job.Deletion && s.Phase == job.Scheduling && s.Since.After(at) {
@@ -136,20 +137,20 @@ func deletedAt(rec *job.Record) (at time.Time) {
 	return at
 }
 
-// lapse has the job prepared again at once: something of it is missing.
+// lapse makes the job's launches wait for another preparation: some of its objects are missing.
 func (g *groups) lapse(uid string) {
 	if p := g.jobs[uid]; p != nil {
 		p.lapsed = true
 	}
 }
 
-// holds reports whether a change has to wait for its job's preparation: a launch for the first, and for the one by
-// which more start together; a permanent stop for the one by which fewer do; and forgetting the job for one that is
-// under way, which would leave something behind.
+// holds reports whether a change must wait for its job's preparation: a launch for the first one, and for one with more
+// slots that start together; a permanent stop for one with fewer; and forgetting the job for one that is in flight, which
+// would leave objects behind.
 func (g *groups) holds(c *plan.Change) bool {
 	p := g.jobs[c.UID]
 	if c.Slot == (job.Address{}) {
-		if !isForget(c) || p == nil || !p.inFlight { // what else is done to a job is done by storing it
+		if !isForget(c) || p == nil || !p.inFlight { // a job's other changes are done when they are stored
 			return false
 		}
 		p.awaited = true
@@ -165,7 +166,7 @@ func (g *groups) holds(c *plan.Change) bool {
 	return c.Action == plan.Delete && next < known
 }
 
-// together is how many slots of a role start together.
+// together returns how many slots of a role start together.
 func together(g job.Group, role string) int {
 	for _, r := range g.Roles {
 		if r.Role == role {
@@ -175,16 +176,16 @@ func together(g job.Group, role string) int {
 	return 0
 }
 
-// open reports whether a preparation is under way, or failed and may still succeed soon.
+// open reports whether a preparation is in flight, or failed and may still succeed soon.
 func (g *groups) open() (open bool) {
 	for _, p := range g.jobs {
 		p.awaited = p.inFlight
-		open = open || p.inFlight || p.retry.failures > 0 && p.retry.failures < hopeless
+		open = open || p.inFlight || p.retry.failures > 0 && p.retry.failures < maxFailures
 	}
 	return open
 }
 
-// failing reports whether a job could not be prepared.
+// failing reports whether any job could not be prepared.
 func (g *groups) failing() bool {
 	for _, p := range g.jobs {
 		if p.retry.failures > 0 {
@@ -194,8 +195,8 @@ func (g *groups) failing() bool {
 	return false
 }
 
-// due is when the next one that failed is retried; zero is never. One that was not asked for, as while its provider
-// cannot be observed, is tried by no turn.
+// due is when the next failed preparation is retried; zero is never. Preparations that the newest plan does not ask for, for
+// instance because their provider cannot be observed, are not retried.
 func (g *groups) due() (at time.Time) {
 	for _, p := range g.jobs {
 		if p.asked && !p.inFlight && p.retry.failures > 0 {
@@ -205,7 +206,7 @@ func (g *groups) due() (at time.Time) {
 	return at
 }
 
-// keep drops what is known of all other jobs: they were forgotten.
+// keep drops all other jobs, which are no longer recorded.
 func (g *groups) keep(uids map[string]bool) {
 	for uid, p := range g.jobs {
 		if !uids[uid] && !p.inFlight {

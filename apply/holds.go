@@ -13,21 +13,20 @@ import (
 	"github.com/eltrain/eltrain/state"
 )
 
-// holds are the conditions. Each change of one is told and journalled once, and what holds is in the state, so that the next
-// run goes on from there.
+// holds are the conditions. Each change of a condition is reported and journaled once, and the conditions that hold are in the
+// state, so that the next run continues from them.
 type holds struct {
 	conditions.Set
-	kept int // edits of the set after which the state had it
+	kept int // the set's edit count when the state last matched it
 }
 
-// failures are the conditions that the loop finds by trying: those of a job are settled with each decision, before it is
-// stored.
+// failures are the conditions that arise from attempted changes. fail settles them before each decision is stored.
 var failures = map[job.Code]bool{LaunchRefused: true, StopRefused: true, MendingRefused: true, RemovalRefused: true, PreparationRefused: true, Delayed: true}
 
-// choices are those that follow from the files, of each job that a plan is made of.
+// choices are the conditions that follow from the files, for each job in a plan.
 var choices = map[job.Code]bool{AboveMaxDestroy: true, FilesUnusable: true, LeftFiles: true, plan.NotPruned: true}
 
-// EventType is the type of the events of a condition.
+// EventType returns the type of a condition's journal events.
 func EventType(c *conditions.Condition) string {
 	_, ofJob := conditions.Job(c.About)
 	switch c.Reason.Code {
@@ -49,7 +48,7 @@ func EventType(c *conditions.Condition) string {
 	return "condition"
 }
 
-// raiseIf holds a condition for as long as there is an error.
+// raiseIf raises a condition if there is an error, or else clears it.
 func (h *holds) raiseIf(l *Loop, err error, about string, code job.Code) {
 	if err == nil {
 		h.Clear(about, code)
@@ -58,8 +57,8 @@ func (h *holds) raiseIf(l *Loop, err error, about string, code job.Code) {
 	h.Raise(l.now, about, job.Because(code, "message", err.Error()))
 }
 
-// decide settles what follows from a decision, but for what was left out of it. While something cannot be observed it is not
-// known of the whole either: what of the files' own conditions, and what the planner refuses, stays as it is.
+// decide settles the conditions that follow from a decision, except those of jobs that it left out. While any provider cannot
+// be observed, the planner's refusals, stray slots and the files' own checks stay as they are.
 func (h *holds) decide(l *Loop, in *plan.Input, p *plan.Plan) {
 	h.Rename(moves(in, p))
 	h.keepWithheld(l, in)
@@ -79,7 +78,7 @@ func (h *holds) decide(l *Loop, in *plan.Input, p *plan.Plan) {
 	for _, w := range plan.Left(in) {
 		hold("job."+w.Job, w.Reasons[0])
 	}
-	whole := !l.sight.troubled()
+	whole := !l.sight.incomplete()
 	if whole {
 		for _, r := range p.Refusals {
 			hold("job."+r.Job, r.Reason)
@@ -90,7 +89,7 @@ func (h *holds) decide(l *Loop, in *plan.Input, p *plan.Plan) {
 		name, ofJob := conditions.Job(k.About)
 		switch {
 		case failures[k.Code] || k.Code == CheckFailed || k.Code == NotStored || k.Code == NotChronicled:
-			return false // another settles it
+			return false // settled elsewhere
 		case ofJob && choices[k.Code]:
 			return !l.leftOut(in, name)
 		case ofJob:
@@ -98,16 +97,16 @@ func (h *holds) decide(l *Loop, in *plan.Input, p *plan.Plan) {
 		case k.About == aboutWebhook:
 			return !l.setup.Watch
 		case k.About == aboutFilesOf:
-			return k.Code != ConfigurationTaken && !l.setup.Watch // which follows them
+			return k.Code != ConfigurationTaken && !l.setup.Watch // a watching run settles these as it follows the files
 		}
 		provider, is := strings.CutPrefix(k.About, "provider.")
-		return !is || l.sight.providers[provider] == nil // else it is nobody's here, as a condition of a newer version
+		return !is || l.sight.providers[provider] == nil // unknown here, for instance a newer version's: clear it
 	}, now)
 	l.check.hold(l)
 	h.tell(l)
 }
 
-// moves are the names that jobs have by a decision and had not before.
+// moves maps old to new names of the jobs that a decision renames.
 func moves(in *plan.Input, p *plan.Plan) map[string]string {
 	moves := map[string]string{}
 	for from, to := range in.Moved {
@@ -118,7 +117,7 @@ func moves(in *plan.Input, p *plan.Plan) map[string]string {
 	return moves
 }
 
-// keepWithheld enters what was held back of jobs that are left out of a turn, since their provider could not be observed.
+// keepWithheld keeps jobs withheld that a turn leaves out because their provider cannot be observed.
 func (h *holds) keepWithheld(l *Loop, in *plan.Input) {
 	for _, c := range h.All() {
 		name, ofJob := conditions.Job(c.About)
@@ -134,7 +133,7 @@ func (h *holds) keepWithheld(l *Loop, in *plan.Input) {
 	}
 }
 
-// doubtsFiles reports whether anything is wrong with the files, or may be.
+// doubtsFiles reports whether any condition says that something is, or may be, wrong with the files.
 func (h *holds) doubtsFiles() bool {
 	return slices.ContainsFunc([]job.Code{FilesUnusable, FilesUnsteady, FilesDoubtful, RemovedMisnamed}, func(code job.Code) bool {
 		_, doubtful := h.Get(aboutFilesOf, code)
@@ -142,7 +141,7 @@ func (h *holds) doubtsFiles() bool {
 	})
 }
 
-// leftOut reports whether a decision is not about a job: its provider could not be observed, or it is not in scope.
+// leftOut reports whether a decision leaves a job out: its provider could not be observed, or it is not in scope.
 func (l *Loop) leftOut(in *plan.Input, name string) bool {
 	_, seen := in.Records[name]
 	declares := func(j job.Job) bool { return j.Name == name }
@@ -150,7 +149,7 @@ func (l *Loop) leftOut(in *plan.Input, name string) bool {
 	return !seen && l.book.state.Jobs[name] != nil || declared || !l.files.scope.Touches(name)
 }
 
-// strays are what runs, is of no recorded job and is stopped, of a role in one.
+// strays returns one condition for each role of which slots run, are of no recorded job, and are stopped.
 func strays(in *plan.Input, p *plan.Plan) (found []conditions.Condition) {
 	known := map[string]bool{} // UIDs
 	for _, records := range []job.Records{in.Records, p.Records} {
@@ -178,7 +177,7 @@ func strays(in *plan.Input, p *plan.Plan) (found []conditions.Condition) {
 	return found
 }
 
-// about is what a change is about to a condition: a role, or a whole job.
+// about returns what a condition of a change is about: a role, or a whole job.
 func about(c *plan.Change) string {
 	if c.Slot.Role == "" {
 		return "job." + c.Job
@@ -186,8 +185,8 @@ func about(c *plan.Change) string {
 	return "job." + c.Job + "." + c.Slot.Role
 }
 
-// fail settles what fails, before a decision is stored. What an earlier run was refused and this one has yet to try is as it
-// was.
+// fail settles the failures before a decision is stored. Conditions of an earlier run stay until this run has tried the
+// change itself.
 func (h *holds) fail(l *Loop, p *plan.Plan) {
 	var now []conditions.Condition
 	for _, w := range slices.Concat(l.groups.refusals(), l.delays()) {
@@ -205,11 +204,12 @@ func (h *holds) fail(l *Loop, p *plan.Plan) {
 	h.tell(l)
 }
 
-// untried are the conditions of changes that the plan asks for and this run has not tried, and of jobs that are prepared anew.
+// untried returns the conditions of changes that the plan asks for and this run has not tried, and of jobs whose preparation
+// is tried again with another group.
 func (h *holds) untried(l *Loop, p *plan.Plan) map[conditions.Key]bool {
 	untried := map[conditions.Key]bool{}
 	for name, rec := range p.Records {
-		if g := l.groups.jobs[rec.UID]; g != nil && g.retry.err == nil && g.retry.failures > 0 { // as another group than what was refused
+		if g := l.groups.jobs[rec.UID]; g != nil && g.retry.err == nil && g.retry.failures > 0 { // with another group than the one refused
 			untried[conditions.Key{About: "job." + name, Code: PreparationRefused}] = true
 		}
 	}
@@ -238,7 +238,7 @@ func (e *executor) tried(c *plan.Change) bool {
 	return x.is(c) && (x.done || e.retries[t].err != nil)
 }
 
-// tell tells each change of a condition, and has it journalled. It reports whether there was any that is to be stored.
+// tell reports each change of a condition to the view and queues it for the journal. It reports whether any is to be stored.
 func (h *holds) tell(l *Loop) (news bool) {
 	over := overReasons{l: l}
 	for _, c := range h.Changes() {
@@ -254,10 +254,10 @@ func (h *holds) tell(l *Loop) (news bool) {
 	return news
 }
 
-// NoticeOf is what the journal keeps of a change of a condition.
+// NoticeOf returns the journal's notice of a change of a condition.
 func NoticeOf(at time.Time, c *conditions.Change) job.Notice {
 	n := job.Notice{Time: at, Type: EventType(&c.Condition), Address: c.About, Condition: string(c.Type), Reason: c.Reason}
-	if slots := c.Reason.Args["slots"]; slots != "" { // then they are its address
+	if slots := c.Reason.Args["slots"]; slots != "" { // they become the address
 		name, _ := conditions.Job(c.About)
 		n.Address = "job." + name + "." + slots
 		n.Reason.Args = maps.Clone(c.Reason.Args)
@@ -269,10 +269,10 @@ func NoticeOf(at time.Time, c *conditions.Change) job.Notice {
 	return n
 }
 
-// overReasons say why conditions do not hold any more.
+// overReasons says why conditions no longer hold.
 type overReasons struct {
 	l        *Loop
-	removals map[string]int // of the decision, by job; counted once it is asked for
+	removals map[string]int // of the decision, by job; counted on first use
 }
 
 func (o *overReasons) of(c *conditions.Condition) job.Reason {
@@ -299,11 +299,11 @@ func (o *overReasons) of(c *conditions.Condition) job.Reason {
 	return job.Because(ConditionOver).With(c.Reason)
 }
 
-// lasts reports whether the state keeps a condition, and the journal its changes: what is about the run itself ends with it. That
-// the state cannot be stored is no more once it says so.
+// lasts reports whether the state keeps a condition, and the journal its changes. NotStopped ends with the run, and
+// a state that records NotStored was stored.
 func lasts(c *conditions.Condition) bool { return c.About != aboutStore && c.Reason.Code != NotStopped }
 
-// lasting are the conditions that the state keeps, sealed.
+// lasting returns the conditions that the state keeps, sealed.
 func (h *holds) lasting(seal *job.Sealer) []conditions.Condition {
 	var lasting []conditions.Condition
 	for _, c := range h.All() {
@@ -314,7 +314,7 @@ func (h *holds) lasting(seal *job.Sealer) []conditions.Condition {
 	return sealed(lasting, seal)
 }
 
-// sealed are conditions without what is sensitive by now.
+// sealed returns conditions with sensitive values sealed.
 func sealed(held []conditions.Condition, seal *job.Sealer) []conditions.Condition {
 	if seal.Idle() {
 		return held
@@ -327,7 +327,7 @@ func sealed(held []conditions.Condition, seal *job.Sealer) []conditions.Conditio
 	return held
 }
 
-// stored reports whether the state has the conditions that hold. What it had it has until there is an edit.
+// stored reports whether the state has the conditions that hold. A match remains valid until the next edit.
 func (h *holds) stored(b *book) bool {
 	if h.kept == h.Edits() {
 		return true
@@ -339,12 +339,12 @@ func (h *holds) stored(b *book) bool {
 	return same
 }
 
-// failing are slots that do not succeed, by number; of a job itself it is slot 0.
+// failing are the indices of slots whose changes fail; 0 for a change of the job itself.
 type failing map[refused][]int
 
 func (f failing) add(r refused, index int) { f[r] = append(f[r], index) }
 
-// conditions are one for each role and code, with a part for each reason if there are several.
+// conditions returns one condition for each role and code, with a part for each reason if there are several.
 func (f failing) conditions() (all []conditions.Condition) {
 	for _, w := range f.waits() {
 		about := "job." + w.Job
@@ -366,7 +366,7 @@ func (f failing) conditions() (all []conditions.Condition) {
 	return all
 }
 
-// each gives a reason, or its parts if it is one of several reasons with the same code.
+// each splits a reason that conditions combined from several; any other reason is returned alone.
 func each(r job.Reason) []job.Reason {
 	if len(r.Args) == 0 && len(r.Of) > 0 && r.Of[0].Code == r.Code {
 		return r.Of
@@ -374,8 +374,8 @@ func each(r job.Reason) []job.Reason {
 	return []job.Reason{r}
 }
 
-// recordedRefusals are the conditions that hold while no master runs, and what jobs wait for by them: a launch that was
-// refused is over for what is seen by now.
+// recordedRefusals returns the conditions that hold while no master runs, and the waits that follow from them. It drops
+// refused launches of incarnations that exist by now.
 func recordedRefusals(s *state.State, seen *job.Snapshot) (held []conditions.Condition, waits []plan.Wait) {
 	there := map[incarnation]bool{}
 	for i := range seen.Incarnations {

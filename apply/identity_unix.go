@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// identity is the file's inode: another file of the same size and time is another file.
+// identity is the file's inode, which distinguishes files of the same size and time.
 func identity(info fs.FileInfo) uint64 {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		return uint64(st.Ino)

@@ -5,11 +5,11 @@ import (
 	"sync"
 )
 
-// mailbox is the events that wait for the Loop, in the order in which they came. Whoever posts never waits.
+// mailbox is an unbounded FIFO queue of events for the Loop: post never blocks.
 type mailbox struct {
 	mu     sync.Mutex
 	events []Event
-	news   chan struct{} // gets a value when there are some
+	news   chan struct{} // receives a value when there are events
 }
 
 func newMailbox() mailbox { return mailbox{news: make(chan struct{}, 1)} }
@@ -32,15 +32,14 @@ func (m *mailbox) take() []Event {
 	return events
 }
 
-// lane is the effects that wait to be carried out, and the workers that take them: what stops or heals ahead of what is
-// new, or a world would stand still while another job's 10,000 slots are launched, and each in the order in which it came.
-// There are no more workers than may be at work at once: a goroutine for each of 10,000 effects would cost more than all
-// else.
+// lane is a queue of effects and its workers. Effects that stop or heal precede launches of new work, so that a world
+// is not stalled while another job's 10,000 slots are launched; otherwise the order is FIFO. The number of workers is
+// bounded, since a goroutine for each of 10,000 effects would cost more than everything else.
 type lane struct {
-	most      int  // workers
-	lasts     bool // a run that ends still carries out what waits here
-	workers   int
-	mend, add []*ticket
+	most           int  // workers
+	lasts          bool // queued effects are carried out even after close
+	workers        int
+	urgent, normal []*ticket
 }
 
 func newLane(most int) *lane { return &lane{most: most} }
@@ -51,41 +50,40 @@ type ticket struct {
 	run func(begin bool)
 }
 
-// provision is the lanes of a provider.
-type provision struct{ changes, groups *lane }
+// providerLanes has the lanes of a provider.
+type providerLanes struct{ changes, groups *lane }
 
-// lanes are all of them.
+// lanes has all lanes.
 type lanes struct {
-	records   *lane // writes of the state and of notices, one after the other
-	decisions *lane // for which nothing waits
-	files     *lane // what was read is shared: one after the other
-	providers map[string]provision
+	records   *lane // writes of the state and of notices, one at a time
+	decisions *lane // journaled decisions, for which nothing waits
+	files     *lane // one at a time, since what was read is shared
+	providers map[string]providerLanes
 
 	mu      sync.Mutex
 	closed  bool
 	waiting map[ID]*ticket
 }
 
-// newLanes bounds what is in flight: the user's number is of all providers together, else each has its own. Jobs are
-// prepared beside that, as many at a time: with fewer, a hundred gangs that come at once would wait for each other behind
-// the pods of the first.
+// newLanes makes the lanes. The user's parallelism is shared by all providers; otherwise each has its own. Preparations have
+// a lane of the same size: sharing one, a hundred gangs submitted at once would wait behind the pods of the first.
 func newLanes(p Parts) *lanes {
-	provisionOf := func(most int) provision { return provision{newLane(most), newLane(most)} }
+	newProviderLanes := func(most int) providerLanes { return providerLanes{newLane(most), newLane(most)} }
 	ls := &lanes{
 		records: &lane{most: 1, lasts: true}, decisions: &lane{most: 1, lasts: true}, files: newLane(1),
-		providers: map[string]provision{}, waiting: map[ID]*ticket{},
+		providers: map[string]providerLanes{}, waiting: map[ID]*ticket{},
 	}
-	shared := provisionOf(p.Parallelism)
+	shared := newProviderLanes(p.Parallelism)
 	for name, prov := range p.Providers {
 		ls.providers[name] = shared
 		if p.Parallelism == 0 {
-			ls.providers[name] = provisionOf(cmp.Or(prov.Capabilities().Parallelism, DefaultParallelism))
+			ls.providers[name] = newProviderLanes(cmp.Or(prov.Capabilities().Parallelism, DefaultParallelism))
 		}
 	}
 	return ls
 }
 
-// lane is that of an effect.
+// lane returns an effect's lane.
 func (ls *lanes) lane(e Effect) *lane {
 	switch e := e.(type) {
 	case Launch:
@@ -106,23 +104,23 @@ func (ls *lanes) lane(e Effect) *lane {
 	return ls.records
 }
 
-// add lets an effect wait for its turn. run is called once: to carry it out, or, when the lanes are closed before, to drop
-// it.
+// add queues an effect. run is called once: to carry it out, or, if the lanes are closed before that, to drop it. It is not
+// called after drop.
 func (ls *lanes) add(work *sync.WaitGroup, e Effect, run func(begin bool)) {
 	l, w := ls.lane(e), &ticket{e.ID(), run}
 	ls.mu.Lock()
 	ls.waiting[w.id] = w
-	if launch, is := e.(Launch); is && !launch.Mends {
-		l.add = append(l.add, w)
+	if launch, is := e.(Launch); is && !launch.Urgent {
+		l.normal = append(l.normal, w)
 	} else {
-		l.mend = append(l.mend, w)
+		l.urgent = append(l.urgent, w)
 	}
-	hire := l.workers < l.most
-	if hire {
+	spawn := l.workers < l.most
+	if spawn {
 		l.workers++
 	}
 	ls.mu.Unlock()
-	if !hire {
+	if !spawn {
 		return
 	}
 	work.Go(func() {
@@ -132,30 +130,30 @@ func (ls *lanes) add(work *sync.WaitGroup, e Effect, run func(begin bool)) {
 	})
 }
 
-// next is the effect whose turn it is, and whether it is to be started; nil ends a worker.
+// next dequeues the next effect and reports whether to start it; nil ends the worker.
 func (ls *lanes) next(l *lane) (w *ticket, begin bool) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	for _, list := range []*[]*ticket{&l.mend, &l.add} {
+	for _, list := range []*[]*ticket{&l.urgent, &l.normal} {
 		for len(*list) > 0 {
 			w = (*list)[0]
 			(*list)[0] = nil
 			*list = (*list)[1:]
-			if ls.waiting[w.id] == w { // or it was dropped
+			if ls.waiting[w.id] == w { // else it was dropped
 				delete(ls.waiting, w.id)
 				return w, l.lasts || !ls.closed
 			}
 		}
 	}
-	l.mend, l.add = nil, nil // what the lists held may be collected
+	l.urgent, l.normal = nil, nil // release the backing arrays
 	l.workers--
 	return nil, false
 }
 
-// waits is how many effects wait for their turn.
-func (l *lane) waits() int { return len(l.mend) + len(l.add) }
+// waits returns the length of the queue.
+func (l *lane) waits() int { return len(l.urgent) + len(l.normal) }
 
-// drop takes an effect back that waits; false if it does not.
+// drop removes an effect from its queue; false if it is not queued.
 func (ls *lanes) drop(id ID) bool {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -164,7 +162,7 @@ func (ls *lanes) drop(id ID) bool {
 	return waits
 }
 
-// queued reports whether changes wait for others to be carried out.
+// queued reports whether any changes or preparations are queued.
 func (ls *lanes) queued() bool {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -176,7 +174,7 @@ func (ls *lanes) queued() bool {
 	return false
 }
 
-// close ends the run: what waits for a provider is dropped, what is to be recorded is still written.
+// close drops what is queued, except what is to be recorded.
 func (ls *lanes) close() {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()

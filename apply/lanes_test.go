@@ -16,7 +16,7 @@ import (
 	"github.com/eltrain/eltrain/providers/sim"
 )
 
-// able is a provider that takes n changes at once.
+// able is a provider with a parallelism of n.
 type able struct {
 	*sim.Cluster
 	n int
@@ -30,7 +30,7 @@ func launchOf(name string, i int, mends bool) Launch {
 	return Launch{"local", job.Launch{UID: "u" + name, Slot: job.Address{Job: name, Role: "worker", Index: i}, Incarnation: 1}, mends}
 }
 
-// atWork is effects in lanes, each of which takes a second.
+// atWork runs effects in lanes, each of which takes a second.
 type atWork struct {
 	lanes *lanes
 	work  sync.WaitGroup
@@ -56,7 +56,7 @@ func (a *atWork) add(effects ...Effect) {
 			a.now++
 			a.peak = max(a.peak, a.now)
 			a.mu.Unlock()
-			time.Sleep(time.Second) // so that whoever may be at work is
+			time.Sleep(time.Second) // so that all workers get busy
 			a.mu.Lock()
 			defer a.mu.Unlock()
 			a.now--
@@ -64,14 +64,14 @@ func (a *atWork) add(effects ...Effect) {
 	}
 }
 
-// atOnce is how many are at work now.
+// atOnce returns how many effects are running now.
 func (a *atWork) atOnce() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.now
 }
 
-// workers are those of a lane.
+// workers returns the number of a lane's workers.
 func (a *atWork) workers(l *lane) int {
 	a.lanes.mu.Lock()
 	defer a.lanes.mu.Unlock()
@@ -103,7 +103,7 @@ func TestManyChangesHaveAsManyWorkersAsMayBeAtWork(t *testing.T) {
 	})
 }
 
-// What heals or ends something goes ahead of what is new, and each in the order in which it came.
+// Effects that heal or stop precede launches of new work, each kind in FIFO order.
 func TestHealingGoesAheadOfWhatIsNew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAtWork(Parts{Parallelism: 1, Providers: map[string]providers.Provider{"local": newAble(100)}})
@@ -119,7 +119,7 @@ func TestHealingGoesAheadOfWhatIsNew(t *testing.T) {
 	})
 }
 
-// Only what waits for its turn is taken back.
+// Only queued effects are dropped.
 func TestWhatWaitsIsTakenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAtWork(Parts{Parallelism: 1, Providers: map[string]providers.Provider{"local": newAble(100)}})
@@ -142,7 +142,7 @@ func TestWhatWaitsIsTakenBack(t *testing.T) {
 	})
 }
 
-// Once a run ends what waits for a provider is not begun. What is to be recorded is.
+// After close, queued effects of providers are dropped, and writes are still carried out.
 func TestClosedLanesRecordAndBeginNothingElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAtWork(Parts{Parallelism: 1, Providers: map[string]providers.Provider{"local": newAble(100)}})
@@ -162,7 +162,7 @@ func TestClosedLanesRecordAndBeginNothingElse(t *testing.T) {
 	})
 }
 
-// Writes are made one after the other, in their order, and wait for no provider; nor does a reading of the files wait for them.
+// Writes are made one at a time, in order, and wait for no provider; a reading of the files does not wait for them.
 func TestWritesWaitOnlyForEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAtWork(Parts{Parallelism: 1, Providers: map[string]providers.Provider{"local": newAble(100)}})
@@ -180,8 +180,7 @@ func TestWritesWaitOnlyForEachOther(t *testing.T) {
 	})
 }
 
-// Jobs that come at once do not wait for each other to be prepared, up to what their provider takes, or the user lets it, nor
-// for what is launched.
+// Jobs are prepared concurrently, up to the parallelism of the provider or the user, and do not wait for launches.
 func TestJobsThatComeAtOnceArePreparedAtOnce(t *testing.T) {
 	const most, jobs = 12, 20
 	for name, c := range map[string]struct{ can, user int }{"the provider's": {can: most}, "the user's": {100, most}} {
@@ -233,7 +232,7 @@ func TestEachProviderTakesWhatItCanUnlessTheUserSays(t *testing.T) {
 	}
 }
 
-// hung is a provider that answers nothing until it is no longer waited for.
+// hung is a provider whose calls block until their context ends.
 type hung struct{ *sim.Cluster }
 
 func blockForever(ctx context.Context) error {
@@ -252,7 +251,7 @@ func (hung) Stop(ctx context.Context, _ string, _ job.Address, _ int, _ time.Dur
 	return blockForever(ctx)
 }
 
-// Whatever a provider does not answer ends: a stop after its grace and a margin, all else after a minute.
+// Every call of a provider has a timeout: a stop its grace and a margin, all others a minute.
 func TestEffectsAreBounded(t *testing.T) {
 	for _, c := range []struct {
 		effect Effect
@@ -284,7 +283,7 @@ func TestEffectsAreBounded(t *testing.T) {
 	}
 }
 
-// A Drop is answered once, and only if it came in time: what was started ends as it does.
+// A dropped effect has one outcome, and a Drop does not affect an effect that has started.
 func TestADropIsAnsweredIfItCameInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDriven(t, func(_ *Setup, p *Parts) { p.Parallelism = 1 })
@@ -310,7 +309,7 @@ func TestADropIsAnsweredIfItCameInTime(t *testing.T) {
 	})
 }
 
-// launches are those that a provider was asked for and that have ended, in their order.
+// launches are a provider's completed launches, in order.
 type launches struct {
 	mu   sync.Mutex
 	made []string
@@ -322,7 +321,7 @@ func (l *launches) add(of job.Launch) {
 	l.made = append(l.made, fmt.Sprintf("%s#%d", of.Slot, of.Incarnation))
 }
 
-// since are those since the last call.
+// since returns those since the last call.
 func (l *launches) since() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -347,7 +346,7 @@ func TestWhatHealsIsLaunchedBeforeAnotherJobsSlots(t *testing.T) {
 		f.say(Files{Jobs: []job.Job{jobtest.Job("a", jobtest.Role("worker", 20)), hurt}}, nil)
 		seen.since()
 		f.provider.mu.Lock()
-		f.provider.cluster.PutOut(f.provider.cluster.Agent(job.Address{Job: "z", Role: "worker"}), job.Preemption)
+		f.provider.cluster.Terminate(f.provider.cluster.Agent(job.Address{Job: "z", Role: "worker"}), job.Preemption)
 		f.provider.mu.Unlock()
 		f.mail.post(Woken{})
 		pass(time.Minute)
@@ -359,7 +358,7 @@ func TestWhatHealsIsLaunchedBeforeAnotherJobsSlots(t *testing.T) {
 	})
 }
 
-// forgetful is a provider of which a test sees what it forgets.
+// forgetful is a provider that records its calls of Forget.
 type forgetful struct {
 	providers.Provider
 	forgets *int

@@ -21,10 +21,10 @@ import (
 	"github.com/eltrain/eltrain/internal/atomicfile"
 )
 
-// liveFile holds, in the run directory and for its owner alone, where the master of the directory answers.
+// liveFile holds the address and token of the directory's master. It is in the run directory, readable by its owner alone.
 const liveFile = "master.json"
 
-// Bounds of asking a master: it is on this machine and answers from memory.
+// Bounds of a request to a master, which is on this machine and answers from memory.
 const (
 	liveTimeout  = 5 * time.Second
 	liveMaxBytes = 256 << 20
@@ -35,7 +35,7 @@ type liveAddress struct {
 	Token string `json:"token"`
 }
 
-// LiveServer answers Fetch on this machine until Close.
+// LiveServer serves Fetch on this machine until Close.
 type LiveServer struct {
 	http    *http.Server
 	file    string
@@ -43,7 +43,7 @@ type LiveServer struct {
 	serving sync.WaitGroup
 }
 
-// ServeLive lets other processes of the same user ask what the master knows. It listens on loopback only; the
+// ServeLive serves what the master knows to other processes of the same user. It listens on loopback only; the
 // address and a token are in a file in runDir that only its owner can read.
 func ServeLive(live func() Live, runDir string) (*LiveServer, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -68,7 +68,7 @@ func ServeLive(live func() Live, runDir string) (*LiveServer, error) {
 	s.serving.Go(func() { s.http.Serve(listener) })
 	s.text, err = json.Marshal(liveAddress{"http://" + listener.Addr().String(), token})
 	if err == nil {
-		atomicfile.Sweep(s.file) // of masters that were killed
+		atomicfile.Sweep(s.file) // temporary files of killed masters
 		err = atomicfile.Write(s.file, s.text, 0o600)
 	}
 	if err != nil {
@@ -78,7 +78,8 @@ func ServeLive(live func() Live, runDir string) (*LiveServer, error) {
 	return s, nil
 }
 
-// Close stops answering. The file may be a successor's by now, which took over while this process was stopped.
+// Close stops serving. It leaves the file alone if a successor, which took over while this process was suspended, has
+// replaced it.
 func (s *LiveServer) Close() {
 	if text, err := os.ReadFile(s.file); err == nil && bytes.Equal(text, s.text) {
 		os.Remove(s.file)
@@ -87,10 +88,10 @@ func (s *LiveServer) Close() {
 	s.serving.Wait()
 }
 
-// ErrNoMaster: nobody answers for the directory.
+// ErrNoMaster means that no master answers for the directory.
 var ErrNoMaster = errors.New("no master is running")
 
-// Fetch asks the master of a run directory what it knows. ErrNoMaster if there is none.
+// Fetch asks the master of a run directory what it knows. It returns ErrNoMaster if there is none.
 func Fetch(ctx context.Context, runDir string) (Live, error) {
 	var live Live
 	text, err := os.ReadFile(filepath.Join(runDir, liveFile))
@@ -117,11 +118,11 @@ func Fetch(ctx context.Context, runDir string) (Live, error) {
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return live, ErrNoMaster // another process has its port by now
+		return live, ErrNoMaster // another process has taken its port
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, liveMaxBytes))
 	if err != nil && ctx.Err() == nil {
-		return live, ErrNoMaster // it ended in the middle of its answer
+		return live, ErrNoMaster // it exited in the middle of its answer
 	}
 	if err != nil {
 		return live, fmt.Errorf("ask the master: %w", err)

@@ -16,7 +16,7 @@ import (
 	"github.com/eltrain/eltrain/state"
 )
 
-// oneJob is what is known of one recorded job and nothing else.
+// oneJob is the status of one recorded job.
 func oneJob() Live {
 	l := New(jobtest.Epoch, Setup{State: state.State{}.Next(job.Records{"a": {UID: "u", Phase: job.JobRunning}})})
 	return l.Live(jobtest.Epoch, nil)
@@ -45,7 +45,7 @@ func TestFetchGivesWhatTheMasterKnows(t *testing.T) {
 	}
 }
 
-// A master that ends in the middle of its answer is none, as one that does not answer: the state says what it knew.
+// A master that exits in the middle of its answer counts as none, like one that does not answer.
 func TestAMasterThatEndsAmidItsAnswerIsNoMaster(t *testing.T) {
 	dying := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Write([]byte(`{"records": {"a": `))
@@ -85,7 +85,7 @@ func TestLiveWantsItsToken(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 }
 
-// The file of a master that was killed leads nowhere, or to a stranger's port.
+// The file of a killed master names a closed port, or one that another process has taken.
 func TestAStaleMasterFileIsNoMaster(t *testing.T) {
 	dir := t.TempDir()
 	stranger, err := ServeLive(oneJob, t.TempDir())

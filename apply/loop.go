@@ -12,53 +12,53 @@ import (
 type Setup struct {
 	Intent
 	Files     Files
-	Providers []string    // that there are, by name
-	State     state.State // as it is stored
+	Providers []string    // names of the configured providers
+	State     state.State // as stored
 	Epoch     uint64      // of the lock under which the run writes
 	NewUID    func(name string) string
-	// Jitter is from 0 to 1, so that what failed together is not tried together; nil is none.
+	// Jitter returns a value from 0 to 1 that spreads out retries; nil means none.
 	Jitter func() float64
-	// Words writes journal entries and replies; nil writes codes.
+	// Words renders journal entries and replies; nil renders codes.
 	Words Words
-	// Shown is what jobs wait for by a plan that was shown: it is not told again.
+	// Shown are the waits of a plan that the user has seen: they are not reported again.
 	Shown []plan.Wait
-	// Approve has the first plan approved before anything is stored or done.
+	// Approve requires approval of the first plan before anything is stored or done.
 	Approve bool
 	// Check evaluates the files' conditions whenever records have changed.
 	Check bool
 }
 
-// Loop is the one loop over one state, as a value: Step takes an event, Ready returns the effects. It
+// Loop is the control loop over one state, as a value: Step takes an event, Ready returns the effects. It
 // has no clock, goroutine, channel, lock or file: time is an argument, and results come back as Outcomes.
 //
 // A turn observes, plans, stores, journals and acts, in this order. Nothing is done before it is stored.
 type Loop struct {
-	now    time.Time
-	since  time.Time // when the run began
-	setup  Setup
-	files  files
-	sight  sight
-	book   book
-	turn   turn
-	exec   executor
-	groups groups
-	told   service
-	rest   rest
-	end    ending
-	check  checks
-	holds  holds
+	now     time.Time
+	since   time.Time // when the run began
+	setup   Setup
+	files   files
+	sight   sight
+	book    book
+	turn    turn
+	exec    executor
+	groups  groups
+	service service
+	rest    rest
+	end     ending
+	check   checks
+	holds   holds
 
 	publisher publisher
 
 	inFlight map[ID]Effect
-	numbers  int // of effects that have no number of their own
+	numbers  int // the last number given to an effect without one of its own
 	out      Ready
 }
 
-// Ready is what to do after the steps since the last Ready.
+// Ready is what to do as a result of the steps since the last Ready.
 type Ready struct {
-	Effects []Effect  // to start in this order
-	Tell    []Message // for the view, in this order
+	Effects []Effect  // to start, in order
+	Tell    []Message // for the view, in order
 	Next    time.Time // when a Tick is due at the latest; zero after the end
 	Over    *Over     // set once the run has ended
 }
@@ -85,16 +85,16 @@ func New(now time.Time, s Setup) *Loop {
 	l.files = newFiles(s, l.book.state.Jobs)
 	l.sight = newSight(s.Providers)
 	l.publisher = newPublisher(l.sight.order)
-	l.exec, l.groups, l.told = newExecutor(), newGroups(), newService()
+	l.exec, l.groups, l.service = newExecutor(), newGroups(), newService()
 	l.holds.Set = conditions.TakeOver(l.book.state.Conditions)
 	l.turn.pulse, l.turn.dirty, l.turn.waits, l.check.due = now.Add(pulseEvery), true, s.Shown, true
 	return l
 }
 
-// Step takes one event in.
+// Step processes one event.
 func (l *Loop) Step(now time.Time, e Event) {
 	if now.After(l.now) {
-		l.now = now // it must not go back: times that were noted would be to come
+		l.now = now // never backwards: recorded times would be in the future
 	}
 	if l.end.stage == over {
 		return
@@ -127,10 +127,10 @@ func (l *Loop) Step(now time.Time, e Event) {
 	}
 }
 
-// Ready returns what to do, once.
+// Ready returns what to do since the last call.
 func (l *Loop) Ready() Ready {
 	if l.holds.tell(l) && l.turn.phase == resting {
-		l.turn.dirty = true // it is to be journalled
+		l.turn.dirty = true // to journal it
 	}
 	out := l.out
 	out.Next = l.next()
@@ -138,7 +138,7 @@ func (l *Loop) Ready() Ready {
 	return out
 }
 
-// outcome handles an effect's outcome. One that is not in flight is already known, or was never started.
+// outcome handles an effect's outcome. That of an effect that is not in flight is a duplicate, and ignored.
 func (l *Loop) outcome(o Outcome) {
 	e, known := l.inFlight[o.Of]
 	if !known {
@@ -206,7 +206,7 @@ func (l *Loop) again(e Effect, at time.Time) {
 	l.out.Effects = append(l.out.Effects, Again{e, at})
 }
 
-// number is that of an effect that has none of its own.
+// number returns a number for an effect without one of its own.
 func (l *Loop) number() int {
 	l.numbers++
 	return l.numbers
@@ -214,10 +214,10 @@ func (l *Loop) number() int {
 
 func (l *Loop) tell(m Message) { l.out.Tell = append(l.out.Tell, m) }
 
-// inform sends news to the service.
+// inform sends a message to the service.
 func (l *Loop) inform(n News) { l.do(Tell{l.number(), n}) }
 
-// next is when a Tick is due at the latest.
+// next returns when a Tick is due at the latest.
 func (l *Loop) next() time.Time {
 	if l.end.stage == over {
 		return time.Time{}
@@ -232,7 +232,7 @@ func (l *Loop) next() time.Time {
 	return at
 }
 
-// earliest of two times, of which zero is never.
+// earliest returns the earlier of two times, where zero is never.
 func earliest(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b

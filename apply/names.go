@@ -7,9 +7,9 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// names are the jobs that were launched under another name than they have now, by UID. Plans, records and people know a job
-// by the name that it has; its infrastructure and its agents, which nobody can rename while they run, by the one that it was
-// launched under. The two meet here. It is nil where no job was renamed, which is the rule.
+// names are the jobs that were renamed since their launch, by UID; nil if there are none, as usual. Plans, records and people
+// use a job's current name; its infrastructure and its agents, which cannot be renamed while they run, the name under which
+// it was launched.
 type names map[string]named
 
 type named struct{ now, launched string }
@@ -26,7 +26,7 @@ func namesOf(records job.Records) (n names) {
 	return n
 }
 
-// launched is the name that a job's infrastructure knows it by.
+// launched returns the name that a job was launched under.
 func (n names) launched(uid, name string) string {
 	if known, renamed := n[uid]; renamed {
 		return known.launched
@@ -34,13 +34,13 @@ func (n names) launched(uid, name string) string {
 	return name
 }
 
-// slot is a slot as its infrastructure knows it.
+// slot returns a slot's address as its infrastructure knows it.
 func (n names) slot(uid string, slot job.Address) job.Address {
 	slot.Job = n.launched(uid, slot.Job)
 	return slot
 }
 
-// now is the name that a job has that was launched under another.
+// now returns a job's current name.
 func (n names) now(uid, launched string) string {
 	if known, renamed := n[uid]; renamed {
 		return known.now
@@ -48,7 +48,7 @@ func (n names) now(uid, launched string) string {
 	return launched
 }
 
-// toService is what the service is told of a job, as the job's agents call it.
+// toService translates a job's desired state to the name that its agents know.
 func (n names) toService(name string, d elastic.Desired) (string, elastic.Desired) {
 	launched := n.launched(d.UID, name)
 	if launched == name {
@@ -65,7 +65,7 @@ func (n names) toService(name string, d elastic.Desired) (string, elastic.Desire
 	return launched, d
 }
 
-// fromService is what the service knows, by the names that jobs have now.
+// fromService translates what the service knows to the jobs' current names.
 func (n names) fromService(facts map[string]elastic.Facts) map[string]elastic.Facts {
 	if len(n) == 0 {
 		return facts

@@ -11,8 +11,7 @@ import (
 	"github.com/eltrain/eltrain/state"
 )
 
-// A plan knows what runs by the name that its job has now. What a provider saw stays as it is, and is no news as long as it
-// is the same, whatever jobs are called.
+// A plan uses the current names of jobs. The provider's observation stays unchanged, and a rename does not make it news.
 func TestWhatAProviderSawIsNotRenamed(t *testing.T) {
 	seen := &providers.Observation{Places: providers.Anywhere, Incarnations: []job.Incarnation{
 		{UID: "u", Slot: job.Address{Job: "before", Role: "worker"}, Number: 1, State: job.Up}}}
@@ -36,7 +35,7 @@ func TestWhatAProviderSawIsNotRenamed(t *testing.T) {
 	}
 }
 
-// The service is told of a job by the name that its agents know, and what it knows is of the job as it is called now.
+// The service is told a job's name at launch, and its facts are translated to the current name.
 func TestTheServiceKnowsAJobByTheNameOfItsAgents(t *testing.T) {
 	slot := func(name string) job.Address { return job.Address{Job: name, Role: "worker"} }
 	world := func(name string) job.World {

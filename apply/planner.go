@@ -15,22 +15,22 @@ import (
 
 // Planner observes and plans without acting, for `eltrain plan` and `status`.
 type Planner struct {
-	loop *Loop
-	eyes eyes
+	loop     *Loop
+	observer observer
 }
 
-// NewPlanner makes a planner over a state.
+// NewPlanner returns a planner over a state.
 func NewPlanner(s Setup, named map[string]providers.Provider, sealer *job.Sealer) *Planner {
 	s.Providers = slices.Sorted(maps.Keys(named))
 	s.Files.Seal = sealer
-	return &Planner{New(time.Now(), s), eyes{providers: named, sealer: sealer}}
+	return &Planner{New(time.Now(), s), observer{providers: named, sealer: sealer}}
 }
 
-// look observes every provider, and returns the error of the first that cannot be observed.
+// look observes every provider and returns the first error.
 func (p *Planner) look(ctx context.Context, now time.Time) (failed error) {
 	p.loop.now = now
 	for _, name := range p.loop.sight.order {
-		seen, err := p.eyes.observe(ctx, name)
+		seen, err := p.observer.observe(ctx, name)
 		if err := p.loop.sight.see(name, seen, err); err != nil && failed == nil {
 			failed = fmt.Errorf("observe provider %q: %w", name, err)
 		}
@@ -47,12 +47,12 @@ func (p *Planner) Preview(ctx context.Context, now time.Time) (Decision, error) 
 	return Decision{in, decided}, nil
 }
 
-// Records are those of the state.
+// Records returns the state's records.
 func (p *Planner) Records() job.Records { return p.loop.book.state.Jobs }
 
-// Offline is what can be told of the recorded jobs while no master runs: the records, what the providers see, what the jobs
-// wait for according to the planner, or were refused last, and what succeeded since a master last looked. Nothing is changed.
-// If a provider cannot be observed the records are all there is, and the snapshot is zero.
+// Offline returns the status of the recorded jobs while no master runs: the records, what the providers see, what the jobs
+// wait for according to the planner or were last refused, and what has succeeded since a master last looked. It changes
+// nothing. If a provider cannot be observed, only the records are returned and the snapshot is zero.
 func (p *Planner) Offline(ctx context.Context, now time.Time) Live {
 	records := p.Records()
 	if p.look(ctx, now) != nil {
@@ -68,8 +68,8 @@ func (p *Planner) Offline(ctx context.Context, now time.Time) Live {
 	return Live{Records: withEnds(records, decided.Records), Snapshot: in.Snapshot, Waits: slices.Concat(decided.Waits, refused), Conditions: held, Released: in.Released}
 }
 
-// withEnds takes over what succeeded. What else the planner would decide is not taken: without a master
-// nobody does it.
+// withEnds returns the records with the successes that the planner found. Its other decisions are left out: without a
+// master nobody carries them out.
 func withEnds(records, planned job.Records) job.Records {
 	shown := make(job.Records, len(records))
 	for name, rec := range records {
@@ -94,8 +94,8 @@ func withEnds(records, planned job.Records) job.Records {
 	return shown
 }
 
-// Observation is what the providers showed of themselves at one time: what a plan that asks nobody is made from, beside
-// the records. What ran then is not in it: the records say that.
+// Observation is what the providers reported about themselves at one time. With the records, which say what ran, it is
+// enough to plan without asking any provider.
 type Observation struct {
 	At           time.Time                    `json:"at"`
 	Nodes        []job.Node                   `json:"nodes"`
@@ -105,10 +105,10 @@ type Observation struct {
 	Extra        map[string]job.Resources     `json:"extra,omitempty"`
 }
 
-// Observed is the newest observation; false if any provider did not answer.
+// Observed returns the newest observation; false if any provider did not answer.
 func (p *Planner) Observed() (o Observation, whole bool) { return p.loop.observation() }
 
-// observation is the newest one; false if any provider did not answer.
+// observation returns the newest one; false if any provider did not answer.
 func (l *Loop) observation() (o Observation, whole bool) {
 	for _, name := range l.sight.order {
 		if !l.sight.answered(name) {
@@ -119,9 +119,9 @@ func (l *Loop) observation() (o Observation, whole bool) {
 	return Observation{At: in.Snapshot.At, Nodes: in.Snapshot.Nodes, Held: in.Snapshot.Held, Capabilities: in.Capabilities, Bars: in.Bars, Extra: in.Extra}, true
 }
 
-// PreviewRecorded plans from the records and an observation, and asks no provider: what the records say runs is taken to
-// run. A node that is not in the observation is as large as what the records have on it. A nil observation knows of no
-// node and of no provider what it can: whatever needs a place that it does not have waits.
+// PreviewRecorded plans from the records and an observation without asking any provider: whatever runs according to the
+// records is assumed to run. A node that is missing from the observation has just the capacity that the records use on it.
+// With a nil observation, no nodes or capabilities are known, and whatever needs a new place waits.
 func (p *Planner) PreviewRecorded(o *Observation, now time.Time) Decision {
 	in := plan.Input{Snapshot: job.Snapshot{At: now}, Records: p.Records(), Released: p.loop.book.state.Released, Capabilities: map[string]job.Capabilities{}, Now: now, Since: now}
 	if o != nil {
@@ -138,7 +138,7 @@ func (p *Planner) PreviewRecorded(o *Observation, now time.Time) Decision {
 	return p.Replan(in)
 }
 
-// addRecorded enters what a record says runs, and the nodes that only it knows, which are unobserved.
+// addRecorded adds what runs according to a record, and its nodes that were not observed, which it adds to unobserved.
 func addRecorded(in *plan.Input, rec *job.Record, unobserved map[string]bool) {
 	provider := rec.Spec.Provider
 	allow(in, provider)
@@ -169,14 +169,14 @@ func addRecorded(in *plan.Input, rec *job.Record, unobserved map[string]bool) {
 	}
 }
 
-// allow takes a provider of which nothing is known for one that does what is asked of it.
+// allow assumes that an unknown provider can do whatever is asked of it.
 func allow(in *plan.Input, provider string) {
 	if _, known := in.Capabilities[provider]; !known {
 		in.Capabilities[provider] = job.Capabilities{Places: true, Images: true, Pods: true}
 	}
 }
 
-// Replan plans what the files say now from what was observed and remembered before. Nobody is asked.
+// Replan plans the current files on a recorded input, without asking any provider.
 func (p *Planner) Replan(recorded plan.Input) Decision {
 	in := recorded
 	l := p.loop
@@ -192,7 +192,7 @@ func (p *Planner) Replan(recorded plan.Input) Decision {
 	return Decision{in, decided}
 }
 
-// Refresh records what is seen, and changes nothing else. approve is asked of it first.
+// Refresh records what is observed, if approve returns nil, and changes nothing else.
 func (p *Planner) Refresh(ctx context.Context, approve func(Decision) error, store state.Store, lock state.Lock, journal Appender) (Decision, error) {
 	d, err := p.Preview(ctx, time.Now())
 	if err != nil {

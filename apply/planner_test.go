@@ -14,7 +14,7 @@ import (
 	"github.com/eltrain/eltrain/state"
 )
 
-// unreachable is a provider that fails the test if it is asked for anything.
+// unreachable is a provider that fails the test if it is observed.
 type unreachable struct {
 	providers.Provider
 	t *testing.T
@@ -38,8 +38,8 @@ func changesAndWaits(p plan.Plan) string {
 	return out
 }
 
-// What the records say runs is taken to run, on nodes as they were observed; where nothing was observed they are as large
-// as what runs there. Nobody is asked.
+// Planning from records assumes that what they say runs, on nodes as they were observed. A node that was not observed is as
+// large as what runs there. No provider is asked.
 func TestPlansFromTheRecordsAskNobody(t *testing.T) {
 	applied := jobtest.Job("a", jobtest.Role("worker", 2, jobtest.Needs(jobtest.Cores(1))))
 	print := job.Fingerprints(&applied, &applied.Roles[0])(0)
@@ -86,7 +86,7 @@ func TestPlansFromTheRecordsAskNobody(t *testing.T) {
 	}
 }
 
-// A scheduler that takes pods one after the other changes what waits with each: that is no news.
+// Waits that differ only in numbers, as a scheduler places pods one by one, are no news.
 func TestNewsOfWaits(t *testing.T) {
 	wait := func(why ...job.Reason) []plan.Wait { return []plan.Wait{{Job: "a", Role: "worker", Reasons: why}} }
 	queued := func(slots, message string) job.Reason {

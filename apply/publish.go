@@ -11,13 +11,13 @@ import (
 // publisher publishes the service's address to the agents of each provider.
 type publisher struct {
 	service providers.Service
-	known   bool                    // service is
+	known   bool                    // service is set
 	of      map[string]*publication // by provider
 }
 
 // publication is what was published to the agents of one provider.
 type publication struct {
-	number   int // of the service that they were told of last; see publisher
+	number   int // of the last Publish
 	done     bool
 	inFlight bool
 	retry    retry
@@ -31,7 +31,7 @@ func newPublisher(order []string) publisher {
 	return p
 }
 
-// serve records where the service is reached from now on.
+// serve records where the service is now reached.
 func (p *publisher) serve(s providers.Service) {
 	p.service, p.known = s, true
 	for _, of := range p.of {
@@ -39,7 +39,7 @@ func (p *publisher) serve(s providers.Service) {
 	}
 }
 
-// publish has agents told, where that is due. The first turn waits for it: what is launched is told the same.
+// publish publishes the address where that is due. The first turn waits for it, so that launched agents find the service.
 func (p *publisher) publish(l *Loop) {
 	all := p.known
 	for _, name := range l.sight.order {
@@ -48,7 +48,7 @@ func (p *publisher) publish(l *Loop) {
 		if !p.known || of.done || of.inFlight || l.now.Before(of.retry.until) || l.end.stopped() {
 			continue
 		}
-		of.inFlight, of.done, of.number = true, true, l.number() // until there is another, or it fails
+		of.inFlight, of.done, of.number = true, true, l.number() // done is reset by a new address or a failure
 		all = false
 		l.do(Publish{name, of.number, p.service})
 	}
@@ -66,8 +66,8 @@ func (p *publisher) busy() bool {
 	return false
 }
 
-// published handles the outcome of a publication. At the start an error ends the run: agents would be
-// launched in vain.
+// published handles the outcome of a publication. At the start of a run an error ends it: launched agents could not
+// reach the service.
 func (p *publisher) published(l *Loop, e Publish, err error) {
 	of := p.of[e.Provider]
 	of.inFlight = false
@@ -90,7 +90,7 @@ func (p *publisher) published(l *Loop, e Publish, err error) {
 	l.holds.raiseIf(l, err, "provider."+e.Provider, NotPublished)
 }
 
-// due is when the next that failed is retried; zero is never.
+// due returns when the next failed publication is retried; zero is never.
 func (p *publisher) due() (at time.Time) {
 	for _, of := range p.of {
 		if !of.done {

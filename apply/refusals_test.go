@@ -11,7 +11,7 @@ import (
 	"github.com/eltrain/eltrain/state"
 )
 
-// Whoever asks while no master runs reads from the state what was refused last, of what is not there by now.
+// Without a master, status shows the last refusals in the state, except of slots that exist by now.
 func TestRecordedRefusals(t *testing.T) {
 	const quota = "create its pod: exceeded quota: tight"
 	why := func(slots, message string) job.Reason {
@@ -49,7 +49,7 @@ func TestRecordedRefusals(t *testing.T) {
 	}
 }
 
-// A run does not end for the first failure of what is other than what has failed before.
+// The first failure of a changed job does not end a run, even if the previous version has failed often.
 func TestTheFirstFailureOfAnotherChangeIsNotHopeless(t *testing.T) {
 	s := newScenario(t)
 	stuck := func() bool { return s.loop.exec.stuck(&s.loop.groups) }
@@ -57,12 +57,12 @@ func TestTheFirstFailureOfAnotherChangeIsNotHopeless(t *testing.T) {
 	s.do("fail launch", "no such image")
 	s.do("run watch", "a worker=2")
 	if s.do("pass 5s"); stuck() {
-		t.Error("four failures are taken for hopeless")
+		t.Error("four failures are considered final")
 	}
 	if s.do("pass 5s"); !stuck() {
-		t.Error("five failures are not taken for hopeless")
+		t.Error("five failures are not considered final")
 	}
 	if s.do("files", "a worker=2 command=other"); stuck() {
-		t.Error("the first failure of what is other is taken for hopeless")
+		t.Error("the first failure of what is other is considered final")
 	}
 }

@@ -10,18 +10,18 @@ import (
 	"github.com/eltrain/eltrain/plan"
 )
 
-// going is what of one role is stopped in one pass, for one reason.
-type going struct {
+// removalGroup identifies slots of one role that are stopped in one turn for one reason.
+type removalGroup struct {
 	job, role string
 	done      job.Code
-	why       string // the reason, as a text that can be compared
+	why       string // the reason as text, which is comparable
 }
 
-// verbs are the types of their notices.
+// verbs are the types of notices, by code.
 var verbs = map[job.Code]string{SlotsRemoved: "removed", SlotsReplaced: "replaced"}
 
-// removals are the notices of what a plan decided to stop: slots that are removed or replaced, as that is decided, those of
-// a role and a reason as one, and jobs that are gone. How a job that ended is stopped is no news beside its end.
+// removals returns notices of what a plan decided to stop: slots that are removed or replaced, one notice for each role and
+// reason, and jobs that are gone. Stops in a job that has ended are not reported.
 func (l *Loop) removals(in *plan.Input, p *plan.Plan) []job.Notice {
 	why := map[target]job.Reason{}
 	for i := range p.Changes {
@@ -29,12 +29,12 @@ func (l *Loop) removals(in *plan.Input, p *plan.Plan) []job.Notice {
 			why[targetOf(c)] = c.Why()
 		}
 	}
-	slots, reasons := map[going][]int{}, map[going]job.Reason{}
+	slots, reasons := map[removalGroup][]int{}, map[removalGroup]job.Reason{}
 	enter := func(name string, a job.Address, done job.Code, why job.Reason) {
-		kind := going{name, a.Role, done, why.String()}
+		kind := removalGroup{name, a.Role, done, why.String()}
 		slots[kind], reasons[kind] = append(slots[kind], a.Index), why
 	}
-	before := make(map[string]*job.Record, len(in.Records)) // by UID: a job may have another name now
+	before := make(map[string]*job.Record, len(in.Records)) // by UID, since a job may have been renamed
 	for _, rec := range in.Records {
 		before[rec.UID] = rec
 	}
@@ -58,14 +58,14 @@ func (l *Loop) removals(in *plan.Input, p *plan.Plan) []job.Notice {
 				done = SlotsReplaced
 			}
 			reason := why[target{rec.UID, s.Address}]
-			if reason.IsZero() && s.Cause != "" { // nothing of it is left to be stopped
+			if reason.IsZero() && s.Cause != "" { // it has ended already: no change stops it
 				reason = plan.HowLost(s)
 			}
 			enter(name, s.Address, done, reason)
 		}
 	}
 	var notices []job.Notice
-	for _, kind := range slices.SortedFunc(maps.Keys(slots), compareGoing) {
+	for _, kind := range slices.SortedFunc(maps.Keys(slots), compareRemovalGroups) {
 		what := job.Because(kind.done, "count", strconv.Itoa(len(slots[kind])))
 		if why := reasons[kind]; !why.IsZero() {
 			what = what.With(why)
@@ -85,7 +85,7 @@ func ran(was *job.Slot) bool {
 	return was.Phase.Live() && was.Phase != job.Canceling && was.Incarnation > 0
 }
 
-// goneNotice tells that a job is recorded no more, and why.
+// goneNotice reports that a job is no longer recorded, and why.
 func goneNotice(in *plan.Input, p *plan.Plan, name string, rec *job.Record) job.Notice {
 	n := job.Notice{Time: in.Now, Type: "destroyed", Address: "job." + name}
 	switch {
@@ -99,6 +99,6 @@ func goneNotice(in *plan.Input, p *plan.Plan, name string, rec *job.Record) job.
 	return n
 }
 
-func compareGoing(a, b going) int {
+func compareRemovalGroups(a, b removalGroup) int {
 	return cmp.Or(cmp.Compare(a.job, b.job), cmp.Compare(a.role, b.role), cmp.Compare(a.done, b.done), cmp.Compare(a.why, b.why))
 }

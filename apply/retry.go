@@ -8,38 +8,37 @@ import (
 	"github.com/eltrain/eltrain/providers"
 )
 
-// hopeless is how often something is told to fail before a run that does not watch stops waiting for it.
-const hopeless = 5
+// maxFailures is the number of reported failures after which a run that does not watch stops waiting for something.
+const maxFailures = 5
 
-// repeats reports whether an error says the same as the one before, if there was one.
+// repeats reports whether an error is worded like the one before, if there was one.
 func repeats(err, before error) bool {
 	return before != nil && conditions.Wording(err.Error()) == conditions.Wording(before.Error())
 }
 
-// retry is the state of something that is tried until it succeeds: when it is retried, and what was told of its failures.
-// It is a plain value: the time is an argument, and so is the jitter, from 0 to 1. It begins as zero, and is zero again
-// once it has succeeded.
+// retry is the state of something that is tried until it succeeds: when it is retried, and which failures were reported.
+// It is a plain value: the time and the jitter, from 0 to 1, are arguments. It is zero at first and after a success.
 type retry struct {
-	begun    time.Time // the first attempt since the last failure that was told; zero before
-	quiet    int       // failures since, of which none was told
-	tries    int       // of these, those that count: the others were turned away
-	failures int       // those that were told
+	begun    time.Time // the first attempt since the last reported failure; zero before it
+	quiet    int       // unreported failures since then
+	tries    int       // those of them that count: not rejected because the provider was busy
+	failures int       // reported failures
 	until    time.Time // not again before
-	err      error     // of the last that was told, or of one before it that it repeats
+	err      error     // the last reported error, or the first in a row that it repeats
 }
 
 const (
-	// A failure that may pass by itself is reported once it persists, or has lasted for quietFor.
+	// A transient failure is reported once it persists, or has lasted for quietFor.
 	quietFor = callTimeout
-	// Pauses after failures double from the first to the most, with up to a quarter of jitter: those after failures that are
-	// not told, and those after failures that are. Providers have their own pace, which admits no more than is good for them.
-	quietPauseFirst = 100 * time.Millisecond
-	quietPauseMost  = time.Second
-	pauseFirst      = 500 * time.Millisecond
-	pauseMost       = 30 * time.Second
+	// Pauses double from the first to the most, plus up to a quarter of jitter: quietPause after unreported failures, pause
+	// after reported ones. Providers limit their own request rates in addition.
+	firstQuietPause = 100 * time.Millisecond
+	maxQuietPause   = time.Second
+	firstPause      = 500 * time.Millisecond
+	maxPause        = 30 * time.Second
 )
 
-// begin is before an attempt.
+// begin returns the state before an attempt.
 func (r retry) begin(now time.Time) retry {
 	if r.begun.IsZero() {
 		r.begun = now
@@ -47,7 +46,7 @@ func (r retry) begin(now time.Time) retry {
 	return r
 }
 
-// next is after an attempt that failed. tell reports whether somebody is to hear of it.
+// next returns the state after a failed attempt. tell says whether to report the failure.
 func (r retry) next(now time.Time, err error, jitter float64) (next retry, tell bool) {
 	r = r.begin(now)
 	passing, transient := errors.AsType[*providers.TransientError](err)
@@ -60,18 +59,18 @@ func (r retry) next(now time.Time, err error, jitter float64) (next retry, tell 
 	if r.tries >= providers.Persists || now.Sub(r.begun) >= quietFor {
 		return r.fail(now, err, jitter), true
 	}
-	r.until = now.Add(pauseAfter(r.quiet, quietPauseFirst, quietPauseMost, jitter))
+	r.until = now.Add(pauseAfter(r.quiet, firstQuietPause, maxQuietPause, jitter))
 	r.quiet++
 	return r, false
 }
 
-// fail is after a failure that is told. An error that repeats the one before is left out: with each attempt it would be
-// another reason, to be stored and told.
+// fail returns the state after a reported failure. An error that repeats the one before is replaced by that: otherwise each
+// attempt would yield another reason to store and report.
 func (r retry) fail(now time.Time, err error, jitter float64) retry {
 	if repeats(err, r.err) {
 		err = r.err
 	}
-	return retry{failures: r.failures + 1, until: now.Add(pauseAfter(r.failures, pauseFirst, pauseMost, jitter)), err: err}
+	return retry{failures: r.failures + 1, until: now.Add(pauseAfter(r.failures, firstPause, maxPause, jitter)), err: err}
 }
 
 func pauseAfter(failures int, first, most time.Duration, jitter float64) time.Duration {

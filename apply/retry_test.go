@@ -12,13 +12,13 @@ import (
 	"github.com/eltrain/eltrain/providers"
 )
 
-// testdata/retry.txt: what happens to what fails.
+// testdata/retry.txt: how failures are retried.
 //
 //	new                          nothing was tried yet
 //	fail [passing|busy] [takes=5s] [jitter=1] TEXT
-//	     an attempt that takes so long and fails; it begins when it may. Passing may pass by itself, busy was turned away
+//	     an attempt begins as soon as it may, takes this long and fails; passing is transient, busy is rejected as busy
 //
-// Prints whether it is told, after how long it is retried, and what was told last.
+// Prints whether the failure is reported, after how long it is retried, and the last reported error.
 func TestRetry(t *testing.T) {
 	var r retry
 	now := time.Unix(0, 0)

@@ -25,39 +25,40 @@ import (
 	"github.com/eltrain/eltrain/state"
 )
 
-// TestScenarios runs the conversations under testdata/scenarios. A command is what happens; under it are the effects that the Loop asks
-// for about it ("do …") and what it tells, in order. Effects are carried out at once, on simulated providers and a stored
-// state, unless the scenario says otherwise. Looks (hear, observe, gauge) and what the service is told are left out, unless
-// they are shown.
+// TestScenarios runs the scenarios under testdata/scenarios. Each command is something that happens; its output is the effects
+// that the Loop requests ("do …") and what it reports, in order. Effects are carried out at once, on simulated providers and a
+// stored state, unless the scenario says otherwise. Observations (hear, observe, gauge) and messages to the service are only
+// printed after: show.
 //
-//	scenario        begins another one: nothing is left of those before
-//	provider local [places] [nodes=8] [news=1m] [held] [refused] [site=west]    makes a provider, of one node with so many cores;
-//	                a line says what is being created and is delayed
-//	node local-2 [provider=local] [cores=1] [closed] [gone]    adds a node, changes it, or ends it with all that is on it
+//	scenario        begins a new scenario from scratch
+//	provider local [places] [nodes=8] [news=1m] [held] [refused] [site=west]    makes a provider with one node of this many cores;
+//	                a line says why objects take long to create
+//	node local-2 [provider=local] [cores=1] [closed] [gone]    adds a node, changes it, or removes it with all that is on it
 //	run [watch] [destroy] [keep] [rerun] [refresh] [max-destroy=2] [approve] [check] [target=a] [exclude=a] [providers=(local)]
-//	                begins a loop over what is stored
+//	                begins a loop over the stored state
 //	                lines are the files: JOB ROLE=2 [ROLE=2-4] [provider=west] [command=x] [settle=1s] [grace=1s] [priority=1]
 //	                [after=ROLE], commit=1a2b3c4, import=a u1, moved=a b or removed=a
 //	files [error=(…) [brief=(…)]] [unsteady=5s [lost=(a)]] [caution=(…)] [misnamed=(…)]    what the files say from now on
-//	unmet           lines are what of the files' conditions does not hold from now on: SUMMARY: DETAIL
-//	pass 5s         time passes: ticks that are due come
+//	unmet           lines are the files' conditions that do not hold from now on: SUMMARY: DETAIL
+//	pass 5s         time passes, with the ticks that are due
 //	wake            a provider has news
-//	hold KIND …     effects of these kinds are started and carried out, and their outcomes come with: answer
-//	queue KIND …    effects of these kinds wait for their turn, which comes with: answer
-//	answer [KIND]   the held outcomes come, in their order, or are errors with the text below
-//	fail KIND [OF] [unprepared|passing]    effects of this kind, or one of them, fail from now on with the text below, or no longer
-//	feign KIND …    the next effects of these kinds are said to have been carried out, and are not
-//	end worker[0] [code=1] [cause=deleted] [job=a]    its agent ends
-//	stray worker[0-1] [job=a]    an agent runs that is of no recorded job
+//	hold KIND …     effects of these kinds are carried out, but their outcomes come with: answer
+//	queue KIND …    effects of these kinds stay queued until: answer
+//	answer [KIND]   the held outcomes come, in order, or are errors with the text below
+//	fail KIND [OF] [unprepared|passing]    effects of this kind, or one of them, fail from now on with the text below; without
+//	                text they succeed again
+//	feign KIND …    the next effects of these kinds are reported as carried out, but are not
+//	end worker[0] [code=1] [cause=deleted] [job=a]    the slot's agent ends
+//	stray worker[0-1] [job=a]    an agent of no recorded job runs
 //	member a worker[0] STATE [gen=1] [step=5]    what the service knows of a slot
 //	world a 1 worker[0-1]             the service forms a world
-//	ask [max-destroy=3]               somebody asks to reconcile; what the files say from now on may be given as for files
-//	serve           the service is reached elsewhere
+//	ask [max-destroy=3]               a request to reconcile; new content of the files may be given as for: files
+//	serve           the service's address changes
 //	interrupt, lose-lock
-//	show KIND …     effects of these kinds are told of
-//	conditions, stored (those that the state has), waits, records, next
+//	show KIND …     effects of these kinds are printed
+//	conditions, stored (the conditions in the state), waits, records, next
 //
-// What a command with the argument quietly leads to is left out: another scenario shows it.
+// The argument quietly suppresses a command's output.
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata/scenarios", func(t *testing.T, path string) {
 		s := newScenario(t)
@@ -65,7 +66,7 @@ func TestScenarios(t *testing.T) {
 	})
 }
 
-// scenario is a Loop with a world around it.
+// scenario is a Loop with a simulated environment.
 type scenario struct {
 	t         *testing.T
 	loop      *Loop
@@ -75,15 +76,15 @@ type scenario struct {
 	epoch     uint64
 	files     Files
 	reading   error             // why the files cannot be read
-	again     time.Duration     // after which they are to be read again, if they are unsteady
-	unmet     map[string]string // of their conditions, by summary
+	again     time.Duration     // when unsteady files are to be read again
+	unmet     map[string]string // the files' conditions that do not hold, by summary
 	facts     map[string]elastic.Facts
 	version   uint64
-	failing   map[string]error // by kind of effect, or by the beginning of an effect's ID
+	failing   map[string]error // by kind of effect, or by prefix of an effect's ID
 	holding   map[string]bool  // kinds of effects
 	held      []Outcome
-	asked     map[ID]asked    // by what is held or queued
-	later     []Again         // what is retried, once it is time
+	asked     map[ID]asked    // of held and queued effects
+	later     []Again         // pending retries
 	queueing  map[string]bool // kinds of effects
 	queued    []Effect
 	feigned   map[string]bool // kinds of effects
@@ -94,7 +95,7 @@ type scenario struct {
 	out       strings.Builder
 }
 
-// asked is an effect as it was when the Loop asked for it: whoever carries it out has it to himself.
+// asked is an effect with its text when the Loop requested it: the Loop must not change it afterwards.
 type asked struct {
 	Effect
 	text string
@@ -105,13 +106,13 @@ func textOf(e Effect) string {
 	return string(text)
 }
 
-// site is a simulated provider that may say more than a simulation does.
+// site is a simulated provider whose capabilities and observations can be set.
 type site struct {
 	*sim.Cluster
 	can  job.Capabilities
-	held string   // why nothing may be launched, as a queue says it
-	slow string   // what is created and is delayed
-	uids []string // of the jobs that were prepared
+	held string   // why a queue holds back all jobs
+	slow string   // why objects take long to create
+	uids []string // of prepared jobs
 	last *providers.Observation
 	seen *providers.Observation
 }
@@ -206,7 +207,7 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 	case "end":
 		for _, a := range s.slots(d, 0) {
 			if cause := text(d, "cause", ""); cause != "" {
-				s.clusterOf(a).PutOut(s.agent(a), job.Cause(cause))
+				s.clusterOf(a).Terminate(s.agent(a), job.Cause(cause))
 				continue
 			}
 			code := number(d, "code", 0)
@@ -279,7 +280,7 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 	return cmp.Or(s.out.String(), "nothing\n")
 }
 
-// do runs one command, with lines of input, for a test that looks inside the loop.
+// do runs one command with lines of input, for tests that inspect the loop.
 func (s *scenario) do(command string, input ...string) string {
 	s.t.Helper()
 	cmd, args, err := datadriven.ParseLine(command)
@@ -334,7 +335,7 @@ func (s *scenario) begin(d *datadriven.TestData) {
 	s.step(Served{})
 }
 
-// read reads what the files say.
+// read sets the files' content.
 func (s *scenario) read(d *datadriven.TestData) {
 	s.files, s.reading = Files{Caution: text(d, "caution", ""), Misnamed: text(d, "misnamed", "")}, nil
 	if why := text(d, "error", ""); why != "" {
@@ -401,7 +402,7 @@ func jobOf(t *testing.T, fields []string) job.Job {
 	return j
 }
 
-// step gives the Loop an event, and carries out what it asks for.
+// step passes events to the Loop, and carries out the effects that it requests.
 func (s *scenario) step(events ...Event) {
 	for n := 0; len(events) > 0 && s.loop != nil && !s.over; n++ {
 		if n > 10_000 {
@@ -447,7 +448,7 @@ func (s *scenario) step(events ...Event) {
 	}
 }
 
-// tellEffect reports an effect, unless it is one that each turn has.
+// tellEffect prints an effect, unless every turn has it.
 func (s *scenario) tellEffect(e Effect) {
 	kind := e.ID().Kind
 	usual := map[string]bool{"hear": true, "observe": true, "gauge": true, "tell": true, "chronicle": true, "publish": true}
@@ -476,7 +477,7 @@ func (s *scenario) tellEffect(e Effect) {
 		s.say("do %s of job.%s%s", e.ID(), e.Group.Name, rolesText(e.Group))
 	case Launch:
 		ahead := ""
-		if e.Mends {
+		if e.Urgent {
 			ahead = " ahead of what is new"
 		}
 		s.say("do %s%s", e.ID(), ahead)
@@ -527,7 +528,7 @@ func rolesText(g job.Group) (text string) {
 	return text
 }
 
-// carryOut does what an effect asks for.
+// carryOut carries out an effect.
 func (s *scenario) carryOut(e Effect) Outcome {
 	id := e.ID()
 	o := Outcome{Of: id}
@@ -587,7 +588,7 @@ func (s *scenario) carryOut(e Effect) Outcome {
 	return o
 }
 
-// drop takes back an effect that waits for its turn, or a look.
+// drop drops a queued effect or an observation.
 func (s *scenario) drop(id ID) []Event {
 	of := func(waits ID) bool { return waits == id }
 	if i := slices.IndexFunc(s.later, func(a Again) bool { return of(a.ID()) }); i >= 0 {
@@ -643,7 +644,7 @@ func (s *scenario) answer(d *datadriven.TestData) {
 	}
 }
 
-// node adds a node, changes it or ends it.
+// node adds, changes or removes a node.
 func (s *scenario) node(d *datadriven.TestData) {
 	p, name := s.providers[text(d, "provider", "local")], d.CmdArgs[0].Key
 	if d.HasArg("gone") {
@@ -659,7 +660,7 @@ func (s *scenario) node(d *datadriven.TestData) {
 	s.step(Woken{})
 }
 
-// pass lets time go by, with the ticks that are due.
+// pass lets time pass, with the ticks that are due.
 func (s *scenario) pass(d time.Duration) {
 	end := s.now.Add(d)
 	for range 10_000 {
@@ -692,7 +693,7 @@ func (s *scenario) pass(d time.Duration) {
 	s.t.Fatalf("the loop does not come to rest:\n%s", s.out.String())
 }
 
-// advance lets the simulated providers come to now. It reports whether one has news.
+// advance advances the simulated providers to now. It reports whether one has news.
 func (s *scenario) advance() (news bool) {
 	for _, name := range slices.Sorted(maps.Keys(s.providers)) {
 		p := s.providers[name]
@@ -708,7 +709,7 @@ func (s *scenario) advance() (news bool) {
 
 func (s *scenario) agent(a job.Address) *sim.Agent { return s.clusterOf(a).Agent(a) }
 
-// clusterOf is where the agent of a slot runs.
+// clusterOf returns the cluster in which the agent of a slot runs.
 func (s *scenario) clusterOf(a job.Address) *sim.Cluster {
 	for _, p := range s.providers {
 		if p.Agent(a) != nil {
@@ -719,11 +720,11 @@ func (s *scenario) clusterOf(a job.Address) *sim.Cluster {
 	return nil
 }
 
-// slots are those that an argument names, as worker[0-1], of the job that another one names.
+// slots returns the slots that an argument names, such as worker[0-1], of the job in the argument job.
 func (s *scenario) slots(d *datadriven.TestData, arg int) (all []job.Address) {
 	name := text(d, "job", "a")
 	role, indices, _ := strings.Cut(strings.TrimSuffix(d.CmdArgs[arg].Key, "]"), "[")
-	if len(d.CmdArgs[arg].Vals) > 0 { // worker=0-1 is the same
+	if len(d.CmdArgs[arg].Vals) > 0 { // worker=0-1 works as well
 		indices = d.CmdArgs[arg].Vals[0]
 	}
 	first, last, several := strings.Cut(cmp.Or(indices, "0"), "-")
@@ -740,7 +741,7 @@ func (s *scenario) slots(d *datadriven.TestData, arg int) (all []job.Address) {
 	return all
 }
 
-// member enters what the service knows of slots: `member worker[0-1] state=running gen=1 step=5 incarnation=1`.
+// member sets what the service knows of slots: `member worker[0-1] state=running gen=1 step=5 incarnation=1`.
 func (s *scenario) member(d *datadriven.TestData) {
 	for _, a := range s.slots(d, 0) {
 		f := s.facts[a.Job]
@@ -770,7 +771,7 @@ func (s *scenario) world(d *datadriven.TestData) {
 	s.step(Woken{})
 }
 
-// uid is that of the job which its agents know by a name; "" if there is none.
+// uid returns the UID of the job that agents know by a name; "" if there is none.
 func (s *scenario) uid(launched string) string {
 	for name, rec := range s.loop.Records() {
 		if rec.LaunchedAs(name) == launched {
@@ -797,7 +798,7 @@ func prefixed(prefix, s string) string {
 	return prefix + s
 }
 
-// scenarioView writes what it is told.
+// scenarioView prints what is reported to it.
 type scenarioView scenario
 
 func (v *scenarioView) say(format string, args ...any) { (*scenario)(v).say("tell "+format, args...) }

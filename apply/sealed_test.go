@@ -17,7 +17,7 @@ import (
 	"github.com/eltrain/eltrain/providers"
 )
 
-// withPassword is a job whose slots need one.
+// withPassword is a job whose slots need a password.
 func withPassword(password string) job.Job {
 	j := jobtest.Job("a", jobtest.Role("worker", 2))
 	j.Roles[0].Env = map[string]string{"TOKEN": password, "HEADER": "Bearer " + password}
@@ -25,7 +25,7 @@ func withPassword(password string) job.Job {
 	return j
 }
 
-// inClear is the same of which nothing is sensitive.
+// inClear is the same job without anything marked sensitive.
 func inClear(password string) job.Job {
 	j := withPassword(password)
 	j.Secrets = nil
@@ -39,7 +39,7 @@ func newSealer(t *testing.T) *job.Sealer {
 	return s
 }
 
-// kept is all that was stored, journalled, told or can be asked for.
+// kept is everything stored, journaled, reported or available on request.
 func (d *driven) kept(t *testing.T) string {
 	t.Helper()
 	stored, err := d.store.Read(t.Context())
@@ -57,7 +57,7 @@ func (d *driven) kept(t *testing.T) string {
 	return string(text) + d.view.text.String()
 }
 
-// hides fails the test if a password is kept.
+// hides fails the test if a password appears in kept.
 func (d *driven) hides(t *testing.T, when string, passwords ...string) {
 	t.Helper()
 	text := d.kept(t)
@@ -68,7 +68,7 @@ func (d *driven) hides(t *testing.T, when string, passwords ...string) {
 	}
 }
 
-// What is launched has its password, and nothing that is kept has it. A password that was changed replaces what runs.
+// Launches contain the password, and nothing kept does. A changed password replaces the running slots.
 func TestOnlyWhatIsLaunchedHasSensitiveValues(t *testing.T) {
 	const password, other = "hunter2hunter2", "hunter3hunter3"
 	synctest.Test(t, func(t *testing.T) {
@@ -105,7 +105,7 @@ func TestOnlyWhatIsLaunchedHasSensitiveValues(t *testing.T) {
 	})
 }
 
-// A value that became sensitive is sealed in the records too, before anything is journalled.
+// A value that becomes sensitive is sealed in the records too, before anything is journaled.
 func TestAValueThatBecomesSensitiveIsSealed(t *testing.T) {
 	const password = "hunter2hunter2"
 	synctest.Test(t, func(t *testing.T) {
@@ -127,7 +127,7 @@ func TestAValueThatBecomesSensitiveIsSealed(t *testing.T) {
 	})
 }
 
-// A master that does not know a value starts nothing with what stands for it, and says why.
+// A master that does not know a sealed value launches nothing with its seal, and says why.
 func TestALaunchWithoutItsValueIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDriven(t, func(s *Setup, p *Parts) {
@@ -146,7 +146,7 @@ func TestALaunchWithoutItsValueIsRefused(t *testing.T) {
 	})
 }
 
-// What becomes sensitive while the service has a world stored stays sealed.
+// A value that becomes sensitive while a world is being stored stays sealed.
 func TestAWorldThatFormsWhileAReloadSealsUnsealsNothing(t *testing.T) {
 	const password = "hunter2hunter2"
 	synctest.Test(t, func(t *testing.T) {
@@ -175,7 +175,7 @@ func TestAWorldThatFormsWhileAReloadSealsUnsealsNothing(t *testing.T) {
 	})
 }
 
-// Where slots can be is asked of roles with their values.
+// Places.Fit receives roles with their sensitive values.
 type askedPlaces struct{ tokens chan string }
 
 func (a askedPlaces) Fit(r *job.Role) job.Fit {
@@ -186,8 +186,8 @@ func (a askedPlaces) Fit(r *job.Role) job.Fit {
 	return job.Fit{}
 }
 
-// What a provider says of what runs, and of what fails, may have what processes were given. It is sealed before anybody sees
-// it, and stays one observation for as long as the provider's own is one.
+// What a provider reports of running and failing slots may contain sensitive values. They are sealed, and the sealed observation
+// stays the same for as long as the provider's is.
 func TestWhatIsObservedIsSealed(t *testing.T) {
 	const password = "hunter2hunter2"
 	synctest.Test(t, func(t *testing.T) {
@@ -227,19 +227,19 @@ func TestWhatIsObservedIsSealed(t *testing.T) {
 			t.Errorf("told of %q", f.view.conditions)
 		}
 
-		a, err := f.eyes.observe(t.Context(), "local")
+		a, err := f.observer.observe(t.Context(), "local")
 		must(t, err)
-		b, err := f.eyes.observe(t.Context(), "local")
+		b, err := f.observer.observe(t.Context(), "local")
 		must(t, err)
 		if a.Observation != b.Observation {
 			t.Error("it is another observation where nothing changed")
 		}
-		f.eyes.reseal()
-		if b, err = f.eyes.observe(t.Context(), "local"); err != nil || a.Observation == b.Observation {
+		f.observer.reseal()
+		if b, err = f.observer.observe(t.Context(), "local"); err != nil || a.Observation == b.Observation {
 			t.Errorf("it is not sealed anew once other values are sensitive, %v", err)
 		}
 
-		drifted := f.eyes.seal("west", &providers.Observation{Incarnations: []job.Incarnation{
+		drifted := f.observer.seal("west", &providers.Observation{Incarnations: []job.Incarnation{
 			{Drift: []job.FieldChange{{Path: "env", Before: "other", After: password}}}}})
 		if text := fmt.Sprint(drifted.Incarnations); strings.Contains(text, password) {
 			t.Errorf("drift is seen as %s", text)
@@ -250,14 +250,14 @@ func TestWhatIsObservedIsSealed(t *testing.T) {
 		f.mail.post(Woken{})
 		pass(time.Second)
 		f.hides(t, "not observed", password)
-		if err := f.eyes.sealError(failure); !errors.Is(err, failure) {
+		if err := f.observer.sealError(failure); !errors.Is(err, failure) {
 			t.Error("what it was is lost")
 		}
 		must(t, f.end())
 	})
 }
 
-// What fails is told without what it was given.
+// Reported failures contain no sensitive values.
 func TestWhatALaunchFailsWithIsSealed(t *testing.T) {
 	const password = "hunter2hunter2"
 	synctest.Test(t, func(t *testing.T) {
@@ -278,7 +278,7 @@ func TestWhatALaunchFailsWithIsSealed(t *testing.T) {
 	})
 }
 
-// What was seen already is sealed again when more of it is sensitive.
+// An observation is sealed again when more values become sensitive.
 func TestWhatWasSeenIsSealedOnceItIsSensitive(t *testing.T) {
 	const password, other = "hunter2hunter2", "hunter3hunter3"
 	synctest.Test(t, func(t *testing.T) {
@@ -300,7 +300,7 @@ func TestWhatWasSeenIsSealedOnceItIsSensitive(t *testing.T) {
 	})
 }
 
-// So is why a provider cannot be asked for a plan.
+// The error of a provider that cannot be observed is sealed in a plan as well.
 func TestWhatAPlanFailsWithIsSealed(t *testing.T) {
 	const password = "hunter2hunter2"
 	sealer := newSealer(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/eltrain/eltrain/providers"
 )
 
-// incarnation is one of a job with that UID. The name of the job is left out of the slot: it may have got another.
+// incarnation identifies an incarnation. Its slot has no job name, since the job may be renamed.
 type incarnation struct {
 	uid    string
 	slot   job.Address
@@ -26,23 +26,23 @@ func incarnationOf(uid string, slot job.Address, number int) incarnation {
 
 func keyOf(inc *job.Incarnation) incarnation { return incarnationOf(inc.UID, inc.Slot, inc.Number) }
 
-// sight is what is known of the world outside: what each provider saw last, and what the service knows.
+// sight is what is known of the outside world: the providers' last observations and the service's facts.
 type sight struct {
 	order     []string // of providers
 	providers map[string]*provided
 	version   uint64
 	facts     map[string]elastic.Facts // by the names that agents know
-	fresh     bool                     // something is other than at the newest plan
+	fresh     bool                     // something has changed since the newest plan
 
 	snapshot job.Snapshot                     // of the newest plan
-	live     map[incarnation]*job.Incarnation // of it, those not gone
+	live     map[incarnation]*job.Incarnation // the snapshot's, without those that are Gone
 }
 
 // provided is what is known of one provider.
 type provided struct {
 	can  job.Capabilities
-	seen *providers.Observation // the last good one; nil before the first
-	err  error                  // why the last observation failed; nil if it did not
+	seen *providers.Observation // the last successful one; nil before the first
+	err  error                  // of the last observation; nil if it succeeded
 }
 
 func newSight(order []string) sight {
@@ -62,8 +62,8 @@ func (s *sight) hear(f Facts) {
 	s.version = f.Version
 }
 
-// see handles a provider's observation. The same one again is no news. err is that of a failed observation; it is
-// returned as it is kept: in the words of the first that it repeats.
+// see handles a provider's observation, or the error of a failed one. The same observation again is no news. It returns the
+// error as it is kept: one that repeats the previous error is replaced by that.
 func (s *sight) see(name string, now Sight, err error) error {
 	p := s.providers[name]
 	s.fresh = s.fresh || (p.err == nil) != (err == nil)
@@ -78,14 +78,14 @@ func (s *sight) see(name string, now Sight, err error) error {
 	return nil
 }
 
-// answered reports whether a provider is there and could be observed.
+// answered reports whether a provider is configured and could be observed.
 func (s *sight) answered(provider string) bool {
 	p := s.providers[provider]
 	return p != nil && p.seen != nil && p.err == nil
 }
 
-// troubled reports whether any provider could not be observed: what was planned is not the whole then.
-func (s *sight) troubled() bool {
+// incomplete reports whether any provider could not be observed, so that plans are partial.
+func (s *sight) incomplete() bool {
 	for _, p := range s.providers {
 		if p.err != nil {
 			return true
@@ -94,7 +94,7 @@ func (s *sight) troubled() bool {
 	return false
 }
 
-// each returns every incarnation of the last good observations, as its infrastructure knows it.
+// each calls do with every incarnation of the last successful observations, as its infrastructure knows it.
 func (s *sight) each(do func(*job.Incarnation)) {
 	for _, name := range s.order {
 		if p := s.providers[name]; p.seen != nil {
@@ -105,30 +105,30 @@ func (s *sight) each(do func(*job.Incarnation)) {
 	}
 }
 
-// at is the incarnation that a change is about, if it lives.
+// at returns the live incarnation that a change is about; nil if there is none.
 func (s *sight) at(c *plan.Change) *job.Incarnation {
 	return s.live[incarnationOf(c.UID, c.Slot, c.Incarnation)]
 }
 
-// left reports whether nothing is seen anymore of what a change stops.
+// left reports whether all incarnations that a change stops are gone.
 func (s *sight) left(c *plan.Change) bool {
 	return s.answered(c.Provider) && !slices.ContainsFunc(c.Stop, func(n int) bool {
 		return s.live[incarnationOf(c.UID, c.Slot, n)] != nil
 	})
 }
 
-// leavesByItself reports whether the incarnation can be expected to leave as the service tells it to: it runs and is heard
-// of, or has not registered yet with a master that has just begun.
+// leavesByItself reports whether the incarnation can be expected to leave when the service asks it to: it has started, and its
+// agent either reports or has not registered with this master yet.
 func (s *sight) leavesByItself(c *plan.Change) bool {
 	inc := s.at(c)
 	if inc != nil && (inc.Node == "" || inc.Waiting != "") {
-		return false // nothing of it has started
+		return false // it has not started
 	}
 	return inc != nil && (inc.Member == nil || !inc.Member.Silent && !inc.Member.Expired)
 }
 
-// delayed are the jobs of which something is being created and is delayed, by UID, with what providers that answer say
-// of it, and others said last.
+// delayed returns, by UID, why objects of jobs take long to create, according to the providers' last successful
+// observations.
 func (s *sight) delayed() map[string]string {
 	now := map[string]string{}
 	for _, p := range s.providers {
@@ -139,8 +139,8 @@ func (s *sight) delayed() map[string]string {
 	return now
 }
 
-// merge enters what the service knows of worlds and members, each under the UID of its job: one of the same name that was
-// recreated knows nothing of its forerunner's.
+// merge adds the service's worlds and members to a snapshot. It matches jobs by UID, so that a recreated job does not get those
+// of its predecessor.
 func merge(s *job.Snapshot, facts map[string]elastic.Facts, records job.Records) {
 	s.Worlds = make(map[string]job.World, len(facts))
 	members := map[incarnation]*job.Member{}
@@ -160,7 +160,7 @@ func merge(s *job.Snapshot, facts map[string]elastic.Facts, records job.Records)
 	}
 }
 
-// input is what the planner is given: jobs of providers that answered, and everything known of them.
+// input returns the planner's input: the jobs of the providers that answered, and everything known about them.
 func (l *Loop) input() plan.Input {
 	s := &l.sight
 	in := plan.Input{Now: l.now, Since: l.since, Rerun: map[string]bool{}, Capabilities: map[string]job.Capabilities{}, Records: job.Records{}, Released: l.book.state.Released}
@@ -191,7 +191,7 @@ func (l *Loop) input() plan.Input {
 		in.Rerun[name] = l.files.rerun[name] == rec.UID
 	}
 	for _, j := range l.files.Jobs {
-		// A job goes whole or not at all: one whose record is left out would look new.
+		// A job is left out with its record: without it, it would look new.
 		name := l.files.recordedAs(j.Name, records)
 		p := s.providers[j.Provider]
 		if records[name] != nil && in.Records[name] == nil || p != nil && p.err != nil {
@@ -213,9 +213,9 @@ func (l *Loop) input() plan.Input {
 	return in
 }
 
-// fits asks the observations where the roles of all jobs can be and what they take there: as they are declared, or as they
-// were last applied if they are not anymore. What could not be seen is told beside what can, each once: roles by the
-// thousand have the same caveat.
+// fits asks the observations where the roles of all jobs can run and what else they use there: as declared, or as last applied
+// if they are no longer declared. Caveats are added to the provider's capabilities, each once, since thousands of roles
+// may share one.
 func (s *sight) fits(in *plan.Input) (bars map[string]map[string]string, extra map[string]job.Resources) {
 	bars, extra = map[string]map[string]string{}, map[string]job.Resources{}
 	ask := func(j *job.Job) {
@@ -252,14 +252,14 @@ func (s *sight) fits(in *plan.Input) (bars map[string]map[string]string, extra m
 	return bars, extra
 }
 
-// heard records what the service knows, and asks the providers. It comes in this order: an agent says that it was told to
-// stop, and what its infrastructure knows of the reason is then no older.
+// heard records the service's facts, and observes the providers after that: if an agent reports that it was asked to stop,
+// what its infrastructure says about the reason must not be older.
 func (l *Loop) heard(o Outcome) {
 	if f, is := o.Result.(Facts); is {
 		l.sight.hear(f)
 	}
 	if l.end.stage == stopping {
-		l.looked() // nobody waits for providers
+		l.looked() // without waiting for providers
 		return
 	}
 	l.turn.phase, l.turn.awaits = observing, len(l.sight.order)
@@ -271,7 +271,7 @@ func (l *Loop) heard(o Outcome) {
 	}
 }
 
-// observed handles a provider's observation. One that failed is left out with its jobs: they continue as they are
+// observed handles a provider's observation. The jobs of a provider that failed are left out: they continue unchanged
 // until it answers again.
 func (l *Loop) observed(provider string, o Outcome) {
 	if !errors.Is(o.Err, ErrDropped) {
@@ -280,7 +280,7 @@ func (l *Loop) observed(provider string, o Outcome) {
 		err := l.sight.see(provider, now, o.Err)
 		l.holds.raiseIf(l, err, "provider."+provider, ProviderUnobserved)
 		if err == nil && now.Observation != before {
-			l.told.tellGone(l, provider)
+			l.service.tellGone(l, provider)
 		}
 	}
 	if l.turn.awaits--; l.turn.awaits == 0 {
@@ -288,7 +288,7 @@ func (l *Loop) observed(provider string, o Outcome) {
 	}
 }
 
-// tellGone passes certain deaths on to the service, each once, as soon as it knows the job.
+// tellGone reports incarnations that have definitely ended to the service, each once, as soon as the service knows the job.
 func (s *service) tellGone(l *Loop, provider string) {
 	seen := l.sight.providers[provider].seen
 	if seen == nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/eltrain/eltrain/state"
 )
 
-// A run that does not watch waits a short while for what is queued on its infrastructure, and ends once that is stuck.
+// A run that does not watch waits briefly for slots that are queued on their infrastructure, and ends once they are stuck.
 func TestARunEndsWhenWhatIsQueuedIsStuck(t *testing.T) {
 	s := newScenario(t)
 	s.do("provider local")
@@ -34,7 +34,7 @@ func TestARunEndsWhenWhatIsQueuedIsStuck(t *testing.T) {
 	}
 }
 
-// Who else was at fault comes a little later; the next run is to tell of its own faults.
+// A run waits until an incident's other culprits are reported, so that the next run reports only its own faults.
 func TestARunDoesNotEndBeforeAllCulpritsAreTold(t *testing.T) {
 	s := newScenario(t)
 	s.do("provider local")
@@ -55,7 +55,7 @@ func TestARunDoesNotEndBeforeAllCulpritsAreTold(t *testing.T) {
 	}
 }
 
-// places say the same of each role, and count how often they are asked.
+// places gives the same answer for each role, and counts the questions.
 type places struct {
 	fit   job.Fit
 	asked int
@@ -63,7 +63,7 @@ type places struct {
 
 func (p *places) Fit(*job.Role) job.Fit { p.asked++; return p.fit }
 
-// lookingAt is a loop over records that has seen a provider without nodes.
+// lookingAt is a loop over records that has observed a provider without nodes.
 func lookingAt(records job.Records, can job.Capabilities, p *places, jobs ...job.Job) *Loop {
 	l := New(jobtest.Epoch, Setup{Files: Files{Jobs: jobs}, Providers: []string{"local"}, State: state.State{Jobs: records}})
 	l.sight.see("local", Sight{can, &providers.Observation{Places: p}}, nil)
@@ -82,7 +82,7 @@ func TestPlacesAreAskedOncePerRoleInATurn(t *testing.T) {
 	}
 }
 
-// Roles by the thousand have the same caveat. What the provider said stays its own.
+// A caveat of thousands of roles is reported once, and the provider's own list stays unchanged.
 func TestACaveatOfManyRolesIsToldOnce(t *testing.T) {
 	own := append(make([]string, 0, 4), "no gangs")
 	p := &places{fit: job.Fit{Caveats: []string{"taints are not known", "no gangs", "quotas are not known"}}}
@@ -97,21 +97,21 @@ func TestACaveatOfManyRolesIsToldOnce(t *testing.T) {
 	}
 }
 
-// What has ended is remembered, so that the service is told once, for as long as a provider shows it.
+// Ended incarnations are remembered for as long as a provider shows them, so that the service is told once.
 func TestWhatEndedIsForgottenOnceNobodyShowsIt(t *testing.T) {
 	s := newScenario(t)
 	s.do("provider local")
 	s.do("run watch", "a worker=2")
 	s.do("end worker[0-1]")
-	if n := len(s.loop.told.gone); n != 2 {
+	if n := len(s.loop.service.gone); n != 2 {
 		t.Fatalf("%d ended incarnations are known", n)
 	}
 	for _, agent := range s.providers["local"].Agents() {
-		agent.Kill() // those that came after them
+		agent.Kill() // their successors
 	}
 	must(t, s.providers["local"].Forget(t.Context(), s.loop.Records()["a"].UID, "a"))
 	s.do("wake")
-	if n := len(s.loop.told.gone); n != 0 {
-		t.Errorf("%d of them are kept for ever", n)
+	if n := len(s.loop.service.gone); n != 0 {
+		t.Errorf("%d of them are never dropped", n)
 	}
 }

@@ -10,18 +10,18 @@ import (
 	"github.com/eltrain/eltrain/plan"
 )
 
-// Live is what a running master knows now: what `eltrain status` shows.
+// Live is what a running master knows now, for `eltrain status`.
 type Live struct {
 	Records  job.Records  `json:"records"`
 	Snapshot job.Snapshot `json:"snapshot"`
 	Waits    []plan.Wait  `json:"waits,omitempty"`
-	// Conditions are what holds and somebody should know.
+	// Conditions are those that hold.
 	Conditions []conditions.Condition `json:"conditions,omitempty"`
-	// Released are the jobs that the state was told to forget and that may run on, by UID.
+	// Released are the jobs that were removed from the state and may still run, by UID.
 	Released map[string]job.Released `json:"released,omitempty"`
 }
 
-// Live is a copy of what is known now, with what the service knows by now.
+// Live returns a copy of what is known now, including the given facts of the service.
 func (l *Loop) Live(now time.Time, facts map[string]elastic.Facts) Live {
 	snapshot := l.sight.snapshot
 	snapshot.Incarnations = slices.Clone(snapshot.Incarnations)
@@ -31,7 +31,7 @@ func (l *Loop) Live(now time.Time, facts map[string]elastic.Facts) Live {
 	for name, rec := range l.book.state.Jobs {
 		copied := *rec
 		if unstored != nil && rec.Phase == job.JobRunning {
-			copied.Phase = job.JobDegraded // nothing of it is healed, and its record cannot say so
+			copied.Phase = job.JobDegraded // the job is not healed, and the record cannot be written
 		}
 		if !rec.Phase.Ended() {
 			copied.Goodput = rec.Goodput.Until(now)
@@ -48,5 +48,5 @@ func (l *Loop) Live(now time.Time, facts map[string]elastic.Facts) Live {
 	return Live{Records: records, Snapshot: snapshot, Waits: waits, Conditions: held, Released: l.book.state.Released}
 }
 
-// Records are the newest stored ones.
+// Records returns the stored records.
 func (l *Loop) Records() job.Records { return l.book.state.Jobs }

@@ -10,13 +10,13 @@ import (
 	"github.com/eltrain/eltrain/plan"
 )
 
-// refusals are what is retried and keeps failing, or is delayed. The plan knows nothing of them: it asks
-// for what is refused.
+// refusals returns waits for what keeps failing and is retried, or is delayed. The plan does not know of them: it asks
+// for the changes again.
 func (l *Loop) refusals() []plan.Wait {
 	return slices.Concat(l.groups.refusals(), l.exec.failing().waits(), l.delays())
 }
 
-// refused is what of one role does not succeed, for one reason.
+// refused identifies changes of one role that fail for one reason.
 type refused struct {
 	job, role string
 	what      job.Code
@@ -27,7 +27,7 @@ func compareRefused(a, b refused) int {
 	return cmp.Or(cmp.Compare(a.job, b.job), cmp.Compare(a.role, b.role), cmp.Compare(a.what, b.what), cmp.Compare(a.reason, b.reason))
 }
 
-// failing are the slots of which a change has failed and is tried again.
+// failing returns the slots with a change that has failed and is retried.
 func (e *executor) failing() failing {
 	of := failing{}
 	for t, r := range e.retries {
@@ -38,9 +38,8 @@ func (e *executor) failing() failing {
 	return of
 }
 
-// waits are the changes that have failed and are tried again, in the words of the first attempt that failed as the last
-// one did, for as long as none succeeds: what was refused by a quota, say, or by a webhook. Those of a role that fail alike
-// are told as one.
+// waits returns the failing changes as waits, grouped by role and error. The error is worded as it was first reported, for
+// instance the refusal of a quota or webhook.
 func (f failing) waits() []plan.Wait {
 	var waits []plan.Wait
 	for _, r := range slices.SortedFunc(maps.Keys(f), compareRefused) {
@@ -57,7 +56,7 @@ func (f failing) waits() []plan.Wait {
 	return waits
 }
 
-// refusals are the jobs that cannot be prepared, with the reason.
+// refusals returns the jobs that cannot be prepared, with the reason.
 func (g *groups) refusals() []plan.Wait {
 	var waits []plan.Wait
 	for _, p := range g.jobs {
@@ -69,7 +68,7 @@ func (g *groups) refusals() []plan.Wait {
 	return waits
 }
 
-// whatFails is what cannot be done.
+// whatFails returns the code for the failure of a change.
 func whatFails(c *plan.Change) job.Code {
 	switch {
 	case isForget(c):
@@ -82,8 +81,7 @@ func whatFails(c *plan.Change) job.Code {
 	return LaunchRefused
 }
 
-// delays are the jobs of which something is being created and is delayed. The plan knows nothing of that: to it
-// they are under way.
+// delays returns the jobs with objects that take long to create. To the plan such objects are merely in progress.
 func (l *Loop) delays() []plan.Wait {
 	delayed := l.sight.delayed()
 	var waits []plan.Wait
@@ -96,7 +94,7 @@ func (l *Loop) delays() []plan.Wait {
 	return waits
 }
 
-// unstoredJobs are all that have not ended, while their state cannot be stored: nothing of them is healed.
+// unstoredJobs returns all jobs that have not ended, while the state cannot be stored and hence nothing is healed.
 func (l *Loop) unstoredJobs() []plan.Wait {
 	trouble, holds := l.holds.Get(aboutStore, NotStored)
 	if !holds {
@@ -111,24 +109,24 @@ func (l *Loop) unstoredJobs() []plan.Wait {
 	return waits
 }
 
-// checks is what of the files' conditions does not hold.
+// checks tracks which of the files' conditions do not hold.
 type checks struct {
-	unmet    map[string]string // by summary, with the detail, as it was found last; nil before the first time
-	due      bool              // they are to be checked though no record has changed
+	unmet    map[string]string // details of the last result by summary; nil before the first check
+	due      bool              // check even if no record has changed
 	inFlight bool
-	again    bool // records have changed since
+	again    bool // records have changed since the check in flight began
 }
 
-// hold holds what of the files' conditions is not so. While something cannot be observed that is not known.
+// hold raises the files' conditions that do not hold. While a provider cannot be observed, that is unknown.
 func (c *checks) hold(l *Loop) {
-	if l.sight.troubled() {
-		c.due = true // they are checked again afterwards
+	if l.sight.incomplete() {
+		c.due = true // check again afterwards
 		return
 	}
 	c.settle(l)
 }
 
-// run has the files' conditions checked of records, once the check under way has ended.
+// run checks the files' conditions on records, after the check in flight if there is one.
 func (c *checks) run(l *Loop, records job.Records) {
 	c.again, c.due = c.inFlight, false
 	if !c.inFlight {
@@ -137,7 +135,7 @@ func (c *checks) run(l *Loop, records job.Records) {
 	}
 }
 
-// ended handles the result of checking the files' conditions.
+// ended handles the result of a check.
 func (c *checks) ended(l *Loop, o Outcome) {
 	c.inFlight = false
 	if unmet, is := o.Result.(map[string]string); is && o.Err == nil {
@@ -151,7 +149,7 @@ func (c *checks) ended(l *Loop, o Outcome) {
 	}
 }
 
-// settle holds a condition of each condition in the files that does not hold, once they were checked.
+// settle raises a condition for each condition in the files that does not hold, once they have been checked.
 func (c *checks) settle(l *Loop) {
 	if c.unmet == nil {
 		return

@@ -10,14 +10,13 @@ import (
 	"github.com/eltrain/eltrain/plan"
 )
 
-// Rescan is how often a turn starts without an event: for changes that no event reports.
+// Rescan is how often a turn starts without an event, to find changes that no event reports.
 const Rescan = 30 * time.Second
 
 // pulseEvery is how often the view gets training progress.
 const pulseEvery = 2 * time.Second
 
-// retryStore is the pause after the state could not be stored, in which nothing is done; retryObserve the one after a
-// provider could not be observed.
+// retryStore is the pause after the state could not be stored, retryObserve the one after a provider could not be observed.
 const (
 	retryStore   = time.Second
 	retryObserve = 2 * time.Second
@@ -34,32 +33,32 @@ const (
 	approving               // waiting for approval
 	deciding                // the decision waits for another write
 	storing                 // the decision is being stored
-	journaling              // what happened is being journalled
+	journaling              // notices are being journaled
 )
 
 // turn is the current turn, or the last one.
 type turn struct {
 	phase   phase
-	number  int       // of the newest look at the providers
-	woken   bool      // something may be new outside: look
-	dirty   bool      // something was decided or has ended here: plan, also if nothing is new outside
+	number  int       // counts turns
+	woken   bool      // something may have changed outside: observe
+	dirty   bool      // something has changed inside: plan, even if nothing has changed outside
 	must    bool      // this turn plans in any case
-	awaits  int       // observations that are still to come
-	due     time.Time // when the next must be; zero if nothing is due
-	rescan  time.Time // when the next is in any case
-	pulse   time.Time // when the view is told how things go
+	awaits  int       // outstanding observations
+	due     time.Time // when the next turn is due; zero if none is
+	rescan  time.Time // when the next turn begins at the latest
+	pulse   time.Time // when progress is reported next
 	decided Decision  // of this turn
-	newest  plan.Plan // of the last turn that came to its end
-	storing time.Time // since when the decision is being stored
-	acted   bool      // the last turn did, and it was not looked yet whether the run may end
-	failed  int       // turns in a row that could not be stored
+	newest  plan.Plan // of the last completed turn
+	storing time.Time // when storing the decision began
+	acted   bool      // the last turn acted, and whether the run may end was not checked since
+	failed  int       // consecutive turns that could not be stored
 
-	waits   []plan.Wait         // of the newest plan that was carried out
-	unended bool                // the plan that the view was told last has changes
-	gauged  map[string]Progress // of training, last looked at
+	waits        []plan.Wait         // of the newest plan that was carried out
+	shownChanges bool                // the plan last reported to the view has changes
+	gauged       map[string]Progress // the last reported training progress
 }
 
-// at is when the next turn is to begin, not before a time.
+// at returns when the next turn is to begin, which is not before earliestAt.
 func (t *turn) at(earliestAt time.Time) time.Time {
 	at := earliest(t.due, t.rescan)
 	if t.woken || t.dirty {
@@ -71,7 +70,7 @@ func (t *turn) at(earliestAt time.Time) time.Time {
 	return at
 }
 
-// begin begins a turn if one is due: it asks the service, then the providers.
+// begin begins a turn if one is due, by hearing the service.
 func (l *Loop) begin() {
 	t := &l.turn
 	due := !t.due.IsZero() && !l.now.Before(t.due)
@@ -79,8 +78,8 @@ func (l *Loop) begin() {
 	if !t.woken && !t.dirty && !due && !rescan || l.end.stage == running && l.now.Before(l.rest.until) || !l.end.turns() {
 		return
 	}
-	l.files.takeUp(l) // before anything is looked at: what is seen is then sealed as the files now ask for
-	// A run that ends once nothing is left to do looks at the time as well.
+	l.files.takeUp(l) // before observing, so that observations are sealed as the new files require
+	// A run that does not watch always plans, since its end also depends on the time.
 	t.must = t.dirty || due || !l.setup.Watch
 	t.woken, t.dirty = false, false
 	t.phase = hearing
@@ -92,15 +91,15 @@ func (l *Loop) begin() {
 	l.do(Hear{known})
 }
 
-// looked continues once everybody has answered. If nothing is other than at the last plan, that was all: what a plan would
-// cost grows with the slots, this does not.
+// looked continues once all providers have answered. If nothing has changed since the last plan, the turn ends here: the cost
+// of planning grows with the number of slots.
 func (l *Loop) looked() {
 	switch l.end.stage {
 	case stopping:
 		l.rests()
 		return
 	case leaving:
-		l.end.seeOff(l)
+		l.end.finishStops(l)
 		return
 	}
 	if !l.turn.must && !l.sight.fresh {
@@ -108,17 +107,17 @@ func (l *Loop) looked() {
 		l.rests()
 		return
 	}
-	l.told.prune(&l.sight)
+	l.service.prune(&l.sight)
 	l.sight.fresh, l.turn.due = false, time.Time{}
 	l.plan()
 }
 
-// plan decides, and has the first decision approved.
+// plan decides, and requests approval of the first decision.
 func (l *Loop) plan() {
 	in, p := l.decide(l.input())
 	p.Changes = slices.DeleteFunc(p.Changes, func(c plan.Change) bool {
 		rec := in.Records[c.Job]
-		return isForget(&c) && rec != nil && rec.UID == c.UID && l.exec.forgotten(c.UID) // only its record is left
+		return isForget(&c) && rec != nil && rec.UID == c.UID && l.exec.forgotten(c.UID) // done: only the record is left
 	})
 	l.turn.decided = Decision{in, p}
 	if l.setup.Approve {
@@ -130,27 +129,27 @@ func (l *Loop) plan() {
 	l.accept()
 }
 
-// approved handles the answer on the first plan.
+// approved handles the answer to the first plan.
 func (l *Loop) approved(err error) {
 	if err != nil {
 		l.finish(l.turn.decided.Plan, &RefusedError{err})
 		return
 	}
-	if l.end.stopped() { // they have taken their time
+	if l.end.stopped() { // interrupted before the answer
 		l.finish(l.turn.decided.Plan, nil)
 		return
 	}
 	l.accept()
 }
 
-// accept tells what holds by the decision, and has it stored.
+// accept settles the conditions that follow from the decision, and lets it be stored.
 func (l *Loop) accept() {
 	d := &l.turn.decided
 	l.holds.decide(l, &d.Input, &d.Plan)
 	l.turn.phase = deciding
 }
 
-// failed ends a turn whose decision could not be stored or journalled: nothing of it is done.
+// failed ends a turn whose decision could not be stored or journaled, and carries out none of it.
 func (l *Loop) failed(err error) {
 	t := &l.turn
 	l.storedTook()
@@ -161,7 +160,7 @@ func (l *Loop) failed(err error) {
 		l.end.stage, l.end.err = waiting, cmp.Or(l.end.err, err)
 		l.rests()
 		return
-	case !l.setup.Watch && t.failed >= hopeless:
+	case !l.setup.Watch && t.failed >= maxFailures:
 		l.rests()
 		l.end.leave(l, t.decided.Plan, err)
 		return
@@ -172,10 +171,10 @@ func (l *Loop) failed(err error) {
 	l.rest.pause(l.now, retryStore)
 }
 
-// storedTook records of how long storing took.
+// storedTook records how long storing took.
 func (l *Loop) storedTook() { l.rest.stored(l.now, l.now.Sub(l.turn.storing)) }
 
-// act carries out what was stored: the service is told what it is to form, and the changes of the first wave begin.
+// act carries out the stored decision: it tells the service what to form, and starts the changes of the first wave.
 func (l *Loop) act() {
 	t := &l.turn
 	d := &t.decided
@@ -186,22 +185,22 @@ func (l *Loop) act() {
 		l.end.settled(l, &d.Plan)
 		return
 	}
-	if l.setup.Check && !l.sight.troubled() && (d.Plan.Dirty || l.check.due) {
+	if l.setup.Check && !l.sight.incomplete() && (d.Plan.Dirty || l.check.due) {
 		l.check.run(l, d.Plan.Records)
 	}
-	l.told.instruct(l, &d.Plan)
-	off := l.exec.take(l, &d.Plan)
+	l.service.instruct(l, &d.Plan)
+	batch := l.exec.take(l, &d.Plan)
 	waits := news(t.waits, d.Plan.Waits)
 	t.waits = d.Plan.Waits
-	ends := t.unended && len(d.Plan.Changes) == 0 && !l.sight.troubled() // what a plan of an outage leaves out may be asked for still
-	l.tellPlan(&d.Plan, waits, off.fresh || len(waits) > 0 || ends || d.Plan.Resizes())
-	l.exec.begin(l, off)
-	if off.fresh || l.holds.Unseen(conditions.Key{About: aboutJournal, Code: NotChronicled}) {
+	ends := t.shownChanges && len(d.Plan.Changes) == 0 && !l.sight.incomplete() // during an outage plans are partial
+	l.tellPlan(&d.Plan, waits, batch.fresh || len(waits) > 0 || ends || d.Plan.Resizes())
+	l.exec.begin(l, batch)
+	if batch.fresh || l.holds.Unseen(conditions.Key{About: aboutJournal, Code: NotChronicled}) {
 		l.book.chronicle(l, *d)
 	}
 	d.Plan.Waits = slices.Concat(d.Plan.Waits, l.refusals())
-	t.due = earliest(earliest(off.due, d.Plan.Wake), l.groups.due())
-	if l.sight.troubled() {
+	t.due = earliest(earliest(batch.due, d.Plan.Wake), l.groups.due())
+	if l.sight.incomplete() {
 		t.due = earliest(t.due, l.now.Add(retryObserve))
 	}
 	l.files.answer(l, d, nil)
@@ -217,19 +216,19 @@ func (l *Loop) rests() {
 	l.turn.rescan = l.now.Add(Rescan)
 }
 
-// tellPlan tells the view what is noticed, and what is planned if that is news. What waits to be told keeps no plan alive
-// that is not told.
+// tellPlan reports a plan's notices to the view, and the plan itself if that is news. The queued notices do not keep the
+// whole plan in memory.
 func (l *Loop) tellPlan(p *plan.Plan, waits []plan.Wait, news bool) {
 	if news {
 		planned := *p
 		planned.Waits = waits
-		l.turn.unended = len(p.Changes) > 0
+		l.turn.shownChanges = len(p.Changes) > 0
 		l.tell(func(v View) { v.Planned(&planned) })
 	}
 	l.tellNotices(p.Notices)
 }
 
-// tellNotices tells what is noticed, but for what the conditions have told.
+// tellNotices reports notices to the view, except those of conditions, which it has received already.
 func (l *Loop) tellNotices(notices []job.Notice) {
 	for _, n := range notices {
 		if n.Condition == "" {
@@ -238,11 +237,10 @@ func (l *Loop) tellNotices(notices []job.Notice) {
 	}
 }
 
-// stillEvery is how often a change that takes long is told of, as Terraform does.
+// stillEvery is how often a change that takes long is reported, as in Terraform.
 const stillEvery = 10 * time.Second
 
-// news are the waits that say something else than those before, and not only in other numbers: what is queued changes with
-// every slot that starts.
+// news returns the waits that differ from those before in more than numbers, which change with every slot that starts.
 func news(before, now []plan.Wait) []plan.Wait {
 	type address struct{ job, role string }
 	known := make(map[address][]plan.Wait, len(before))
@@ -257,7 +255,7 @@ func news(before, now []plan.Wait) []plan.Wait {
 	})
 }
 
-// beat tells the view, every while, training progress and what takes long.
+// beat reports training progress and long changes at every pulse.
 func (l *Loop) beat() {
 	t := &l.turn
 	if l.now.Before(t.pulse) {
@@ -270,14 +268,14 @@ func (l *Loop) beat() {
 	}
 }
 
-// gauged reports training progress, where it continues.
+// gauged reports the progress of jobs whose step has changed.
 func (l *Loop) gauged(o Outcome) {
 	progress, _ := o.Result.(map[string]Progress)
 	before := l.turn.gauged
 	l.turn.gauged = progress
 	for launched, p := range progress {
 		if p.Step != before[launched].Step {
-			name := l.book.names.now(l.told.jobs[launched].uid, launched)
+			name := l.book.names.now(l.service.jobs[launched].uid, launched)
 			l.tell(func(v View) { v.Progressed(name, p) })
 		}
 	}

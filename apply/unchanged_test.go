@@ -12,7 +12,7 @@ import (
 	"github.com/eltrain/eltrain/state"
 )
 
-// A turn in which nothing changed costs the same however many slots there are.
+// The cost of a turn in which nothing changed does not depend on the number of slots.
 func TestAnUnchangedTurnCostsTheSameAtAnySize(t *testing.T) {
 	var allocations []float64
 	for _, slots := range []int{1, 100_000} {
@@ -39,7 +39,7 @@ func BenchmarkUnchangedTurn(b *testing.B) {
 	}
 }
 
-// idle is a Loop over a job of many slots that have all succeeded, and as many incarnations that others run.
+// idle is a Loop over a job with many slots, all succeeded, and as many incarnations of other owners.
 type idle struct {
 	t    testing.TB
 	loop *Loop
@@ -63,7 +63,7 @@ func newIdle(t testing.TB, slots int) *idle {
 	return i
 }
 
-// turn is a turn that the time alone begins.
+// turn runs a turn that only time has triggered.
 func (i *idle) turn() {
 	i.now = i.now.Add(Rescan)
 	i.step(Tick{})

@@ -10,15 +10,15 @@ import (
 )
 
 const (
-	// retryTime is how often an agent tries a master that does not answer.
+	// retryTime is how long an agent waits before it retries a master that does not answer.
 	retryTime = 200 * time.Millisecond
-	// registerTimeout bounds a registration, and requestMargin is how much longer than a beat a request may take: as the
-	// agent's own.
+	// registerTimeout bounds a registration, and requestMargin is how much longer than a beat a request may take, as in the
+	// real agent.
 	registerTimeout = 5 * time.Second
 	requestMargin   = 2 * time.Second
 )
 
-// errReset is a connection that broke, or that nobody took.
+// errReset is a broken or refused connection.
 var errReset = errors.New("connection reset")
 
 // Agent is one simulated agent with its processes.
@@ -26,36 +26,36 @@ type Agent struct {
 	c        *Cluster
 	launch   job.Launch
 	node     string // "" until a scheduler has chosen it
-	launched int    // its place in the order of launches
-	waiting  string // why it has no node, in the scheduler's words
+	launched int    // its index in the order of launches
+	waiting  string // the scheduler's reason why it has no node
 	cause    job.Cause
 	drift    []job.FieldChange
-	deleted  bool // its end was ordered while its node was silent
+	deleted  bool // its stop was requested while its node was unreachable
 	started  time.Time
-	silent   bool // stopped: it does nothing, and its connection stays
-	hidden   bool // its provider does not see it
-	missed   bool // it did not for a while
+	silent   bool // suspended: it does nothing, but its connection stays open
+	hidden   bool // Observe does not show it
+	missed   bool // it has been hidden at some time
 	gone     bool
 	exit     *job.Exit
 	reason   job.EndReason
 	acts     int // the newest scheduled act; older ones do nothing
 
-	master     string // that it speaks with; "" while it finds one
-	talk       int    // its talk with that; what belongs to an older one is not heard
+	master     string // address of the master it is connected to; "" while it looks for one
+	session    int    // number of the connection; answers of older ones are ignored
 	registered bool
 	beat       time.Duration
 	seq        uint64 // of its newest request
-	open       int    // requests that are not answered
+	open       int    // unanswered requests
 
 	state   job.MemberState
 	order   elastic.Order
 	seen    uint64        // the newest order's version
-	place   elastic.Place // of the world that its processes run or last ran in
+	place   elastic.Place // in the world that its processes run or last ran in
 	inPlace int
 	failure *job.Exit
 }
 
-// begin lets the agent start on a node.
+// begin starts the agent on a node.
 func (a *Agent) begin(node string) {
 	a.node, a.waiting, a.started = node, "", a.c.now
 	a.c.After(StartTime, a.register)
@@ -64,7 +64,7 @@ func (a *Agent) begin(node string) {
 // Slot is the agent's slot.
 func (a *Agent) Slot() job.Address { return a.launch.Slot }
 
-// UID is that of the agent's job.
+// UID is the UID of the agent's job.
 func (a *Agent) UID() string { return a.launch.UID }
 
 // Incarnation is the agent's number in its slot.
@@ -80,14 +80,14 @@ func (a *Agent) report() elastic.Report {
 		InPlace: a.inPlace, Port: 29500 + a.launch.Slot.Index, Exit: a.failure}
 }
 
-// register makes the agent known, and again to each new master.
+// register registers the agent with the current master.
 func (a *Agent) register() {
 	if a.gone || a.silent {
 		return
 	}
-	a.hangUp()
+	a.disconnect()
 	a.master = a.c.address()
-	mine, request := a.talk, elastic.RegisterRequest{UID: a.launch.UID, Slot: a.launch.Slot.Short(),
+	mine, request := a.session, elastic.RegisterRequest{UID: a.launch.UID, Slot: a.launch.Slot.Short(),
 		Incarnation: a.launch.Incarnation, Host: a.node, AgentPID: 1, Report: a.report()}
 	Call(a.c.Net, partyOf(a.node), a.master, registerTimeout, func(answer func(elastic.RegisterReply, error)) {
 		if m := a.c.masters[a.master]; m != nil {
@@ -103,16 +103,16 @@ func (a *Agent) register() {
 		default:
 			a.registered = true
 			a.beat = time.Duration(reply.BeatSeconds * float64(time.Second))
-			a.speak()
+			a.sync()
 		}
 	})
 }
 
-// speak sends what the agent has to say, and takes the order that holds once it is answered. Then it speaks again.
-func (a *Agent) speak() {
+// sync syncs with the master: it sends a report, obeys the order in the answer, and syncs again.
+func (a *Agent) sync() {
 	a.seq++
 	a.open++
-	mine, request := a.talk, elastic.SyncRequest{UID: a.launch.UID, Slot: a.launch.Slot.Short(), Incarnation: a.launch.Incarnation,
+	mine, request := a.session, elastic.SyncRequest{UID: a.launch.UID, Slot: a.launch.Slot.Short(), Incarnation: a.launch.Incarnation,
 		Seen: a.seen, Seq: a.seq, Report: a.report()}
 	Call(a.c.Net, partyOf(a.node), a.master, a.beat+requestMargin, func(answer func(elastic.SyncReply, error)) {
 		if m := a.c.masters[a.master]; m != nil {
@@ -134,22 +134,22 @@ func (a *Agent) speak() {
 			a.obey(reply.Order)
 		}
 		if a.open == 0 && a.hears(mine) {
-			a.speak()
+			a.sync()
 		}
 	})
 }
 
-// hears reports whether an answer in one of its talks reaches the agent.
-func (a *Agent) hears(talk int) bool { return !a.gone && !a.silent && a.talk == talk }
+// hears reports whether an answer in a session still reaches the agent.
+func (a *Agent) hears(session int) bool { return !a.gone && !a.silent && a.session == session }
 
-// hangUp ends the agent's talk with its master.
-func (a *Agent) hangUp() {
-	a.talk++
+// disconnect ends the agent's session with its master.
+func (a *Agent) disconnect() {
+	a.session++
 	a.registered, a.master, a.seen, a.seq, a.open = false, "", 0, 0, 0
 }
 
 func (a *Agent) refused(err error) {
-	a.hangUp()
+	a.disconnect()
 	switch {
 	case errors.Is(err, elastic.ErrFenced):
 		a.c.log("%s incarnation %d is fenced", a.launch.Slot.Short(), a.launch.Incarnation)
@@ -163,9 +163,9 @@ func (a *Agent) refused(err error) {
 	}
 }
 
-// again lets the agent register once more after a while.
+// again registers the agent again after a while.
 func (a *Agent) again(d time.Duration) {
-	mine := a.talk
+	mine := a.session
 	a.c.After(d, func() {
 		if a.hears(mine) {
 			a.register()
@@ -173,7 +173,7 @@ func (a *Agent) again(d time.Duration) {
 	})
 }
 
-// obey does what an order asks for and the agent does not do yet.
+// obey carries out an order, as far as the agent does not follow it already.
 func (a *Agent) obey(o elastic.Order) {
 	a.order = o
 	if a.state == job.MemberSucceeded {
@@ -193,7 +193,7 @@ func (a *Agent) obey(o elastic.Order) {
 		} else if runs {
 			a.act(StopTime, func() { a.become(job.MemberWaiting) })
 		} else {
-			a.acts++ // what was about to start does not
+			a.acts++ // cancels a scheduled start
 		}
 	case elastic.Run:
 		if o.World == nil || runs && a.place.Generation == o.World.Generation || a.state == job.MemberFailed {
@@ -214,7 +214,7 @@ func stopTime(runs bool) time.Duration {
 	return 0
 }
 
-// act does something after a while, unless another act or a failure comes first.
+// act schedules f after d, unless another act or a failure comes first.
 func (a *Agent) act(d time.Duration, f func()) {
 	a.acts++
 	mine := a.acts
@@ -229,11 +229,11 @@ func (a *Agent) become(s job.MemberState) {
 	a.state = s
 	a.acts++
 	if a.registered {
-		a.speak()
+		a.sync()
 	}
 }
 
-// Fail lets a process of the slot end badly. Nothing happens if none runs.
+// Fail makes a process of the slot fail, if one runs.
 func (a *Agent) Fail(e job.Exit) {
 	if a.state != job.MemberRunning || a.gone || a.silent {
 		return
@@ -251,7 +251,7 @@ func describe(e job.Exit) string {
 	return fmt.Sprintf("exit code %d", e.Code)
 }
 
-// Finish lets all processes of the slot end with 0.
+// Finish makes all processes of the slot exit with 0.
 func (a *Agent) Finish() {
 	if a.state == job.MemberRunning && !a.gone && !a.silent {
 		a.become(job.MemberSucceeded)
@@ -268,10 +268,10 @@ func (a *Agent) Kill() {
 	}
 }
 
-// Silence stops the agent without breaking its connection, as SIGSTOP would.
+// Silence suspends the agent without breaking its connection, as SIGSTOP would.
 func (a *Agent) Silence() { a.silent = true }
 
-// Wake lets a silenced agent continue.
+// Wake resumes a silenced agent.
 func (a *Agent) Wake() {
 	switch {
 	case a.gone || !a.silent:
@@ -285,13 +285,13 @@ func (a *Agent) Wake() {
 	}
 }
 
-// Node is where the agent is; "" while it waits for a scheduler.
+// Node is the agent's node; "" while it waits for a scheduler.
 func (a *Agent) Node() string { return a.node }
 
-// GivenUp reports whether its end was ordered where nobody can see to it: only its number fences it.
+// GivenUp reports whether its stop was requested on an unreachable node, so that only its number fences it.
 func (a *Agent) GivenUp() bool { return a.deleted && !a.gone }
 
-// Edit is somebody's change of what it was launched from.
+// Edit simulates an outside edit of the object that it was launched from.
 func (a *Agent) Edit(c job.FieldChange) {
 	a.drift = append(a.drift, c)
 	a.c.changed()
@@ -300,11 +300,11 @@ func (a *Agent) Edit(c job.FieldChange) {
 // Silent reports whether the agent is silenced.
 func (a *Agent) Silent() bool { return a.silent }
 
-// Hide has the provider not see the agent, as a pod whose labels somebody has edited; or see it again.
+// Hide hides the agent from Observe, like a pod whose labels were edited, or shows it again.
 func (a *Agent) Hide(hidden bool) {
 	a.hidden, a.missed = hidden, true
 	a.c.changed()
 }
 
-// Missed reports whether the provider did not see the agent for a while: another may have been launched for it.
+// Missed reports whether the agent has ever been hidden, so that a replacement may have been launched.
 func (a *Agent) Missed() bool { return a.missed }

@@ -8,7 +8,7 @@ import (
 	"github.com/eltrain/eltrain/providers"
 )
 
-// Client is the cluster as one process has it open: woken by itself, and knowing what it has published.
+// Client is one process's handle on the cluster, with its own change signal and published address.
 type Client struct {
 	*Cluster
 	changes chan struct{}
@@ -17,7 +17,7 @@ type Client struct {
 
 var _ providers.Provider = (*Client)(nil)
 
-// Open gives the cluster to one more process.
+// Open returns a handle for another process.
 func (c *Cluster) Open() *Client {
 	client := &Client{Cluster: c, changes: make(chan struct{}, 1)}
 	c.clients = append(c.clients, client)
@@ -33,7 +33,7 @@ func (c *Client) Publish(ctx context.Context, s providers.Service) error {
 	return c.Cluster.Publish(ctx, s)
 }
 
-// Prepare gives the job's token. Where the service is it tells the job's agents once more.
+// Prepare returns the job's token, and publishes the service's address to the job's agents again.
 func (c *Client) Prepare(ctx context.Context, g job.Group) (string, error) {
 	token, err := c.Cluster.Prepare(ctx, g)
 	if err == nil && c.service != "" {

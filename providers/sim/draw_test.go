@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// walkJobs are what walks are about: an elastic job, and one whose workers start after a server and come in twos.
+// walkJobs are the jobs in walks: an elastic one, and one whose workers start after a server and scale in steps of two.
 const walkJobs = `
 variable "most" {
   type    = number
@@ -79,7 +79,7 @@ func (r drawer) within(d time.Duration) time.Duration {
 
 func (r drawer) node() string { return fmt.Sprintf("n%d", r.IntN(7)) }
 
-// slot is more often one of those that there always are.
+// slot draws a slot, preferring those that always exist.
 func (r drawer) slot() string {
 	if r.IntN(12) == 0 {
 		return "job.b.ps[0]"
@@ -89,7 +89,7 @@ func (r drawer) slot() string {
 
 func (r drawer) master() string { return r.of("a", "b", "c") }
 
-// draw is the walk of a seed: on a cluster with or without a scheduler, with one master or some, whose effects fail or not.
+// draw returns the walk of a seed: with or without a scheduler, with one or several masters, with or without failing effects.
 func draw(seed int) (k walk) {
 	r := drawer{rand.New(rand.NewPCG(uint64(seed), 7))}
 	schedules, faulty, many, drops := seed%2 == 1, seed%3 > 0, seed%3 == 2, seed%5 == 0
@@ -135,7 +135,7 @@ func draw(seed int) (k walk) {
 	return k
 }
 
-// anywhere is what can happen on any cluster.
+// anywhere draws a step that can happen on any cluster.
 func (r drawer) anywhere(many bool) string {
 	switch r.IntN(15) {
 	case 0:
@@ -168,7 +168,7 @@ func (r drawer) anywhere(many bool) string {
 	return r.of(fmt.Sprintf("set most=%d", 2+r.IntN(5)), fmt.Sprintf("set command=%d", r.IntN(3)))
 }
 
-// onCluster is what can happen only on a cluster with a scheduler.
+// onCluster draws a step that needs a cluster with a scheduler.
 func (r drawer) onCluster() string {
 	switch r.IntN(9) {
 	case 0:
@@ -189,7 +189,7 @@ func (r drawer) onCluster() string {
 	return fmt.Sprintf("trouble prepare %s", r.within(10*time.Second))
 }
 
-// atEffect is what goes wrong about an effect of a loop.
+// atEffect draws a fault of an effect.
 func (r drawer) atEffect() string {
 	kind := r.of("hear", "tell", "observe", "store", "store", "reread", "journal", "chronicle", "publish", "prepare", "launch", "launch", "stop", "stop", "forget", "read-files")
 	when := r.of("before", "after")
@@ -202,7 +202,7 @@ func (r drawer) atEffect() string {
 	return fmt.Sprintf("fault %s %s %s", kind, r.of("error", "busy", "conflict"), when)
 }
 
-// betweenMasters is what happens to masters, to their store, and to what is between them and everybody else.
+// betweenMasters draws a step about masters, their store or their network.
 func (r drawer) betweenMasters() string {
 	m := r.master()
 	switch r.IntN(12) {

@@ -11,14 +11,14 @@ import (
 	"github.com/eltrain/eltrain/plan"
 )
 
-// facts is what was told and done so far, for what must hold of it.
+// facts is what was reported and done so far, for the invariants.
 type facts struct {
 	generations map[string]int          // by job UID
-	recorded    map[string]job.JobPhase // last, by job
-	phases      map[string]string       // told since, by job
-	notices     map[string]bool         // told
-	incidents   []job.Incident          // told
-	stale       map[incarnation]bool    // launched by a fenced master, for a record that is not the newest
+	recorded    map[string]job.JobPhase // the last recorded, by job
+	phases      map[string]string       // reported since then, by job
+	notices     map[string]bool         // reported
+	incidents   []job.Incident          // reported
+	stale       map[incarnation]bool    // launched by a fenced master and not the newest incarnation
 }
 
 // incarnation names one agent.
@@ -33,7 +33,7 @@ func newFacts() facts {
 		stale: map[incarnation]bool{}}
 }
 
-// stored notes what is recorded from now on. What a record enters and the master does not live to journal is told by nobody.
+// stored notes newly recorded phases. A phase that the master did not live to journal is never reported.
 func (f *facts) stored(records job.Records) {
 	for about := range f.recorded {
 		if records[strings.TrimPrefix(about, "job.")] == nil {
@@ -48,25 +48,25 @@ func (f *facts) stored(records job.Records) {
 	}
 }
 
-// told is what one master has told.
+// told is what one master has reported.
 type told struct {
-	raised map[conditions.Key]bool // and not cleared, by this master or those before it
+	raised map[conditions.Key]bool // and not cleared, by this master or its predecessors
 	open   map[changed]*attempt
 }
 
-// changed is what a change is about.
+// changed is what a change applies to.
 type changed struct {
 	uid  string
 	slot job.Address
 }
 
-// attempt is a change that was told to begin and not to end.
+// attempt is a change that was reported to begin and not to end.
 type attempt struct {
 	action plan.Action
-	since  time.Time // or when it was last said that it takes long
+	since  time.Time // when it began, or was last reported to take long
 }
 
-// newTold is what a master has told when it begins: the conditions that the state has.
+// newTold is what counts as reported when a master begins: the conditions in the state.
 func newTold(stored []conditions.Condition) told {
 	t := told{raised: map[conditions.Key]bool{}, open: map[changed]*attempt{}}
 	for _, c := range stored {
@@ -79,12 +79,12 @@ func keyOf(c conditions.Condition) conditions.Key {
 	return conditions.Key{About: c.About, Code: c.Reason.Code}
 }
 
-// teller writes what a loop tells into the world's log, and holds that nothing is told twice.
-type teller struct{ *master }
+// logView writes what a loop reports to the world's log, and checks that nothing is reported twice.
+type logView struct{ *master }
 
-func (v teller) say(format string, args ...any) { v.w.say(v.tag()+format, args...) }
+func (v logView) say(format string, args ...any) { v.w.say(v.tag()+format, args...) }
 
-func (v teller) Planned(p *plan.Plan) {
+func (v logView) Planned(p *plan.Plan) {
 	for _, x := range p.Waits {
 		v.say("job.%s waits: %s", x.Job, join(x.Reasons, " "))
 	}
@@ -98,7 +98,7 @@ func join(reasons []job.Reason, between string) string {
 	return strings.Join(texts, between)
 }
 
-func (v teller) Started(c *plan.Change) {
+func (v logView) Started(c *plan.Change) {
 	name := "job." + c.Job
 	if c.Slot != (job.Address{}) {
 		name = c.Slot.String()
@@ -115,13 +115,13 @@ func (v teller) Started(c *plan.Change) {
 	v.told.open[about] = &attempt{c.Action, v.w.cluster.Now()}
 }
 
-func (v teller) Still(c *plan.Change, _ time.Duration) {
+func (v logView) Still(c *plan.Change, _ time.Duration) {
 	if x := v.told.open[changed{c.UID, c.Slot}]; x != nil {
 		x.since = v.w.cluster.Now()
 	}
 }
 
-func (v teller) Finished(c *plan.Change, _ time.Duration, err error) {
+func (v logView) Finished(c *plan.Change, _ time.Duration, err error) {
 	if err != nil {
 		v.say("%s %s: %v", c.Action, c.Slot, err)
 		return
@@ -129,18 +129,18 @@ func (v teller) Finished(c *plan.Change, _ time.Duration, err error) {
 	delete(v.told.open, changed{c.UID, c.Slot})
 }
 
-func (v teller) Withdrawn(c *plan.Change, _ time.Duration) {
+func (v logView) Withdrawn(c *plan.Change, _ time.Duration) {
 	v.say("%s %s is not asked for any more", c.Action, c.Slot)
 	delete(v.told.open, changed{c.UID, c.Slot})
 }
 
-func (v teller) Noticed(n job.Notice) {
+func (v logView) Noticed(n job.Notice) {
 	v.say("%s %s: %s", n.Address, n.Type, n.Message)
 	if v.fenced() {
-		return // it tells what it has stored in its time, and others have told since what became of that
+		return // it reports what it stored while it led, which its successors have reported since
 	}
 	f := &v.w.facts
-	if n.Type == "job_phase" { // it may come back, also in no time
+	if n.Type == "job_phase" { // a phase may return, even at the same time
 		if f.phases[n.Address] == n.Message {
 			v.w.fail("%s is told twice to be so: %s", n.Address, n.Message)
 		}
@@ -158,7 +158,7 @@ func (v teller) Noticed(n job.Notice) {
 	f.notices[text] = true
 }
 
-func (v teller) Condition(c conditions.Change) {
+func (v logView) Condition(c conditions.Change) {
 	v.say("%s: %s %s", c.Type, c.About, c.Reason)
 	key := keyOf(c.Condition)
 	switch raised := v.told.raised[key]; {
@@ -170,4 +170,4 @@ func (v teller) Condition(c conditions.Change) {
 	v.told.raised[key] = c.Type != conditions.Cleared
 }
 
-func (teller) Progressed(string, apply.Progress) {}
+func (logView) Progressed(string, apply.Progress) {}

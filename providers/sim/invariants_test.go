@@ -10,17 +10,17 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// check holds what must hold after every step of a loop.
+// check checks what must hold after every step of a loop.
 func (w *world) check(m *master) {
 	if m.dead || m != w.leader() {
 		return
 	}
 	w.records(m.l.Records())
 	w.once()
-	w.saidToTake(m)
+	w.reportsLongChanges(m)
 }
 
-// records holds what must hold of what is stored.
+// records checks the stored state.
 func (w *world) records(records job.Records) {
 	held := map[string]job.Resources{}
 	for name, rec := range records {
@@ -28,7 +28,7 @@ func (w *world) records(records job.Records) {
 			w.fail("job.%s went back from generation %d to %d", name, w.facts.generations[rec.UID], g)
 		}
 		w.facts.generations[rec.UID] = rec.World.Generation
-		_, destroyed := w.dropped[name] // its record stays as it was until it is forgotten, and others have its place by then
+		_, destroyed := w.dropped[name] // its record stays until it is forgotten, when others may have its places already
 		for i := range rec.Slots {
 			s := &rec.Slots[i]
 			if !destroyed && s.Phase.Live() && s.Node != "" {
@@ -44,7 +44,7 @@ func (w *world) records(records job.Records) {
 	}
 }
 
-// sizes holds the numbers of slots and ranks of a job.
+// sizes checks the numbers of slots and ranks of a job.
 func (w *world) sizes(name string, rec *job.Record) {
 	for i, m := range rec.World.Members {
 		if m.Rank != i {
@@ -66,8 +66,8 @@ func (w *world) sizes(name string, rec *job.Record) {
 	}
 }
 
-// once holds that no slot's processes run twice, in agents that can act and that their provider has always seen, and that nothing trains
-// that a fenced master has launched and the newest does not know.
+// once checks that no slot's processes run twice, among agents that can act and were never hidden, and that no incarnation
+// trains that a fenced master has launched and the newest master does not know.
 func (w *world) once() {
 	running := map[job.Address]int{}
 	for _, a := range w.cluster.Agents() {
@@ -85,11 +85,11 @@ func (w *world) once() {
 	}
 }
 
-// stillBound is how long a change may take until it is said that it does: ten seconds, and the beat in which that is looked at.
+// stillBound is when a change must have been reported to take long: after ten seconds and the interval of that check.
 const stillBound = 15 * time.Second
 
-// saidToTake holds that what is told to leave, or to be launched, does so or is said to take long.
-func (w *world) saidToTake(m *master) {
+// reportsLongChanges checks that each change ends or is reported to take long.
+func (w *world) reportsLongChanges(m *master) {
 	for about, x := range m.told.open {
 		if m.resumed.After(x.since) {
 			x.since = m.resumed
@@ -100,8 +100,8 @@ func (w *world) saidToTake(m *master) {
 	}
 }
 
-// arrives has the cluster do what a master asks for. What one asks for whose lock is another's by now must not undo what that
-// has done since: its launches and stops are named by incarnations, of which each is launched once.
+// arrives carries out a master's call on the cluster. Calls of a fenced master must not undo what its successor has done:
+// launches and stops name incarnations, each of which is launched once.
 func (w *world) arrives(m *master, e apply.Effect, do func() (any, error)) (any, error) {
 	if !m.fenced() {
 		return do()
@@ -127,7 +127,7 @@ func (w *world) arrives(m *master, e apply.Effect, do func() (any, error)) (any,
 	return result, err
 }
 
-// isNewest reports whether an incarnation is the one that a record wants to live.
+// isNewest reports whether an incarnation is the one in the records.
 func isNewest(records job.Records, named incarnation) bool {
 	rec := records[named.slot.Job]
 	if rec == nil || rec.UID != named.uid {
@@ -137,8 +137,8 @@ func isNewest(records job.Records, named incarnation) bool {
 	return s != nil && s.Incarnation == named.number && s.Phase.Live() && s.Phase != job.Canceling
 }
 
-// restTime bounds how long the loop may take to come to rest once nothing fails any more: a lease of the lock, one of the
-// agents, a retry's longest pause and a rendezvous.
+// restTime bounds how long the loop may take to come to rest after all faults have ended: the leases of the lock and of the
+// agents, the longest retry pause and a rendezvous.
 const restTime = 3 * time.Minute
 
 // repair ends all faults.
@@ -146,7 +146,7 @@ func (w *world) repair() {
 	w.say("repair everything")
 	w.armed, w.repaired = nil, true
 	clear(w.troubles)
-	w.cluster.Net.Mend()
+	w.cluster.Net.Heal()
 	w.cluster.Lag = 0
 	for _, m := range w.all() {
 		m.resume()
@@ -161,17 +161,17 @@ func (w *world) repair() {
 		a.Wake()
 	}
 	w.start("a")
-	w.start("b") // one of them may be about to end
+	w.start("b") // because the other may be about to end
 	for _, m := range w.all() {
 		if m.leads() {
-			m.step(apply.FilesChanged{}) // the watch on the files looks again every while
+			m.step(apply.FilesChanged{}) // as the file watcher rescans
 		}
 	}
 	w.settle()
 }
 
-// rest ends all faults, and holds that the loop comes to rest in bounded time: that the jobs train, nothing is told to hold that
-// does not, nothing is left that was to leave, nothing is written any more, and nothing is planned.
+// rest ends all faults, and checks that the loop comes to rest in bounded time: the jobs train, no obsolete condition holds,
+// everything that was to leave has left, nothing more is written, and nothing is planned.
 func (w *world) rest() {
 	w.repair()
 	w.run(restTime)
@@ -199,7 +199,7 @@ func (w *world) rest() {
 	w.left(m.l.Records())
 	before, entries := w.serial(), w.journal
 	w.run(5 * time.Minute)
-	m.step(apply.Asked{Request: 1}) // has it plan once more
+	m.step(apply.Asked{Request: 1}) // makes it plan once more
 	w.run(time.Second)
 	if w.serial() != before || w.journal != entries {
 		w.fail("a steady state wrote: serial %d -> %d, journal %d -> %d", before, w.serial(), entries, w.journal)
@@ -214,7 +214,7 @@ func (w *world) rest() {
 	}
 }
 
-// queues reports whether a job waits for its turn: one of a higher priority may have outgrown it while it was not admitted.
+// queues reports whether a job is queued: one with a higher priority may have grown while this one was not admitted.
 func (w *world) queues() bool {
 	m := w.leader()
 	return m != nil && slices.ContainsFunc(w.jobs, func(j job.Job) bool {
@@ -223,7 +223,7 @@ func (w *world) queues() bool {
 	})
 }
 
-// healed holds that all jobs train, whole.
+// healed checks that all jobs train in full.
 func (w *world) healed(m *master) {
 	for _, j := range w.jobs {
 		rec := m.l.Records()[j.Name]
@@ -251,7 +251,7 @@ func (w *world) healed(m *master) {
 	}
 }
 
-// left holds that nothing lives that was to leave.
+// left checks that everything that was to leave is gone.
 func (w *world) left(records job.Records) {
 	for _, a := range w.cluster.Agents() {
 		if !isNewest(records, incarnation{a.UID(), a.Slot(), a.Incarnation()}) {

@@ -19,46 +19,46 @@ const (
 	stopMargin = 15 * time.Second
 )
 
-// master is one process of eltrain: its loop, its service, its clock and its lock. When it crashes, all of it is gone.
+// master is one eltrain process: its loop, service, clock and lock, all of which are lost when it crashes.
 type master struct {
 	w       *world
 	name    string
 	skew    time.Duration // of its clock
-	paused  bool          // it stands still, and what comes to it waits
+	paused  bool          // suspended: calls to it are kept in stood
 	stood   []func()
-	resumed time.Time // when it went on last
+	resumed time.Time // when it was last resumed
 	dead    bool
 
 	silence silence    // of the lock's holder, while it waits
 	lock    state.Lock // nil while it waits
-	expires time.Time  // when its lease is up
+	expires time.Time  // when its lease expires
 
 	l       *apply.Loop // nil while it waits
 	client  *sim.Client
 	events  []apply.Event
-	waiting map[apply.ID]bool // effects that wait for their turn, and were not taken back
-	steps   bool              // it is at it
+	waiting map[apply.ID]bool // queued effects that were not dropped
+	steps   bool              // step is running
 	due     time.Time         // when the loop's next Tick is due
 	over    *apply.Over
 	told    told
 	service
 }
 
-// start begins a process, which takes over as soon as nobody else holds the lock.
+// start starts a process, which leads as soon as it gets the lock.
 func (w *world) start(name string) {
 	if w.masters[name] != nil {
 		return
 	}
 	m := &master{w: w, name: name, skew: w.skews[name], waiting: map[apply.ID]bool{}}
 	w.masters[name] = m
-	m.stand()
+	m.standBy()
 	w.settle()
 }
 
-// now is what its clock shows. One that is set is seen by the next process: within one, time is monotonic.
+// now returns the process's time. A change of the clock affects only later processes: within one, time is monotonic.
 func (m *master) now() time.Time { return m.w.cluster.Now().Add(m.skew) }
 
-// do lets something happen in the process, once it runs.
+// do runs f in the process, after it is resumed if it is paused.
 func (m *master) do(f func()) {
 	switch {
 	case m.dead || m.w.stuck:
@@ -71,12 +71,12 @@ func (m *master) do(f func()) {
 
 func (m *master) after(d time.Duration, f func()) { m.w.cluster.After(max(d, 0), func() { m.do(f) }) }
 
-// heard has an answer taken in by the process.
+// heard wraps a callback so that it runs in the process.
 func heard[T any](m *master, done func(T, error)) func(T, error) {
 	return func(result T, err error) { m.do(func() { done(result, err) }) }
 }
 
-// pause stops the process, for a while or until it is resumed.
+// pause suspends the process, for a while or until it is resumed.
 func (m *master) pause(d time.Duration) {
 	m.paused = true
 	if d > 0 {
@@ -84,7 +84,7 @@ func (m *master) pause(d time.Duration) {
 	}
 }
 
-// resume has it go on. Whatever has come to it and was due happens at once.
+// resume resumes it. Calls that were kept are made at once.
 func (m *master) resume() {
 	if !m.paused || m.dead {
 		return
@@ -97,7 +97,7 @@ func (m *master) resume() {
 	}
 }
 
-// lead begins the loop over what is stored.
+// lead starts the loop over the stored state.
 func (m *master) lead(stored state.State) {
 	m.client = m.w.cluster.Open()
 	m.service = newService(m)
@@ -111,13 +111,13 @@ func (m *master) lead(stored state.State) {
 	}
 	m.w.cluster.Serve(m.name, m)
 	m.tick()
-	m.step(apply.Served{Service: providers.Service{URL: m.name}}, apply.FilesChanged{}) // since they were read they may have changed
+	m.step(apply.Served{Service: providers.Service{URL: m.name}}, apply.FilesChanged{}) // the files may have changed after they were read
 }
 
 // leads reports whether the process leads, as far as it knows.
 func (m *master) leads() bool { return m != nil && m.l != nil && !m.dead }
 
-// fenced reports whether the lock has had another holder since.
+// fenced reports whether another process has held the lock since.
 func (m *master) fenced() bool { return m.lock.Info().Epoch < m.w.store.epoch }
 
 // lost tells the loop that the lock is lost.
@@ -129,7 +129,7 @@ func (m *master) lost(err error) {
 	m.step(apply.LockLost{Err: err})
 }
 
-// end ends the process, and gives back the lock. After an error whoever supervises it starts another.
+// end exits the process, and releases the lock. After an error its supervisor starts another.
 func (m *master) end(err error) {
 	m.gone()
 	if err != nil {
@@ -140,7 +140,7 @@ func (m *master) end(err error) {
 	}
 }
 
-// crash ends it as kill -9 would.
+// crash ends it like kill -9.
 func (m *master) crash() { m.gone() }
 
 func (m *master) gone() {
@@ -152,7 +152,7 @@ func (m *master) gone() {
 	}
 }
 
-// step lets the loop take in events, and carries out what it asks for, until nothing more follows.
+// step passes events to the loop and carries out its effects, until no more follow.
 func (m *master) step(events ...apply.Event) {
 	m.events = append(m.events, events...)
 	if m.steps {
@@ -171,7 +171,7 @@ func (m *master) step(events ...apply.Event) {
 		m.l.Step(m.now(), e)
 		ready := m.l.Ready()
 		for _, tell := range ready.Tell {
-			tell(teller{m})
+			tell(logView{m})
 		}
 		for _, effect := range ready.Effects {
 			m.do(func() { m.begin(effect) })
@@ -196,7 +196,7 @@ func (m *master) step(events ...apply.Event) {
 	m.w.check(m)
 }
 
-// tag names the process in the log, where there are several.
+// tag names the process in the log, if there are several.
 func (m *master) tag() string {
 	if len(m.w.skews) == 0 {
 		return ""
@@ -204,7 +204,7 @@ func (m *master) tag() string {
 	return m.name + ": "
 }
 
-// settle lets the loop look, if there is anything new.
+// settle wakes the loop if there is anything new.
 func (m *master) settle() (looked bool) {
 	if !m.leads() || m.paused {
 		return false
@@ -226,7 +226,7 @@ func (m *master) settle() (looked bool) {
 	return woken
 }
 
-// begin carries an effect out, with what goes wrong about it.
+// begin starts an effect.
 func (m *master) begin(e apply.Effect) {
 	switch effect := e.(type) {
 	case apply.Drop:
@@ -236,13 +236,13 @@ func (m *master) begin(e apply.Effect) {
 		}
 		return
 	case apply.Again:
-		m.delay(e.ID(), effect.At.Sub(m.now()), func() { m.strike(effect.Effect) })
+		m.delay(e.ID(), effect.At.Sub(m.now()), func() { m.carryOutWithFault(effect.Effect) })
 		return
 	}
-	m.strike(e)
+	m.carryOutWithFault(e)
 }
 
-// delay has an effect wait for its turn. It may be taken back meanwhile.
+// delay queues an effect, which may be dropped meanwhile.
 func (m *master) delay(id apply.ID, d time.Duration, begin func()) {
 	m.waiting[id] = true
 	m.after(d, func() {
@@ -253,8 +253,8 @@ func (m *master) delay(id apply.ID, d time.Duration, begin func()) {
 	})
 }
 
-// strike carries an effect out with the fault that waits for it.
-func (m *master) strike(e apply.Effect) {
+// carryOutWithFault carries out an effect, with the fault before it if there is one.
+func (m *master) carryOutWithFault(e apply.Effect) {
 	f := m.w.faultOf(m, e)
 	end := func(result any, err error) { m.outcome(e, f, result, err) }
 	if f.After {
@@ -278,7 +278,7 @@ func (m *master) strike(e apply.Effect) {
 	}
 }
 
-// outcome gives the loop the outcome of an effect, with the fault that comes after it.
+// outcome passes an effect's outcome to the loop, with the fault after it if there is one.
 func (m *master) outcome(e apply.Effect, f effectFault, result any, err error) {
 	o := apply.Outcome{Of: e.ID(), Result: result, Err: err}
 	if !f.After || m.w.repaired {
@@ -300,7 +300,7 @@ func (m *master) outcome(e apply.Effect, f effectFault, result any, err error) {
 	}
 }
 
-// carryOut does what the Driver does.
+// carryOut carries out an effect as the Driver does.
 func (m *master) carryOut(e apply.Effect, done func(any, error)) {
 	ctx, w := context.Background(), m.w
 	switch e := e.(type) {
@@ -346,12 +346,12 @@ func (m *master) carryOut(e apply.Effect, done func(any, error)) {
 		})
 	case apply.Forget:
 		m.ask(e, callBound, done, func() (any, error) { return nil, m.client.Forget(ctx, e.UID, e.Name) })
-	default: // of Gauge and Answer nobody wants anything here
+	default: // Gauge and Answer have no use here
 		done(nil, nil)
 	}
 }
 
-// ask has the cluster do something. What is not answered in time may pass by itself, as providers judge it.
+// ask calls the cluster over the net. A call that is not answered in time is a transient error, as in real providers.
 func (m *master) ask(e apply.Effect, bound time.Duration, done func(any, error), do func() (any, error)) {
 	sim.Call(m.w.cluster.Net, m.name, "cluster", bound, func(answer func(any, error)) {
 		answer(m.w.arrives(m, e, do))
@@ -380,11 +380,11 @@ func (m *master) inform(n apply.News) {
 	m.ready()
 }
 
-// effectFault is what goes wrong about the next effect of a kind, and of a slot if it names one.
+// effectFault is a fault of the next effect of a kind, and of a slot if it names one.
 type effectFault struct {
 	Kind  string
 	Slot  job.Address
-	What  string // crash, pause, delay; error, busy, conflict: it is not done, or its answer is lost
+	What  string // crash, pause, delay; error, busy, conflict: not carried out, or, after it, the answer is lost
 	After bool
 	For   time.Duration // of a pause or a delay
 }
@@ -399,7 +399,7 @@ func (f effectFault) err() error {
 	return errors.New("refused")
 }
 
-// faultOf takes the fault that waits for an effect. What is done in the process's own memory does not fail.
+// faultOf takes the pending fault of an effect. Effects in the process's own memory do not fail.
 func (w *world) faultOf(m *master, e apply.Effect) effectFault {
 	id := e.ID()
 	for i, f := range w.armed {

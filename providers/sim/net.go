@@ -7,57 +7,56 @@ import (
 	"time"
 )
 
-// Everybody are the agents of all nodes: their link is that of each node that has none of its own.
+// Everybody is the party of the agents of all nodes. Its link applies to each node without a link of its own.
 const Everybody = "agents"
 
-// partyOf are the agents of one node.
+// partyOf is the party of the agents of one node.
 func partyOf(node string) string { return Everybody + "/" + node }
 
-// ErrNoAnswer is what whoever asked knows of a request that was not answered in time: it may have been done.
+// ErrNoAnswer means that a request was not answered in time. It may have been carried out.
 var ErrNoAnswer = errors.New("no answer in time")
 
-// Net carries messages between parties, which are known by name: masters, the store, the cluster, and agents by their node,
-// as "agents/n1".
-// A message arrives at once and once, unless the link says otherwise.
+// Net carries messages between named parties: masters, the store, the cluster, and agents by their node, such as "agents/n1".
+// A message arrives once, and at once, unless the link says otherwise.
 type Net struct {
 	after func(d time.Duration, f func())
 	rnd   *rand.Rand
-	links map[way]Link
+	links map[direction]Link
 }
 
-// way is one direction between two parties.
-type way struct{ from, to string }
+// direction is one direction between two parties.
+type direction struct{ from, to string }
 
-// Link is how messages go one way.
+// Link is the quality of one direction.
 type Link struct {
 	Cut     bool
-	Late    time.Duration // each takes up to so long, so that they overtake each other
-	Lost    int           // of a hundred
-	Doubled int           // of a hundred
+	Late    time.Duration // maximum delay, drawn for each message, so that they overtake each other
+	Lost    int           // percent
+	Doubled int           // percent
 }
 
 func newNet(after func(time.Duration, func())) *Net {
-	return &Net{after: after, rnd: rand.New(rand.NewPCG(1, 2)), links: map[way]Link{}}
+	return &Net{after: after, rnd: rand.New(rand.NewPCG(1, 2)), links: map[direction]Link{}}
 }
 
-// Set says how messages go from one party to another from now on. Those that are under way arrive.
+// Set sets the link from one party to another. Messages in flight still arrive.
 func (n *Net) Set(from, to string, l Link) {
 	if l == (Link{}) {
-		delete(n.links, way{from, to})
+		delete(n.links, direction{from, to})
 		return
 	}
-	n.links[way{from, to}] = l
+	n.links[direction{from, to}] = l
 }
 
-// Mend has all messages arrive at once again.
-func (n *Net) Mend() { clear(n.links) }
+// Heal resets all links.
+func (n *Net) Heal() { clear(n.links) }
 
-// link is how messages go from one party to another.
+// link returns the link from one party to another.
 func (n *Net) link(from, to string) Link {
-	if l, set := n.links[way{from, to}]; set {
+	if l, set := n.links[direction{from, to}]; set {
 		return l
 	}
-	return n.links[way{group(from), group(to)}]
+	return n.links[direction{group(from), group(to)}]
 }
 
 func group(party string) string {
@@ -65,7 +64,7 @@ func group(party string) string {
 	return all
 }
 
-// Send has a message delivered, or not.
+// Send delivers a message according to the link: never, once or twice, now or later.
 func (n *Net) Send(from, to string, deliver func()) {
 	l := n.link(from, to)
 	if l.Cut || l.Lost > 0 && n.rnd.IntN(100) < l.Lost {
@@ -84,8 +83,8 @@ func (n *Net) Send(from, to string, deliver func()) {
 	}
 }
 
-// Call asks a party for something. do is called with each request that arrives, and answers when it likes; done is called
-// once: with the first answer that comes back, or with ErrNoAnswer after the bound.
+// Call makes a request to a party. do is called for each copy of the request that arrives, and may answer at any later time;
+// done is called once: with the first answer that comes back, or with ErrNoAnswer after the bound.
 func Call[T any](n *Net, from, to string, bound time.Duration, do func(answer func(T, error)), done func(T, error)) {
 	open := true
 	end := func(result T, err error) {

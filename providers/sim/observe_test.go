@@ -14,7 +14,7 @@ import (
 	"github.com/eltrain/eltrain/providers"
 )
 
-// Whatever happens, Observe tells of it, tells it once more while nothing happens, and leaves as it was what it told before.
+// Observe reflects every change, returns the same value while nothing changes, and does not modify earlier values.
 func TestObservationsAreValues(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := New("local", jobtest.Epoch, nil)
@@ -43,7 +43,7 @@ func TestObservationsAreValues(t *testing.T) {
 			"stop":    func() { l := launch(); c.Stop(t.Context(), l.UID, l.Slot, l.Incarnation, 0) },
 			"forget":  func() { c.Forget(t.Context(), "u", "a") },
 			"kill":    agents((*Agent).Kill),
-			"put out": agents(func(a *Agent) { c.PutOut(a, job.Eviction) }),
+			"put out": agents(func(a *Agent) { c.Terminate(a, job.Eviction) }),
 			"edit":    agents(func(a *Agent) { a.Edit(job.FieldChange{Path: "image"}) }),
 			"wait":    func() { now = now.Add(time.Duration(n("time")) * BindTime); c.Advance(now, func() {}) },
 			"nothing": func() {},

@@ -15,8 +15,8 @@ import (
 	"github.com/eltrain/eltrain/providers/local"
 )
 
-// TestScenarios runs the texts in testdata: steps in, and under each what the loop and the cluster did about them, with the
-// virtual time. What must hold always holds there too.
+// TestScenarios runs the scenarios in testdata: steps, and under each what the loop and the cluster did, with the virtual time.
+// The invariants are checked as well.
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		w := newWorld(t)
@@ -38,10 +38,10 @@ func TestScenarios(t *testing.T) {
 	})
 }
 
-// directive carries out one directive of a scenario: a step, or one of those that have lines of their own.
+// directive carries out one directive of a scenario: a step, or one with lines of input.
 func (w *world) directive(d *datadriven.TestData) error {
 	switch d.Cmd {
-	case "nodes", "do": // a line each
+	case "nodes", "do": // one line for each
 		for line := range strings.Lines(d.Input) {
 			if d.Cmd == "nodes" {
 				line = "node " + line
@@ -86,7 +86,7 @@ func (w *world) declare(text string) error {
 	return nil
 }
 
-// parse gives the jobs of a text, with values of its variables.
+// parse returns the jobs of a configuration, with values of its variables.
 func parse(text string, set map[string]string) ([]job.Job, error) {
 	var assigned []lang.Assignment
 	for name, value := range set {
@@ -101,7 +101,7 @@ func parse(text string, set map[string]string) ([]job.Job, error) {
 	return cfg.Jobs, nil
 }
 
-// status is one line for each job and slot.
+// status returns one line for each job and slot.
 func (w *world) status() string {
 	m := w.leader()
 	if m == nil {

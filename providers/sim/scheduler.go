@@ -8,18 +8,18 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// notReady is why nothing new comes to a node that is silent.
+// notReady is why an unreachable node is closed.
 const notReady = "not ready"
 
-// reschedule lets the scheduler look in a moment, where there is one.
+// reschedule runs the scheduler, if there is one, after BindTime.
 func (c *Cluster) reschedule() {
 	if c.Schedules {
 		c.After(BindTime, c.schedule)
 	}
 }
 
-// schedule binds what waits, in the order of the launches, each to the node that has the most left, or the least if it packs:
-// not where the planner would have it.
+// schedule binds waiting agents, in the order of their launches, each to the node that has the most left, or the least if it
+// packs. It ignores the planner's hints.
 func (c *Cluster) schedule() {
 	waiting := slices.DeleteFunc(c.Agents(), func(a *Agent) bool { return a.node != "" || a.silent })
 	slices.SortFunc(waiting, func(a, b *Agent) int { return cmp.Compare(a.launched, b.launched) })
@@ -38,7 +38,7 @@ func (c *Cluster) schedule() {
 	}
 }
 
-// choose is the open node with room that has the most CPU left, or the least; "" if none has room.
+// choose returns the open node with room that has the most CPU left, or the least if it packs; "" if none has room.
 func (c *Cluster) choose(need job.Resources) string {
 	best, most := "", job.CPU(0)
 	for _, n := range c.nodes {
@@ -57,7 +57,7 @@ func (c *Cluster) choose(need job.Resources) string {
 	return best
 }
 
-// left is what a node has free.
+// left returns a node's free resources.
 func (c *Cluster) left(n job.Node) job.Resources {
 	left := n.Capacity.Sub(n.Foreign)
 	for _, a := range c.agents {
@@ -68,19 +68,19 @@ func (c *Cluster) left(n job.Node) job.Resources {
 	return left
 }
 
-// unreachable reports whether the agent's node is silent or gone: nobody learns of its end.
+// unreachable reports whether the agent's node is not ready or gone, so that a stop cannot be confirmed.
 func (c *Cluster) unreachable(a *Agent) bool {
 	i := slices.IndexFunc(c.nodes, func(n job.Node) bool { return n.Name == a.node })
 	return c.Schedules && a.node != "" && (i < 0 || c.nodes[i].Closed == notReady)
 }
 
-// NotReady cuts a node off, with all that is on it.
-func (c *Cluster) NotReady(name string) { c.reach(name, notReady, (*Agent).Silence) }
+// NotReady cuts off a node and its agents.
+func (c *Cluster) NotReady(name string) { c.setReachable(name, notReady, (*Agent).Silence) }
 
-// Ready lets a node be heard of again. What was ordered to end meanwhile ends.
-func (c *Cluster) Ready(name string) { c.reach(name, "", (*Agent).Wake) }
+// Ready reconnects a node. Agents whose stop was requested meanwhile end.
+func (c *Cluster) Ready(name string) { c.setReachable(name, "", (*Agent).Wake) }
 
-func (c *Cluster) reach(name, closed string, each func(*Agent)) {
+func (c *Cluster) setReachable(name, closed string, each func(*Agent)) {
 	for _, n := range c.nodes {
 		if n.Name == name {
 			n.Closed = closed
@@ -94,18 +94,18 @@ func (c *Cluster) reach(name, closed string, each func(*Agent)) {
 	}
 }
 
-// DeleteNode takes a node away with its machine. What was on it is reported as lost with it.
+// DeleteNode removes a node and its machine. Its agents end with the cause job.NodeGone.
 func (c *Cluster) DeleteNode(name string) {
 	for _, a := range c.Agents() {
 		if a.node == name {
-			c.PutOut(a, job.NodeGone)
+			c.Terminate(a, job.NodeGone)
 		}
 	}
 	c.RemoveNode(name)
 }
 
-// PutOut ends an agent for a reason of the cluster's own: it is told to stop first, as a pod that is evicted.
-func (c *Cluster) PutOut(a *Agent, cause job.Cause) {
+// Terminate ends an agent for a reason of the cluster, with SIGTERM, like an evicted pod.
+func (c *Cluster) Terminate(a *Agent, cause job.Cause) {
 	if a.gone {
 		return
 	}

@@ -12,12 +12,12 @@ import (
 	"github.com/eltrain/eltrain/providers/sim"
 )
 
-// service is the elastic training service of a master: the Coordinator, and what the Server does about it.
+// service is a master's elastic training service: the Coordinator, driven as the Server does.
 type service struct {
 	m      *master
 	c      *elastic.Coordinator
-	open   bool   // it is known what is wanted
-	seen   uint64 // of the coordinator's changes
+	open   bool   // the desired state is known
+	seen   uint64 // the coordinator's last known Changes
 	forms  []elastic.Forming
 	ticked time.Time // when the coordinator's next Tick is scheduled for
 	polls  map[elastic.Told]*poll
@@ -53,7 +53,7 @@ func (s *service) Register(name string, r elastic.RegisterRequest, answer func(e
 	})
 }
 
-// Sync implements sim.Master. It answers once there is an order that the member has not seen, a newer request of it came, or
+// Sync implements sim.Master. It answers once there is an order that the member has not seen, a newer request of the member, or
 // the beat is due.
 func (s *service) Sync(name string, r elastic.SyncRequest, answer func(elastic.SyncReply, error)) {
 	s.m.do(func() { s.sync(name, r, answer) })
@@ -91,7 +91,7 @@ func (s *service) sync(name string, r elastic.SyncRequest, answer func(elastic.S
 	s.ready()
 }
 
-// ready does what the coordinator asks for.
+// ready carries out what the coordinator asks for.
 func (s *service) ready() {
 	work := s.c.Ready()
 	slices.SortFunc(work.Told, func(a, b elastic.Told) int { return cmp.Or(strings.Compare(a.Job, b.Job), a.Slot.Compare(b.Slot)) })
@@ -112,7 +112,7 @@ func (s *service) ready() {
 	}
 }
 
-// tick gives the coordinator the time.
+// tick passes the time to the coordinator.
 func (s *service) tick() {
 	next := s.c.Tick(s.m.now())
 	s.ready()

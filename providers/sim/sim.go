@@ -1,12 +1,12 @@
 // Package sim is a simulated cluster on a virtual clock: nodes, slots and agents that come, go, fail and
-// fall silent, with no process started and nobody sleeping. It stands where a real provider and real agents
-// stand, under the same plan, elastic and apply code.
+// fall silent, without processes or sleeps. It replaces a real provider and real agents under the same plan, elastic and
+// apply code.
 //
-// Everything happens on one goroutine, in the order of the virtual clock; Advance moves it.
+// Everything happens on one goroutine, in the order of the virtual clock, which Advance moves.
 //
 // The package's tests add masters, with the production loop, planner and service, and the store that they share: step_test.go
-// lists what can happen, store_test.go has the lock's rules, facts_test.go and invariants_test.go what must hold. Scenarios in
-// testdata are written in such steps, and walks draw them; a walk that fails is printed as a scenario.
+// lists what can happen, store_test.go has the lock's rules, facts_test.go and invariants_test.go the invariants. Scenarios in
+// testdata are written in these steps, and random walks draw them; a walk that fails is printed as a scenario.
 package sim
 
 import (
@@ -24,17 +24,17 @@ import (
 	"github.com/eltrain/eltrain/providers"
 )
 
-// Latencies of what takes time in a real cluster. They differ, so that orders of events differ.
+// Latencies of operations that take time in a real cluster. They differ, so that events interleave.
 const (
 	StartTime  = 50 * time.Millisecond // from Launch to the agent's registration
 	SpawnTime  = 10 * time.Millisecond // from an order to run until the processes run
 	StopTime   = 20 * time.Millisecond // from an order to stop until none runs
-	ReplyTime  = time.Millisecond      // from an order's change until the agent has it
+	ReplyTime  = time.Millisecond      // from a changed order until the agent has it
 	NoticeTime = 2 * time.Millisecond  // from an agent's end until Observe shows it
-	BindTime   = 30 * time.Millisecond // from Launch, or from when room came free, until the scheduler looks
+	BindTime   = 30 * time.Millisecond // from Launch, or from capacity becoming free, until the scheduler runs
 )
 
-// Master is what simulated agents speak to: the elastic service of one master. It answers when it likes.
+// Master is the elastic service of one master, as simulated agents use it. It may answer at any later time.
 type Master interface {
 	Register(jobName string, r elastic.RegisterRequest, answer func(elastic.RegisterReply, error))
 	Sync(jobName string, r elastic.SyncRequest, answer func(elastic.SyncReply, error))
@@ -43,17 +43,17 @@ type Master interface {
 // Cluster is the simulated infrastructure. It is a providers.Provider.
 type Cluster struct {
 	Name string // the provider's
-	// Schedules: a scheduler of its own places what is launched, as in scheduler.go. Set it before use.
+	// Schedules means that a scheduler of the cluster (scheduler.go) places launched slots. Set it before use.
 	Schedules bool
-	// Packs has that scheduler fill the fullest node that has room, where it else takes the emptiest.
+	// Packs makes that scheduler choose the fullest node with room instead of the emptiest.
 	Packs bool
-	// News is how long agents take to learn where a new master is.
+	// News is how long agents take to learn the address of a new master.
 	News time.Duration
-	// Lag is how far behind Observe is. What was launched it shows at once.
+	// Lag is how far behind Observe is. Launches show at once.
 	Lag time.Duration
-	// Net is how agents and masters reach each other.
+	// Net connects agents and masters.
 	Net *Net
-	// Trouble, if set, is asked before each of "observe", "prepare", "launch" and "stop": its error is the call's.
+	// Trouble, if set, is called before each operation, such as "observe" or "launch", which fails if it returns an error.
 	Trouble func(op string, slot job.Address) error
 
 	now     time.Time
@@ -61,13 +61,13 @@ type Cluster struct {
 	seq     int
 	nodes   []job.Node
 	agents  map[key]*Agent
-	masters map[string]Master // by where they are reached
-	service [2]string         // where agents were told that a master is: before, and now
-	told    time.Time         // when that changed
+	masters map[string]Master // by address
+	service [2]string         // the master's addresses published to agents: the previous, and the current
+	told    time.Time         // when the current one was published
 	changes chan struct{}
 	clients []*Client
 	tokens  map[string]string
-	seen    *providers.Observation // nil when something has changed since
+	seen    *providers.Observation // the last one; nil if something has changed since
 	log     func(format string, args ...any)
 }
 
@@ -79,7 +79,7 @@ type key struct {
 	number int
 }
 
-// New makes an empty cluster whose clock stands at start. log gets what happens in it, if set.
+// New returns an empty cluster whose clock starts at start. log, if set, receives what happens in it.
 func New(name string, start time.Time, log func(format string, args ...any)) *Cluster {
 	if log == nil {
 		log = func(string, ...any) {}
@@ -92,14 +92,14 @@ func New(name string, start time.Time, log func(format string, args ...any)) *Cl
 // Now is the virtual time.
 func (c *Cluster) Now() time.Time { return c.now }
 
-// After lets f happen once the clock has moved on by d.
+// After schedules f at d from now.
 func (c *Cluster) After(d time.Duration, f func()) {
 	c.seq++
 	heap.Push(&c.queue, &event{c.now.Add(d), c.seq, f})
 }
 
-// Advance moves the clock on to t, and lets everything happen that is due until then. between is called
-// after each event, for whoever has to look: the master's loop.
+// Advance runs all events that are due until t, and moves the clock to t. It calls between after each event, which
+// steps the masters' loops.
 func (c *Cluster) Advance(t time.Time, between func()) {
 	for len(c.queue) > 0 && !c.queue[0].at.After(t) {
 		e := heap.Pop(&c.queue).(*event)
@@ -134,15 +134,15 @@ func (q *queue) Pop() any {
 	return last
 }
 
-// Serve has a master reached at an address; nil takes it away, and breaks its connections. Agents look for one where they
-// were told last.
+// Serve makes a master reachable at an address; nil removes it, and breaks its connections. Agents use the address that was
+// last published to them.
 func (c *Cluster) Serve(address string, m Master) {
 	c.masters[address] = m
 	if m != nil {
 		return
 	}
 	for _, a := range c.Agents() {
-		if mine := a.talk; a.master == address {
+		if mine := a.session; a.master == address {
 			c.Net.Send(address, partyOf(a.node), func() {
 				if a.hears(mine) {
 					a.refused(errReset)
@@ -152,7 +152,7 @@ func (c *Cluster) Serve(address string, m Master) {
 	}
 }
 
-// address is where agents have heard that a master is.
+// address returns the master's address as agents know it.
 func (c *Cluster) address() string {
 	if c.now.Before(c.told.Add(c.News)) {
 		return c.service[0]
@@ -160,14 +160,14 @@ func (c *Cluster) address() string {
 	return c.service[1]
 }
 
-// tell has agents hear where a master is.
+// tell publishes a master's address to agents.
 func (c *Cluster) tell(address string) {
 	if c.service[1] != address {
 		c.service, c.told = [2]string{c.address(), address}, c.now
 	}
 }
 
-// SetNode adds a node, or changes it.
+// SetNode adds or changes a node.
 func (c *Cluster) SetNode(n job.Node) {
 	n.Provider = c.Name
 	if i := slices.IndexFunc(c.nodes, func(o job.Node) bool { return o.Name == n.Name }); i >= 0 {
@@ -182,13 +182,13 @@ func (c *Cluster) SetNode(n job.Node) {
 // Nodes lists the nodes.
 func (c *Cluster) Nodes() []job.Node { return slices.Clone(c.nodes) }
 
-// RemoveNode takes a node out of the list. What runs on it keeps running, as after an edit of the declaration.
+// RemoveNode removes a node from the list. Its agents keep running, as after an edit of the declaration.
 func (c *Cluster) RemoveNode(name string) {
 	c.nodes = slices.DeleteFunc(c.nodes, func(n job.Node) bool { return n.Name == name })
 	c.changed()
 }
 
-// CrashNode ends everything on a node at once, and the node with it.
+// CrashNode removes a node and ends its agents.
 func (c *Cluster) CrashNode(name string) {
 	for _, a := range c.Agents() {
 		if a.node == name {
@@ -198,7 +198,7 @@ func (c *Cluster) CrashNode(name string) {
 	c.RemoveNode(name)
 }
 
-// Agents lists the agents that live, by slot and incarnation.
+// Agents lists the living agents, by slot and incarnation.
 func (c *Cluster) Agents() []*Agent {
 	var live []*Agent
 	for _, a := range c.agents {
@@ -212,7 +212,7 @@ func (c *Cluster) Agents() []*Agent {
 	return live
 }
 
-// Agent is the newest living agent of a slot; nil if there is none.
+// Agent returns the newest living agent of a slot; nil if there is none.
 func (c *Cluster) Agent(slot job.Address) *Agent {
 	var newest *Agent
 	for _, a := range c.Agents() {
@@ -230,7 +230,7 @@ func (c *Cluster) trouble(op string, slot job.Address) error {
 	return c.Trouble(op, slot)
 }
 
-// changed says that Observe answers otherwise, and wakes who looks.
+// changed invalidates the last observation and signals a change, both after Lag.
 func (c *Cluster) changed() {
 	if c.Lag > 0 {
 		c.After(c.Lag, c.wake)
@@ -293,10 +293,10 @@ func (c *Cluster) observe() *providers.Observation {
 	return seen
 }
 
-// Changes is told of nodes and of agents that end.
+// Changes signals changes of nodes, and agents that have ended.
 func (c *Cluster) Changes() <-chan struct{} { return c.changes }
 
-// Publish tells agents where the master is.
+// Publish publishes the master's address to agents.
 func (c *Cluster) Publish(_ context.Context, s providers.Service) error {
 	if err := c.trouble("publish", job.Address{}); err != nil {
 		return err
@@ -339,7 +339,7 @@ func (c *Cluster) Launch(_ context.Context, l job.Launch) error {
 	return nil
 }
 
-// Stop ends an agent at once: a simulated one needs no persuasion.
+// Stop ends an agent at once, without a grace period.
 func (c *Cluster) Stop(_ context.Context, uid string, slot job.Address, incarnation int, _ time.Duration) error {
 	if err := c.trouble("stop", slot); err != nil {
 		return err
@@ -348,7 +348,7 @@ func (c *Cluster) Stop(_ context.Context, uid string, slot job.Address, incarnat
 	switch {
 	case a == nil || a.gone:
 	case c.unreachable(a):
-		a.deleted = true // it ends once its node is back; until then its number fences it
+		a.deleted = true // it ends once its node is ready again; until then its number fences it
 		c.changed()
 	default:
 		c.end(a, nil, job.EndLeft)
@@ -356,12 +356,12 @@ func (c *Cluster) Stop(_ context.Context, uid string, slot job.Address, incarnat
 	return nil
 }
 
-// Logs has nothing: simulated processes say nothing.
+// Logs is empty: simulated processes print nothing.
 func (c *Cluster) Logs(context.Context, string, job.Address, int, bool) (io.ReadCloser, error) {
 	return io.NopCloser(strings.NewReader("")), nil
 }
 
-// Forget removes what is left of a job.
+// Forget removes the remains of a job.
 func (c *Cluster) Forget(_ context.Context, uid, name string) error {
 	if err := c.trouble("forget", job.Address{Job: name}); err != nil {
 		return err
@@ -385,7 +385,7 @@ func (c *Cluster) Forget(_ context.Context, uid, name string) error {
 // Close does nothing.
 func (c *Cluster) Close() error { return nil }
 
-// end takes an agent out of the world.
+// end ends an agent.
 func (c *Cluster) end(a *Agent, exit *job.Exit, reason job.EndReason) {
 	a.gone, a.hidden, a.exit, a.reason = true, false, exit, reason
 	if c.Lag == 0 {

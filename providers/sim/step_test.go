@@ -12,30 +12,30 @@ import (
 	"github.com/eltrain/eltrain/providers/sim"
 )
 
-// step is one thing that happens, as a line of text: scenarios are written in them, and walks draw them.
+// step is one thing that happens, as a line of text. Scenarios are written in steps, and walks draw them.
 //
-//	run 1.5s                                let time go by
+//	run 1.5s                                time passes
 //	start a | crash a | pause a [5s] | resume a | interrupt a
-//	                                        a process of eltrain; the first of them leads
-//	clock a -90s                            what the clock of its next process is off by
-//	force-unlock                            somebody takes the lock away
-//	set most=3 | drop b | declare b         a variable of the files is edited; a job is taken out of them, and put in again
+//	                                        an eltrain process; the first of them leads
+//	clock a -90s                            the clock offset of its next process
+//	force-unlock                            the lock is force-unlocked
+//	set most=3 | drop b | declare b         edits of the files: a variable is set; a job is removed, and added again
 //	fault launch job.a.worker[1] crash after
-//	fault store delay before 3s             what goes wrong about the next effect of a kind: crash, pause, delay, and error,
-//	                                        busy, conflict, which after it are a lost answer
-//	link a>store cut                        how messages go one way, or a<>store both: cut, late=2s, lost=30, doubled=20 (of
-//	                                        a hundred), or as they should; parties are processes, store, cluster, agents,
+//	fault store delay before 3s             a fault of the next effect of a kind: crash, pause, delay, and error, busy,
+//	                                        conflict, which after it mean a lost answer
+//	link a>store cut                        the link in one direction, or a<>store in both: cut, late=2s, lost=30, doubled=20
+//	                                        (percent), or reset; parties are processes, store, cluster, agents,
 //	                                        agents/n1
-//	trouble write 20s [busy]                what does not work: an operation, or all of the store or the cluster
-//	lag 3s | news 20s                       how old observations are; how long agents take to learn of a master
+//	trouble write 20s [busy]                an operation fails, or all of the store or the cluster
+//	lag 3s | news 20s                       the age of observations; how long agents take to learn of a master
 //	kill-process | exit CODE | kill-agent | silence | wake | hide | show | finish | evict | preempt | delete | edit job.a.worker[1]
 //	node n1 cpu=1 | remove-node | crash-node | delete-node | not-ready | ready | cordon | fill n1 ...
 //	scheduler [packs]                       a scheduler places
-//	remote                                  nobody sees that a holder of the lock has died
-//	rest                                    all faults end, and the loop has to come to rest
+//	remote                                  masters are on different machines: the death of the lock's holder is not noticed
+//	rest                                    all faults end, and the loop must come to rest
 type step string
 
-// do lets a step happen. One about what is not there does nothing.
+// do carries out a step. A step about something that does not exist does nothing.
 func (w *world) do(s step) error {
 	words := strings.Fields(string(s))
 	if len(words) == 0 || strings.HasPrefix(words[0], "#") {
@@ -63,9 +63,9 @@ var agentSteps = map[string]func(w *world, a *sim.Agent, args []string){
 	"wake":         func(_ *world, a *sim.Agent, _ []string) { a.Wake() },
 	"hide":         func(_ *world, a *sim.Agent, _ []string) { a.Hide(true) },
 	"show":         func(_ *world, a *sim.Agent, _ []string) { a.Hide(false) },
-	"evict":        func(w *world, a *sim.Agent, _ []string) { w.cluster.PutOut(a, job.Eviction) },
-	"preempt":      func(w *world, a *sim.Agent, _ []string) { w.cluster.PutOut(a, job.Preemption) },
-	"delete":       func(w *world, a *sim.Agent, _ []string) { w.cluster.PutOut(a, job.Deletion) },
+	"evict":        func(w *world, a *sim.Agent, _ []string) { w.cluster.Terminate(a, job.Eviction) },
+	"preempt":      func(w *world, a *sim.Agent, _ []string) { w.cluster.Terminate(a, job.Preemption) },
+	"delete":       func(w *world, a *sim.Agent, _ []string) { w.cluster.Terminate(a, job.Deletion) },
 	"edit": func(_ *world, a *sim.Agent, _ []string) {
 		a.Edit(job.FieldChange{Path: "image", Before: "theirs", After: "ours"})
 	},
@@ -80,7 +80,7 @@ func number(args []string) int {
 	return 1
 }
 
-// doAgent lets something happen to the newest living agent of a slot.
+// doAgent carries out a step on the newest living agent of a slot.
 func (w *world) doAgent(do func(*world, *sim.Agent, []string), args []string) error {
 	slot, err := job.ParseAddress(args[0])
 	if err != nil {
@@ -103,7 +103,7 @@ var nodeSteps = map[string]func(c *sim.Cluster, name string){
 	"fill":        changing(func(n *job.Node) { n.Foreign = n.Capacity }),
 }
 
-// changing changes a node, if it is there.
+// changing changes a node, if it exists.
 func changing(change func(*job.Node)) func(*sim.Cluster, string) {
 	return func(c *sim.Cluster, name string) {
 		for _, n := range c.Nodes() {
@@ -115,7 +115,7 @@ func changing(change func(*job.Node)) func(*sim.Cluster, string) {
 	}
 }
 
-// doWorld lets something happen to the rest.
+// doWorld carries out the other steps.
 func (w *world) doWorld(verb string, args []string) (err error) {
 	arg := func(i int) string {
 		if i < len(args) {
@@ -199,7 +199,7 @@ func (w *world) doWorld(verb string, args []string) (err error) {
 	return err
 }
 
-// duration is zero for what is none.
+// duration returns zero for text that is no duration.
 func duration(text string) time.Duration {
 	d, _ := time.ParseDuration(text)
 	return d
@@ -223,7 +223,7 @@ func parseFault(args []string) (f effectFault, err error) {
 	return f, err
 }
 
-// link reads A>B or A<>B with how messages go there.
+// link reads A>B or A<>B with the link's settings.
 func (w *world) link(args []string) error {
 	var l sim.Link
 	for _, a := range args[1:] {

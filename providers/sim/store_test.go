@@ -10,23 +10,23 @@ import (
 	"github.com/eltrain/eltrain/state/memory"
 )
 
-// The lease of the state's lock, and the parts of it after which its holder renews it and others look at it: as the stores
-// have them.
+// The lease of the state's lock, and the parts of it after which its holder renews it and others check it, as in the real
+// stores.
 const (
 	leaseTime = 15 * time.Second
 	renewals  = 3
 	looks     = 20
 )
 
-// store is the state's store, as masters reach it over the net. What is written is taken by the memory store's rules, which
-// pass the suite of all stores. The lock is a lease on the virtual clock, by the rule of the file and the Kubernetes store:
-// who waits takes over once it has seen the lease stay the same for as long as it lasts, by its own clock.
+// store is the state's store, which masters reach over the net. Writes follow the memory store, which passes the suite of all
+// stores. The lock is a lease on the virtual clock, by the rule of the file and Kubernetes stores: a waiting process takes
+// over once it has seen the same lease for the lease's duration, by its own clock.
 type store struct {
 	*memory.Store
-	remote  bool       // nobody sees that a holder has died, as on another machine
+	remote  bool       // a holder's death is not noticed, as on another machine
 	lock    state.Lock // the newest; nil if it is free
 	holder  *master    // of lock
-	version int        // of the lease: another with each renewal and each holder
+	version int        // of the lease: changes with each renewal and each holder
 	epoch   uint64     // of the newest holder
 }
 
@@ -35,12 +35,12 @@ var (
 	errConflict = errors.New("the object has been modified")
 )
 
-// look gives what whoever waits for the lock sees: whether it may be taken, and else which lease it is.
+// look returns what a waiting process sees: whether the lock is free, or else the lease's version.
 func (s *store) look() (version int, free bool) {
 	return s.version, s.lock == nil || s.holder.dead && !s.remote
 }
 
-// claim gives the lock to a master, if the lease is as it was judged.
+// claim gives the lock to a master, if the lease has not changed since look.
 func (s *store) claim(m *master, judged int) (state.Lock, error) {
 	if s.version != judged {
 		return nil, errFaster
@@ -55,7 +55,7 @@ func (s *store) claim(m *master, judged int) (state.Lock, error) {
 	return lock, nil
 }
 
-// renew keeps a lock for another lease.
+// renew renews a lock's lease.
 func (s *store) renew(lock state.Lock) error {
 	if s.lock == nil || s.lock.Info().ID != lock.Info().ID {
 		return state.ErrFenced
@@ -64,7 +64,7 @@ func (s *store) renew(lock state.Lock) error {
 	return nil
 }
 
-// unlock gives a lock back, if it is held still.
+// unlock releases a lock, if it is still held.
 func (s *store) unlock(lock state.Lock) {
 	if s.renew(lock) == nil {
 		lock.Unlock(context.Background())
@@ -72,7 +72,7 @@ func (s *store) unlock(lock state.Lock) {
 	}
 }
 
-// breakLock takes the lock from whoever holds it, as force-unlock does.
+// breakLock takes the lock from its holder, as force-unlock does.
 func (s *store) breakLock() {
 	if s.lock != nil {
 		s.Break(context.Background(), s.lock.Info().ID)
@@ -82,8 +82,8 @@ func (s *store) breakLock() {
 	}
 }
 
-// silence measures for how long a lease has not changed, as one process sees it. A gap between two looks counts for as much
-// as the holder has between two renewals: nobody has watched meanwhile.
+// silence measures for how long a lease has not changed, as one process sees it. A gap between two looks counts at most as
+// long as the renewal interval, since nobody watched meanwhile.
 type silence struct {
 	version int
 	at      time.Time
@@ -100,8 +100,8 @@ func (w *silence) observe(version int, now time.Time) time.Duration {
 	return w.sum
 }
 
-// stand has a master wait for the lock, and lead once it has it.
-func (m *master) stand() {
+// standBy makes a master wait for the lock, and lead once it has it.
+func (m *master) standBy() {
 	type seen struct {
 		version int
 		free    bool
@@ -112,16 +112,16 @@ func (m *master) stand() {
 	}, heard(m, func(s seen, err error) {
 		switch {
 		case err != nil:
-			m.after(leaseTime/looks, m.stand)
+			m.after(leaseTime/looks, m.standBy)
 		case s.free || m.silence.observe(s.version, m.w.cluster.Now()) >= leaseTime:
 			m.claim(s.version)
 		default:
-			m.after(leaseTime/looks, m.stand)
+			m.after(leaseTime/looks, m.standBy)
 		}
 	}))
 }
 
-// claim has a master take the lock, read the state and lead. What goes wrong ends it, and another is started in its stead.
+// claim makes a master take the lock, read the state and lead. An error ends the master, and another is started.
 func (m *master) claim(judged int) {
 	began := m.w.cluster.Now()
 	sim.Call(m.w.cluster.Net, m.name, "store", leaseTime, func(answer func(state.Lock, error)) {
@@ -133,7 +133,7 @@ func (m *master) claim(judged int) {
 	}, heard(m, func(lock state.Lock, err error) {
 		m.silence = silence{}
 		if err != nil {
-			m.after(leaseTime/looks, m.stand)
+			m.after(leaseTime/looks, m.standBy)
 			return
 		}
 		m.lock = lock
@@ -159,7 +159,7 @@ func (m *master) read(done func(state.State, error)) {
 	}, heard(m, done))
 }
 
-// keep renews the lock, and takes it for lost once it could not be renewed for a lease.
+// keep renews the lock, and considers it lost once it could not be renewed for the duration of a lease.
 func (m *master) keep(began time.Time) {
 	m.expires = began.Add(leaseTime)
 	m.expire()
@@ -179,15 +179,15 @@ func (m *master) renew() {
 			m.lost(err)
 			return
 		}
-		if err == nil && m.w.cluster.Now().Before(m.expires) { // if the lease was up, it stays so
+		if err == nil && m.w.cluster.Now().Before(m.expires) { // an expired lease stays expired
 			m.expires = began.Add(leaseTime)
 		}
 		m.after(began.Add(leaseTime/renewals).Sub(m.w.cluster.Now()), m.renew)
 	}))
 }
 
-// expire looks whether the lease is up. A process that was stopped learns of it last: what it was about to do it has done by
-// then.
+// expire checks whether the lease has expired. A process that was suspended notices it only after it has done what it was
+// about to do.
 func (m *master) expire() {
 	m.after(m.expires.Sub(m.w.cluster.Now()), func() {
 		if m.w.cluster.Now().Before(m.expires) {

@@ -18,8 +18,8 @@ var (
 	seeds = flag.Int("seeds", 0, "how many walks to take; 0 takes 2000, or the one of -seed")
 )
 
-// TestWalks lets faults, edits and what becomes of masters happen in any order, holds after every step of a loop what must
-// always hold, and at the end, with everything repaired, that the loop comes to rest.
+// TestWalks runs faults, edits and changes of masters in random order, checks the invariants after every step of a loop, and at
+// the end, with everything repaired, that the loop comes to rest.
 func TestWalks(t *testing.T) {
 	first, number := max(*seed, 0), *seeds
 	switch {
@@ -34,7 +34,7 @@ func TestWalks(t *testing.T) {
 	takeAll(t.Context(), t, first, number)
 }
 
-// TestWalksThatNobodyTook takes walks for as long as SOAK says, from seeds that are new each time.
+// TestWalksThatNobodyTook takes walks for as long as SOAK says, from new seeds each time.
 func TestWalksThatNobodyTook(t *testing.T) {
 	soak.Only(t)
 	d, err := time.ParseDuration(os.Getenv("SOAK"))
@@ -50,7 +50,7 @@ func TestWalksThatNobodyTook(t *testing.T) {
 	takeAll(ctx, t, rand.IntN(1<<50), 1<<50)
 }
 
-// takeAll takes walks, some at once, until one fails or ctx ends.
+// takeAll takes walks, several at once, until one fails or ctx ends.
 func takeAll(ctx context.Context, t *testing.T, first, number int) {
 	const workers = 8
 	var walking sync.WaitGroup
@@ -64,7 +64,7 @@ func takeAll(ctx context.Context, t *testing.T, first, number int) {
 	walking.Wait()
 }
 
-// The same seed is the same walk, to the millisecond: else a failure could not be repeated.
+// The same seed yields the same walk, to the millisecond, so that failures can be reproduced.
 func TestAWalkRepeats(t *testing.T) {
 	for seed := range 20 {
 		once, again := draw(seed).run(t), draw(seed).run(t)
@@ -74,7 +74,7 @@ func TestAWalkRepeats(t *testing.T) {
 	}
 }
 
-// take takes one walk. One that fails is shown as short as it can be made, as a scenario.
+// take takes one walk. If it fails, it is shrunk and printed as a scenario.
 func take(t *testing.T, seed int) {
 	t.Helper()
 	k := draw(seed)
@@ -94,7 +94,7 @@ type walk struct {
 	steps []step
 }
 
-// run takes the walk in a world of its own.
+// run takes the walk in a new world.
 func (k walk) run(t testing.TB) *world {
 	w := newWorld(t)
 	w.text = walkJobs
@@ -143,7 +143,7 @@ func (k walk) shrink(t testing.TB) walk {
 	return k
 }
 
-// scenario is the walk as a text for testdata.
+// scenario renders the walk as a text for testdata.
 func (k walk) scenario() string {
 	var b strings.Builder
 	lines := func(directive string, steps ...step) {

@@ -19,21 +19,21 @@ import (
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// world is a simulated cluster, a store, and the masters on them: the same loop, planner and service as in production, on one
-// virtual clock. What does not hold in it is noted, whatever happens.
+// world is a simulated cluster, a store and masters, with the production loop, planner and service, on one virtual clock. It
+// records violated invariants.
 type world struct {
 	t        testing.TB
 	cluster  *sim.Cluster
 	store    *store
-	masters  map[string]*master       // the processes there are
-	skews    map[string]time.Duration // of the clocks that processes start with
+	masters  map[string]*master       // the existing processes
+	skews    map[string]time.Duration // clock offsets of processes that start, by name
 	armed    []effectFault
-	repaired bool                // what is under way ends well
-	troubles map[string]trouble  // by what does not work
-	nodes    map[string]job.Node // as they are when all is well
+	repaired bool                // effects in flight succeed
+	troubles map[string]trouble  // by operation
+	nodes    map[string]job.Node // without faults
 	text     string              // of the files
 	set      map[string]string   // values of their variables
-	dropped  map[string]bool     // jobs that were taken out of them
+	dropped  map[string]bool     // jobs that were removed from them
 	jobs     []job.Job           // that they declare
 	uids     int
 	journal  int // entries
@@ -41,11 +41,11 @@ type world struct {
 	facts    facts
 	wrong    []string
 	at       time.Time // of the newest event
-	events   int       // that came then
-	stuck    bool      // a loop goes round without the time going by: nothing happens any more
+	events   int       // number of events at that time
+	stuck    bool      // a loop spins without time passing: nothing more happens
 }
 
-// trouble is that something does not work, for a while.
+// trouble is the failure of an operation, for a while.
 type trouble struct {
 	until time.Time
 	busy  bool
@@ -74,7 +74,7 @@ func (w *world) take() string {
 	return out
 }
 
-// fail notes that something does not hold.
+// fail records a violated invariant.
 func (w *world) fail(format string, args ...any) {
 	const most = 10
 	if len(w.wrong) < most {
@@ -83,13 +83,13 @@ func (w *world) fail(format string, args ...any) {
 	}
 }
 
-// The operations of the store and of the cluster that may not work.
+// The operations of the store and of the cluster that may fail.
 var (
 	storeOps   = []string{"lock", "read", "write"}
 	clusterOps = []string{"observe", "publish", "prepare", "launch", "stop", "forget"}
 )
 
-// trouble gives the error of an operation that does not work now.
+// trouble returns the error of an operation that fails now.
 func (w *world) trouble(op string) error {
 	t, set := w.troubles[op]
 	if !set || !w.cluster.Now().Before(t.until) {
@@ -116,7 +116,7 @@ func (w *world) write(ctx context.Context, next state.State, lock state.Lock) er
 	return nil
 }
 
-// leader is the master that leads by the lock; nil if none does.
+// leader returns the master that holds the lock; nil if none does.
 func (w *world) leader() *master {
 	if m := w.store.holder; m.leads() && m.lock != nil && m.lock.Info().Epoch == w.store.epoch {
 		return m
@@ -124,7 +124,7 @@ func (w *world) leader() *master {
 	return nil
 }
 
-// all are the processes there are, by name.
+// all returns the processes, by name.
 func (w *world) all() (all []*master) {
 	for _, name := range slices.Sorted(maps.Keys(w.masters)) {
 		all = append(all, w.masters[name])
@@ -137,13 +137,13 @@ func (w *world) newUID(name string) string {
 	return fmt.Sprintf("uid-%s-%d", name, w.uids)
 }
 
-// run lets d go by.
+// run advances the clock by d.
 func (w *world) run(d time.Duration) {
 	w.cluster.Advance(w.cluster.Now().Add(d), w.settle)
 	w.settle()
 }
 
-// settle lets the masters look at what has happened, until nothing is new.
+// settle wakes the masters until nothing is new.
 func (w *world) settle() {
 	if w.stuck {
 		return

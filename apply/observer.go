@@ -10,9 +10,9 @@ import (
 	"github.com/eltrain/eltrain/providers"
 )
 
-// eyes observe the world for the Loop: observations have seals instead of sensitive values, which only what is
-// launched is given.
-type eyes struct {
+// observer observes the world for the Loop. Sensitive values in observations are replaced by seals; only launches get
+// the values.
+type observer struct {
 	providers map[string]providers.Provider
 	sealer    *job.Sealer // nil if nothing is sensitive
 
@@ -20,11 +20,11 @@ type eyes struct {
 	sealed map[string]sealedSight
 }
 
-// sealedSight is an observation with its sealed form.
+// sealedSight is an observation and its sealed form.
 type sealedSight struct{ raw, sealed *providers.Observation }
 
-// observe observes a provider. It returns the same value as long as nothing changed.
-func (e *eyes) observe(ctx context.Context, name string) (Sight, error) {
+// observe observes a provider. It returns the same Observation pointer as long as nothing has changed.
+func (e *observer) observe(ctx context.Context, name string) (Sight, error) {
 	prov := e.providers[name]
 	raw, err := prov.Observe(ctx)
 	if err != nil {
@@ -33,7 +33,7 @@ func (e *eyes) observe(ctx context.Context, name string) (Sight, error) {
 	return Sight{prov.Capabilities(), e.seal(name, raw)}, nil
 }
 
-func (e *eyes) seal(name string, raw *providers.Observation) *providers.Observation {
+func (e *observer) seal(name string, raw *providers.Observation) *providers.Observation {
 	if e.sealer.Idle() {
 		return raw
 	}
@@ -61,14 +61,14 @@ func (e *eyes) seal(name string, raw *providers.Observation) *providers.Observat
 	return &sealed
 }
 
-// reseal seals everything again after the sensitive values changed.
-func (e *eyes) reseal() {
+// reseal drops sealed observations after the sensitive values have changed.
+func (e *observer) reseal() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.sealed = nil
 }
 
-// openPlaces are asked for a role with its sensitive values in their places.
+// openPlaces answers questions about sealed roles: it restores their sensitive values first.
 type openPlaces struct {
 	providers.Places
 	sealer *job.Sealer
@@ -76,13 +76,13 @@ type openPlaces struct {
 
 func (p openPlaces) Fit(r *job.Role) job.Fit { return p.Places.Fit(p.sealer.Role(r)) }
 
-// sealFacts seals what processes wrote.
-func (e *eyes) sealFacts(facts map[string]elastic.Facts) map[string]elastic.Facts {
+// sealFacts seals what processes printed.
+func (e *observer) sealFacts(facts map[string]elastic.Facts) map[string]elastic.Facts {
 	if e.sealer.Idle() {
 		return facts
 	}
 	for _, f := range facts {
-		for i := range f.Members { // they were copied for us
+		for i := range f.Members { // copies, which we own
 			m := &f.Members[i].Member
 			m.Exit = e.sealer.Exit(m.Exit)
 		}
@@ -90,7 +90,7 @@ func (e *eyes) sealFacts(facts map[string]elastic.Facts) map[string]elastic.Fact
 	return facts
 }
 
-// sealedError is an error whose text has a sensitive value in it.
+// sealedError is an error with the sensitive values in its text sealed.
 type sealedError struct {
 	error
 	text string
@@ -99,7 +99,7 @@ type sealedError struct {
 func (e sealedError) Error() string { return e.text }
 func (e sealedError) Unwrap() error { return e.error }
 
-func (e *eyes) sealError(err error) error {
+func (e *observer) sealError(err error) error {
 	if err == nil || errors.Is(err, ErrDropped) {
 		return err
 	}

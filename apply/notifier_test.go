@@ -13,12 +13,12 @@ import (
 func TestWhatATerminalDoesNotTakeIsLeftOutInTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		view := newMute()
-		tell := &teller{view: view}
+		tell := &notifier{view: view}
 		done := func(v View) { v.Finished(&plan.Change{}, 0, nil) }
 		tell.begin()
 		tell.tell(func(v View) { v.Planned(nil) })
 		tell.tell(done)
-		time.Sleep(untoldMost + time.Second)
+		time.Sleep(maxCallAge + time.Second)
 		tell.tell(done)
 		tell.tell(done)
 		close(view.free)
@@ -35,10 +35,10 @@ func TestWhatATerminalDoesNotTakeIsLeftOutInTheEnd(t *testing.T) {
 	})
 }
 
-// A plan of 10,000 slots is some MB. While changes are carried out there is always something that waits to be told.
+// A plan of 10,000 slots takes some MB, and while changes are carried out the queue is never empty.
 func TestWhatWasToldIsKeptNoLonger(t *testing.T) {
 	view := newMute()
-	tell := &teller{view: view}
+	tell := &notifier{view: view}
 	tell.begin()
 	defer tell.end()
 	defer close(view.free)
@@ -61,13 +61,13 @@ func TestWhatWasToldIsKeptNoLonger(t *testing.T) {
 func TestARunEndsThoughATerminalTakesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		view := newMute()
-		tell := &teller{view: view}
+		tell := &notifier{view: view}
 		tell.begin()
 		tell.tell(func(v View) { v.Planned(nil) })
 		tell.tell(func(v View) { v.Finished(&plan.Change{}, 0, nil) })
 		begun := time.Now()
 		tell.end()
-		if took := time.Since(begun); took != flushMost {
+		if took := time.Since(begun); took != maxFlush {
 			t.Errorf("it ended after %v", took)
 		}
 		close(view.free)

@@ -10,24 +10,24 @@ import (
 	"github.com/eltrain/eltrain/plan"
 )
 
-// service is what the elastic training service knows from us.
+// service tracks what the elastic training service was told.
 type service struct {
 	open bool
-	jobs map[string]introduced // by the names that it knows
-	gone map[incarnation]bool  // incarnations that have ended, as it was told
+	jobs map[string]knownJob  // by the names that the service knows
+	gone map[incarnation]bool // incarnations that were reported to have ended
 }
 
-// introduced is a job that the service knows, and since when: its leases begin then.
-type introduced struct {
+// knownJob is a job that the service knows. The job's leases begin at that time.
+type knownJob struct {
 	uid string
 	at  time.Time
 }
 
 func newService() service {
-	return service{jobs: map[string]introduced{}, gone: map[incarnation]bool{}}
+	return service{jobs: map[string]knownJob{}, gone: map[incarnation]bool{}}
 }
 
-// ends reports whether the end of an incarnation is to be told now, and records that it is.
+// ends reports whether the end of an incarnation is to be reported now, and records that it is.
 func (s *service) ends(inc *job.Incarnation) bool {
 	key := keyOf(inc)
 	if s.gone[key] || s.jobs[inc.Slot.Job].uid != inc.UID {
@@ -39,7 +39,7 @@ func (s *service) ends(inc *job.Incarnation) bool {
 
 // prune drops the ended incarnations that no provider shows anymore.
 func (s *service) prune(seen *sight) {
-	if len(s.gone) == 0 || seen.troubled() {
+	if len(s.gone) == 0 || seen.incomplete() {
 		return
 	}
 	still := make(map[incarnation]bool, len(s.gone))
@@ -70,16 +70,16 @@ func (s *service) instruct(l *Loop, p *plan.Plan) {
 	for _, name := range slices.Sorted(maps.Keys(p.Records)) {
 		rec := p.Records[name]
 		recorded[rec.UID] = true
-		want, here := p.Wants[name] // or else it runs where its provider does not look now
+		want, here := p.Wants[name] // else its provider could not be observed
 		group, startable := p.Groups[name]
 		provider := l.sight.providers[rec.Spec.Provider]
-		if !here || !startable || provider == nil { // of one that is not configured the plan says so
-			l.groups.cease(l, rec.UID)
+		if !here || !startable || provider == nil { // the plan reports a provider that is not configured
+			l.groups.resetRetries(l, rec.UID)
 			continue
 		}
 		token, prepared := l.groups.ask(l, rec, group)
 		if !prepared {
-			continue // until then its agents keep training, and the service does not know them
+			continue // meanwhile its agents keep training, unknown to the service
 		}
 		d := elastic.Desired{UID: rec.UID, Token: token, Want: want, World: rec.World, News: provider.can.News.Std(), Nodes: labels}
 		for _, s := range rec.Slots {
@@ -98,10 +98,10 @@ func (s *service) instruct(l *Loop, p *plan.Plan) {
 		known[name] = true
 		l.inform(Wanted{name, d})
 		if s.jobs[name].uid != rec.UID {
-			s.jobs[name] = introduced{rec.UID, l.now}
+			s.jobs[name] = knownJob{rec.UID, l.now}
 		}
 	}
-	if !l.sight.troubled() {
+	if !l.sight.incomplete() {
 		l.groups.keep(recorded)
 		for _, name := range slices.Sorted(maps.Keys(s.jobs)) {
 			if !known[name] {
