@@ -105,7 +105,7 @@ func TestFaithfully(t *testing.T) {
 	}{{nil, exitChanges}, {syscall.EPIPE, exitChanges}, {syscall.ENOSPC, exitError}, {errors.New("lost"), exitError}} {
 		s, out := newScreenless(""), &failsOnce{with: c.with}
 		s.streams.Out.Writer = out
-		code := s.faithfully(func() int {
+		code := s.failIfOutputLost(func() int {
 			fmt.Fprint(s.streams.Out, "first")
 			fmt.Fprint(s.streams.Out, "second")
 			return exitChanges

@@ -46,15 +46,15 @@ func TestTheGarbageOfAMasterIsBoundedAnewAfterEachCollection(t *testing.T) {
 		held = append(held, make([]byte, size))
 		runtime.GC()
 		within := func() bool { // of what is bounded for what lives just now, which other tests share
-			grows, want := float64(percent())/100*float64(living()), float64(masterGarbage.slack)+float64(masterGarbage.percent)/100*float64(living())
+			grows, want := float64(percent())/100*float64(liveHeap()), float64(masterGarbage.slack)+float64(masterGarbage.percent)/100*float64(liveHeap())
 			return grows > 0.8*want && grows < 1.2*want
 		}
-		if living() < leastHeap {
+		if liveHeap() < minHeap {
 			continue
 		}
 		for end := time.Now().Add(hang.Bound); !within(); time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
-				t.Fatalf("%d bytes live, and may grow by %d %%", living(), percent())
+				t.Fatalf("%d bytes live, and may grow by %d %%", liveHeap(), percent())
 			}
 		}
 	}

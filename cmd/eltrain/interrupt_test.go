@@ -34,7 +34,7 @@ func TestInterruptsAreObeyedThoughNobodyReads(t *testing.T) {
 		signals <- syscall.SIGTERM
 		signals <- syscall.SIGTERM
 		cancelled := 0
-		s.obey(signals, make(chan struct{}), func() { cancelled++ })
+		s.handleSignals(signals, make(chan struct{}), func() { cancelled++ })
 		if cancelled != 1 || !slices.Equal(s.exits, []int{exitError}) {
 			t.Errorf("two interrupts cancel %d times and exit with %v", cancelled, s.exits)
 		}

@@ -75,7 +75,7 @@ func TestOutputThatIsMissingIsExplained(t *testing.T) {
 		all = append(all, record.Slots[i].Address)
 	}
 	const want = "ps[0]: has not started.\nw[0-1]: has no output; could not be started: no such directory.\nw[2]: has no output."
-	if got := whyMute(record, all); got != want {
+	if got := whyNoOutput(record, all); got != want {
 		t.Errorf("it says\n%s\nwant\n%s", got, want)
 	}
 }

@@ -498,7 +498,7 @@ func TestAnInterruptOfAQuestionSaysThatNothingWasBegun(t *testing.T) {
 			}
 		}
 		signals <- os.Interrupt
-		s.obey(signals, done, cancel)
+		s.handleSignals(signals, done, cancel)
 	})
 	if yes, err := s.approved(ctx, applyQuestion); yes || err != nil {
 		t.Errorf("an interrupt approves: %t, %v", yes, err)
@@ -538,7 +538,7 @@ func TestTwoInterrupts(t *testing.T) {
 	cancelled := 0
 	signals <- os.Interrupt
 	signals <- os.Interrupt
-	s.obey(signals, done, func() { cancelled++ })
+	s.handleSignals(signals, done, func() { cancelled++ })
 	if cancelled != 1 || !slices.Equal(s.exits, []int{exitError}) {
 		t.Errorf("two interrupts cancel %d times and exit with %v", cancelled, s.exits)
 	}

@@ -17,7 +17,7 @@ import (
 func reads(t *testing.T, dir string) *session {
 	t.Helper()
 	t.Chdir(dir)
-	return &session{streams: view.Standard(), way: dir}
+	return &session{streams: view.Standard(), jobPath: dir}
 }
 
 func put(t *testing.T, path, text string) {
@@ -215,7 +215,7 @@ func TestTheFirstErrorInBriefNamesALineWhereThereIsOne(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "jobs")
 			c.leave(dir)
 			t.Chdir(t.TempDir()) // read from elsewhere, as a directory that is exchanged
-			s := &session{streams: view.Standard(), way: dir}
+			s := &session{streams: view.Standard(), jobPath: dir}
 			cfg, diags := s.load(nil)
 			told, want := brief(cfg, diags), strings.Replace(c.told, "DIR", dir, 1)
 			if !strings.Contains(told, want) {
@@ -241,7 +241,7 @@ func TestTheWebhooksTokenIsForItsOwnerAlone(t *testing.T) {
 		{"its group may write", good, 0o660, "chmod 600"},
 		{"short", good[1:], 0o600, "openssl rand"},
 		{"empty", " \n", 0o600, "openssl rand"},
-		{"large", strings.Repeat("x", mostToken+1), 0o600, "too large"},
+		{"large", strings.Repeat("x", maxToken+1), 0o600, "too large"},
 	} {
 		put(t, path, c.text)
 		if err := os.Chmod(path, c.mode); err != nil {
