@@ -213,8 +213,8 @@ func TestStateDeletedUnderAMasterIsWrittenAnew(t *testing.T) {
 	}
 	site.Kill(t, syscall.SIGKILL, before.Slot("worker[0]").PID)
 	after := s.AwaitWorld(2, before.Generation+1)
-	m.Heard("Resolved: " + storeTrouble)
-	if !maps.Equal(before.Bodies(), after.Bodies()) || after.UID != before.UID || len(after.Incidents) != 1 {
+	m.AwaitOutput("Resolved: " + storeTrouble)
+	if !maps.Equal(before.PodsOrAgents(), after.PodsOrAgents()) || after.UID != before.UID || len(after.Incidents) != 1 {
 		t.Errorf("%+v\n%+v", before, after)
 	}
 	m.Kill()
@@ -232,8 +232,8 @@ func TestStateOfAnotherLineageIsNotOverwritten(t *testing.T) {
 	own := s.Read("eltrain.state")
 	s.Write("eltrain.state", foreign)
 	site.Kill(t, syscall.SIGKILL, before.Slot("worker[0]").PID)
-	m.Heard("The state cannot be stored; nothing changes until it can be")
-	m.Heard("they belong to different job directories; nothing was written")
+	m.AwaitOutput("The state cannot be stored; nothing changes until it can be")
+	m.AwaitOutput("they belong to different job directories; nothing was written")
 	if got := s.Read("eltrain.state"); got != foreign {
 		t.Error("the foreign state was overwritten")
 	}
@@ -241,10 +241,10 @@ func TestStateOfAnotherLineageIsNotOverwritten(t *testing.T) {
 		t.Error("the agent that was well is gone")
 	}
 	s.Write("eltrain.state", own)
-	m.Heard("Resolved: The state cannot be stored")
+	m.AwaitOutput("Resolved: The state cannot be stored")
 	after := s.AwaitWorld(2, before.Generation+1)
-	if !maps.Equal(before.Bodies(), after.Bodies()) {
-		t.Errorf("agents %v -> %v", before.Bodies(), after.Bodies())
+	if !maps.Equal(before.PodsOrAgents(), after.PodsOrAgents()) {
+		t.Errorf("agents %v -> %v", before.PodsOrAgents(), after.PodsOrAgents())
 	}
 }
 
@@ -284,7 +284,7 @@ func TestDamagedJournalIsReadAroundAndGoesOn(t *testing.T) {
 	site.Has(t, out, "Cannot read part of the journal", filepath.Base(name))
 
 	m := s.Watch()
-	m.Heard("Removed an incomplete entry at the end of the journal")
+	m.AwaitOutput("Removed an incomplete entry at the end of the journal")
 	before := s.AwaitWorld(2, 1)
 	site.Kill(t, syscall.SIGKILL, before.Slot("worker[0]").PID)
 	s.AwaitWorld(2, before.Generation+1)
@@ -315,8 +315,8 @@ func TestFullDiskForTheMasterDoesNothingByHalf(t *testing.T) {
 	}
 	limit(16)
 	site.Kill(t, syscall.SIGKILL, before.Slot("worker[2]").PID)
-	m.Heard(storeTrouble)
-	m.Heard("file too large")
+	m.AwaitOutput(storeTrouble)
+	m.AwaitOutput("file too large")
 	if now := s.Status(); now.Generation != before.Generation {
 		t.Errorf("a world of generation %d was made that is not stored", now.Generation)
 	}
@@ -326,13 +326,13 @@ func TestFullDiskForTheMasterDoesNothingByHalf(t *testing.T) {
 		}
 	}
 	limit(unix.RLIM_INFINITY)
-	m.Heard("Resolved: " + storeTrouble)
+	m.AwaitOutput("Resolved: " + storeTrouble)
 	if n := strings.Count(site.Unwrapped(m.Out.String()), "Warning: "+storeTrouble); n != 1 {
 		t.Errorf("it was told %d times", n)
 	}
 	after := s.AwaitWorld(4, before.Generation+1)
-	if after.Generation != before.Generation+1 || !maps.Equal(before.Bodies(), after.Bodies()) {
-		t.Errorf("generation %d -> %d, agents %v -> %v", before.Generation, after.Generation, before.Bodies(), after.Bodies())
+	if after.Generation != before.Generation+1 || !maps.Equal(before.PodsOrAgents(), after.PodsOrAgents()) {
+		t.Errorf("generation %d -> %d, agents %v -> %v", before.Generation, after.Generation, before.PodsOrAgents(), after.PodsOrAgents())
 	}
 	s.EndsRight(site.Steps)
 }
@@ -378,8 +378,8 @@ func TestFullDiskForAllGoesOnAndHeals(t *testing.T) {
 	before := s.AwaitWorld(4, 1)
 	filler := fill()
 	site.Kill(t, syscall.SIGKILL, before.Slot("worker[2]").PID)
-	m.Heard(storeTrouble)
-	m.Heard("no space left on device")
+	m.AwaitOutput(storeTrouble)
+	m.AwaitOutput("no space left on device")
 	unhealed := s.Await("unhealed", func(j site.Job) bool { return j.Phase == "Degraded" })
 	if len(unhealed.Reasons) == 0 || !strings.HasPrefix(unhealed.Reasons[0], storeTrouble) || !strings.Contains(unhealed.Reasons[0], "no space left on device") {
 		t.Errorf("status says of a job that cannot be healed: %q", unhealed.Reasons)
@@ -392,7 +392,7 @@ func TestFullDiskForAllGoesOnAndHeals(t *testing.T) {
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
 	}
-	m.Heard("Resolved: " + storeTrouble)
+	m.AwaitOutput("Resolved: " + storeTrouble)
 	s.AwaitWorld(4, before.Generation+1)
 	s.Await("success", func(j site.Job) bool { return j.Phase == "Succeeded" })
 }
@@ -458,7 +458,7 @@ func TestSecondMasterIsRefusedAndADeadOneBlocksNobody(t *testing.T) {
 
 	// One that waits gets the lock when the first ends.
 	waiting := s.Start("apply", "-auto-approve", "-lock-timeout=60s")
-	waiting.Heard("Acquiring state lock.")
+	waiting.AwaitOutput("Acquiring state lock.")
 	select {
 	case <-m.Ended:
 		t.Fatal("the first master ended")
@@ -488,7 +488,7 @@ func TestStoppedMasterIsTakenOverFromAndFencedWhenItWakes(t *testing.T) {
 	if out, code := s.Run("apply", "-auto-approve"); code != 1 {
 		t.Errorf("while the lease lasts: exit code %d\n%s", code, out)
 	}
-	s.Watch("-lock-timeout=60s").Heard("Watching.")
+	s.Watch("-lock-timeout=60s").AwaitOutput("Watching.")
 	site.Kill(t, syscall.SIGKILL, before.Slot("worker[0]").PID)
 	after := s.AwaitWorld(2, before.Generation+1)
 	site.Until(s.T, "both have come to their sleep", func() bool { return runs(s, "sleep 600") == 2 })
@@ -634,7 +634,7 @@ job "hungry" {
 	if len(grown.Incidents) != 1 || grown.Incidents[0].Cause != "oom" || !strings.Contains(strings.Join(grown.Incidents[0].Evidence, "\n"), "killed by the kernel for memory") {
 		t.Fatalf("incidents %+v", grown.Incidents)
 	}
-	m.Heard("memory 64MiB -> 128MiB after running out of memory")
+	m.AwaitOutput("memory 64MiB -> 128MiB after running out of memory")
 	site.Kill(t, syscall.SIGKILL, grown.Slot("worker[0]").PID)
 	again := s.Of("hungry").AwaitWorld(1, grown.Generation+1)
 	if n := len(again.Incidents); n != 2 || again.Incidents[1].Cause != "process_killed" || again.Incidents[1].Action != "restart_in_place" {

@@ -34,8 +34,8 @@ func TestACopyOfAJobDirectoryEndsNothingOfTheOriginals(t *testing.T) {
 
 	// Both come to the second incarnations of the same slots.
 	site.Kill(t, syscall.SIGKILL, pids...)
-	site.Gone(original.T, pids[0])
-	site.Gone(original.T, pids[1])
+	site.AwaitExit(original.T, pids[0])
+	site.AwaitExit(original.T, pids[1])
 	original.Must("apply", "-auto-approve")
 	if err := os.RemoveAll(filepath.Join(copied.Dir, ".eltrain")); err != nil {
 		t.Fatal(err)

@@ -132,7 +132,7 @@ func TestNoSecretIsLeftBehind(t *testing.T) {
 	run(0, "logs", "job.s")
 	files("healed")
 	s.Write("job.hcl", strings.Replace(secretive, "stop_grace = \"1s\"", "stop_grace = \"1s\"\n    nonsense = var.token", 1))
-	m.Heard("nonsense")
+	m.AwaitOutput("nonsense")
 	run(1, "plan")
 	s.Write("job.hcl", secretive)
 	// Nor is it told by the error about the file that it stands in, one that was saved too early.
@@ -142,7 +142,7 @@ func TestNoSecretIsLeftBehind(t *testing.T) {
 		"a constant. A string must be quot": "token = filed-hunter5\n",
 	} {
 		s.Write("eltrain.vars", vars)
-		m.Heard(says)
+		m.AwaitOutput(says)
 		site.Has(t, run(1, "plan"), says, "eltrain.vars line 1")
 		site.Has(t, run(1, "plan", "-json"), says)
 		site.Has(t, run(1, "validate", "-json"), says)
@@ -176,7 +176,7 @@ func TestAValueThatIsNotKnownStartsNothing(t *testing.T) {
 	m := s.Watch("-prune=false")
 	s.Await("running", func(j site.Job) bool { return len(j.Running()) == 2 })
 	site.Kill(t, syscall.SIGKILL, before.Slot("worker[1]").AgentPID)
-	m.Heard("a sensitive value that it was declared with is no longer known")
+	m.AwaitOutput("a sensitive value that it was declared with is no longer known")
 	s.Write("job.hcl", secretive)
 	s.Await("healed", func(j site.Job) bool {
 		return len(j.Running()) == 2 && j.Slot("worker[1]").AgentPID != before.Slot("worker[1]").AgentPID

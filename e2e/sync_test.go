@@ -87,16 +87,16 @@ func TestModulesOfAnExchangedDirectoryAreFollowed(t *testing.T) {
 	}
 	world = s.AwaitWorld(2, world.Generation+1)
 
-	// Gone, and back.
+	// AwaitExit, and back.
 	current := filepath.Dir(s.Dir)
 	if err := os.Rename(current, current+".away"); err != nil {
 		t.Fatal(err)
 	}
-	m.Heard("The configuration has errors; the last valid one stays in effect")
+	m.AwaitOutput("The configuration has errors; the last valid one stays in effect")
 	if err := os.Rename(current+".away", current); err != nil {
 		t.Fatal(err)
 	}
-	m.Heard("Resolved: The configuration has errors")
+	m.AwaitOutput("Resolved: The configuration has errors")
 	s.Undisturbed(world, s.AwaitWorld(2, world.Generation))
 }
 
@@ -110,8 +110,8 @@ func TestADirectoryBehindALinkIsWarnedOf(t *testing.T) {
 	}
 	defer func() { s.Dir = real }()
 	m := s.Watch()
-	m.Heard("The job directory is a symbolic link")
-	m.Heard(".eltrain and eltrain.state stay in the old directory")
+	m.AwaitOutput("The job directory is a symbolic link")
+	m.AwaitOutput(".eltrain and eltrain.state stay in the old directory")
 	s.AwaitWorld(1, 1)
 }
 

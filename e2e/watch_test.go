@@ -42,9 +42,9 @@ func TestEmptiedDirectoryDestroysNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		m.Heard(kept)
+		m.AwaitOutput(kept)
 		if c.name != "broken" {
-			m.Heard(c.told)
+			m.AwaitOutput(c.told)
 		}
 		// It heals on with the last good configuration, and is Degraded for as long as that is not what the files say.
 		site.Kill(t, syscall.SIGKILL, before.Slot("worker[0]").PID)
@@ -57,7 +57,7 @@ func TestEmptiedDirectoryDestroysNothing(t *testing.T) {
 		}
 		before = after
 		restore()
-		m.Heard("Resolved: " + kept)
+		m.AwaitOutput("Resolved: " + kept)
 		if n := strings.Count(site.Unwrapped(m.Out.String()), "Warning: "+kept); n != 1 {
 			t.Errorf("%s: it was told %d times:\n%s", c.name, n, m.Out)
 		}
@@ -129,12 +129,12 @@ func TestWhatIsNoDirectoryInItsPlaceDestroysNothing(t *testing.T) {
 	} {
 		m.Out.Reset()
 		place(c.leave)
-		m.Heard("Warning: " + kept)
+		m.AwaitOutput("Warning: " + kept)
 		broken := s.Await(c.name, func(j site.Job) bool { return j.Phase == "Degraded" })
 		site.Has(t, strings.Join(broken.Reasons, " "), kept)
 		s.Undisturbed(before, broken)
 		place(back)
-		m.Heard("Resolved: " + kept)
+		m.AwaitOutput("Resolved: " + kept)
 		s.Undisturbed(before, s.AwaitWorld(2, before.Generation))
 	}
 }
@@ -255,8 +255,8 @@ func TestRemovedJobIsDestroyedAndOthersAreNot(t *testing.T) {
 	}
 	s.Of("a").Await("the end of job a", func(j site.Job) bool { return j.Address == "" })
 	for _, slot := range a.Slots {
-		site.Gone(s.T, slot.AgentPID)
-		site.Gone(s.T, slot.PID)
+		site.AwaitExit(s.T, slot.AgentPID)
+		site.AwaitExit(s.T, slot.PID)
 	}
 	s.Undisturbed(b, s.Of("b").Status())
 	// The same name again is another job.
@@ -365,8 +365,8 @@ job "s" {
 `})
 	s.Must("apply", "-auto-approve")
 	m := s.Start("destroy", "-auto-approve")
-	m.Heard("job.s.worker[0]: Destroying...")
-	m.Heard("job.s.stubborn[0]: Destroying...")
+	m.AwaitOutput("job.s.worker[0]: Destroying...")
+	m.AwaitOutput("job.s.stubborn[0]: Destroying...")
 	m.Signal(syscall.SIGINT)
 	if code := m.Wait(); code != 1 {
 		t.Errorf("exit code %d after an interrupt", code)
@@ -419,7 +419,7 @@ func TestFirstInterruptLetsJobsRunAndTheSecondEndsAtOnce(t *testing.T) {
 	m = s.Watch()
 	s.AwaitWorld(2, 1)
 	s.Write("job.hcl", sleeper("other", 2, "cpu = 1"))
-	m.Heard("job.s.worker[0]: Destroying...")
+	m.AwaitOutput("job.s.worker[0]: Destroying...")
 	for _, sig := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGINT, syscall.SIGTERM, syscall.SIGCONT} {
 		m.Signal(sig)
 	}

@@ -42,7 +42,7 @@ func TestEtcdRestartedWhileAJobTrains(t *testing.T) {
 		_, err := c.Admin().CoreV1().ConfigMaps(s.Namespace).List(ctx, metav1.ListOptions{})
 		return err != nil
 	})
-	s.TrainsOn()
+	s.MakesProgress()
 	c.Etcd.Start(t)
 	m = s.goesOn(m, time.Now())
 	s.EndsRight(steps)
@@ -65,7 +65,7 @@ func TestAPIServerKilledWhileAJobTrains(t *testing.T) {
 	s.OK(err)
 	s.Renewed("main")
 	c.APIServer.Kill(t)
-	s.TrainsOn()
+	s.MakesProgress()
 	if starts := s.starts(); starts["worker[0]"] != 1 || starts["worker[1]"] != 1 {
 		t.Errorf("while the API server was away training processes were started: %v", starts)
 	}
@@ -146,7 +146,7 @@ func TestOneJobsTroubleLeavesTheOthersAlone(t *testing.T) {
 		s.DeletePod(j.Worker(0).Name, podsite.AtOnce())
 		j = s.AwaitWorld(workers, j.Generation+1)
 	}
-	if after := quiet.Now(); after.Generation != before.Generation || !maps.Equal(after.Bodies(), before.Bodies()) {
+	if after := quiet.Now(); after.Generation != before.Generation || !maps.Equal(after.PodsOrAgents(), before.PodsOrAgents()) {
 		t.Errorf("the other job was %+v and is %+v", before, after)
 	}
 	quiet.started(workers, 1)
@@ -203,7 +203,7 @@ func TestQuotaExceededThenRaised(t *testing.T) {
 	s.quota("1")
 	s.Write("job.hcl", settings+provider()+s.resting(workers))
 	m := s.Watch()
-	m.Heard("exceeded quota: small")
+	m.AwaitOutput("exceeded quota: small")
 	if n := len(s.Pods()); n > 1 {
 		t.Errorf("%d pods under a quota of 1", n)
 	}
@@ -397,7 +397,7 @@ func TestWatchesBreakAllTheTime(t *testing.T) {
 	// A watch that breaks again and again is opened again ever later, up to 5 s: the lease is to be longer than that.
 	s.Write("job.hcl", settings+provider()+strings.Replace(s.training(workers, workers), fmt.Sprintf("lease = %q", briefly), `lease = "30s"`, 1))
 	m := s.Watch()
-	m.Heard("Watching.") // the first lists come by watches, and are whole now
+	m.AwaitOutput("Watching.") // the first lists come by watches, and are whole now
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	broken := make(chan int, 1)

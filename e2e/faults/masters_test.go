@@ -20,7 +20,7 @@ func (s *trial) standby() (other *trial, m *site.Master) {
 	in.Site = in.Site.Elsewhere()
 	other = &trial{&in}
 	m = other.Watch("-lock-timeout=8760h")
-	m.Heard("Acquiring state lock")
+	m.AwaitOutput("Acquiring state lock")
 	return other, m
 }
 
@@ -64,13 +64,13 @@ func TestTwoMastersOneLeads(t *testing.T) {
 	s.Renewed("main")
 	first.Kill()
 	s.TakenOver("main")
-	standby.Heard("Watching.")
+	standby.AwaitOutput("Watching.")
 	second.Await("every agent beats at the second master", func(j site.Job) bool { return j.Phase == "Running" && j.Step > 0 && len(j.Slots) == workers })
 	s.trainsUndisturbed(workers)
 
 	// The first comes back and waits, and only one of them heals what breaks now.
 	again := s.Watch("-lock-timeout=8760h")
-	again.Heard("Acquiring state lock")
+	again.AwaitOutput("Acquiring state lock")
 	victim := s.Pods()[0]
 	s.DeletePod(victim.Name, podsite.AtOnce())
 	second.AwaitWorld(workers, before.Generation+1)
@@ -96,7 +96,7 @@ func TestMasterHangsAndWakes(t *testing.T) {
 	first.Signal(syscall.SIGSTOP)
 	s.DeletePod(victim.Name, podsite.AtOnce())
 	s.TakenOver("main")
-	standby.Heard("Watching.")
+	standby.AwaitOutput("Watching.")
 	first.Signal(syscall.SIGCONT)
 	if code := first.Wait(); code == 0 {
 		t.Error("a master that has lost its lock ends as if nothing had been")

@@ -112,7 +112,7 @@ func TestHalfOfTheAgentsCutOffFromTheService(t *testing.T) {
 	s.Write("job.hcl", strings.Replace(settings, "eltrain {", fmt.Sprintf("eltrain {\n  service { advertise = %q }", r.address()), 1)+provider()+s.training(2, 4))
 	m := s.Watch("-listen=" + listen)
 	before := s.AwaitWorld(4, 1)
-	s.TrainsOn()                    // all have said that they start: a step needs each
+	s.MakesProgress()               // all have said that they start: a step needs each
 	begun := len(s.noted("starts")) // of this world, and of a smaller one before it if an agent came late
 	zombies := s.Processes()        // of all slots: the others begin anew in the next world
 	for _, lost := range []site.Slot{before.Worker(2), before.Worker(3)} {
@@ -132,12 +132,12 @@ func TestHalfOfTheAgentsCutOffFromTheService(t *testing.T) {
 		to = s.Step()
 		return false
 	})
-	if lasted := time.Since(cut); lasted < lease/2 || to < from+site.Onward { // up to a third of the lease had passed at the cut
+	if lasted := time.Since(cut); lasted < lease/2 || to < from+site.ProgressSteps { // up to a third of the lease had passed at the cut
 		t.Errorf("of a lease of %v the world trained on for %v, from step %d to %d", lease, lasted, from, to)
 	}
 	after := s.AwaitWorld(4, before.Generation+1)
 	for pid := range zombies {
-		site.Gone(t, pid)
+		site.AwaitExit(t, pid)
 	}
 	for _, slot := range after.Slots {
 		lost := strings.HasSuffix(slot.Address, "[2]") || strings.HasSuffix(slot.Address, "[3]")

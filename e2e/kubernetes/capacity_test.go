@@ -51,7 +51,7 @@ func TestCordonedItLeavesWithACheckpointAndComesBack(t *testing.T) {
 	if len(three.Incidents) > 0 {
 		t.Errorf("a planned shrink is no incident: %+v", three.Incidents)
 	}
-	m.Heard("node " + s.Node(4) + " is drained (cordoned)")
+	m.AwaitOutput("node " + s.Node(4) + " is drained (cordoned)")
 	site.Until(t, "those that stay go on from a checkpoint", func() bool { return resumed(s, 3) == had+3 })
 	site.Until(t, "the leaver has ended, and nothing is to change", func() bool { return strings.Contains(s.Must("plan"), "No changes.") })
 	cluster.Uncordon(t, s.Node(4))
@@ -84,7 +84,7 @@ func TestADrainTakesNoneOfTheLeastThatCanTrain(t *testing.T) {
 	after := s.AwaitWorld(3, three.Generation+1)
 	s.Untouched(three, after, victim)
 	s.Blamed(after, "evicted", []site.Slot{victim})
-	s.GoesOnRight(long)
+	s.ContinuesRight(long)
 }
 
 func TestForeignPodsCount(t *testing.T) {
@@ -126,7 +126,7 @@ func TestQuotaRefusesAndNobodyRunsUntilItIsRaised(t *testing.T) {
 	s.Await("one that is held", func(j site.Job) bool {
 		return len(j.Running()) == 0 && j.Says("held until its whole gang exists")
 	})
-	m.Heard("exceeded quota: few")
+	m.AwaitOutput("exceeded quota: few")
 	// The one that exists is held back: it would train with nobody, and holds no node.
 	pods := s.Pods()
 	if len(pods) != 1 {

@@ -53,7 +53,7 @@ func TestPreemptedItShrinksAndGrowsAgain(t *testing.T) {
 	s.Blamed(after, "preempted", []site.Slot{victim}, "PreemptionByScheduler")
 	s.DeletePod("urgent", podsite.AtOnce())
 	s.AwaitWorld(4, after.Generation+1)
-	s.GoesOnRight(long)
+	s.ContinuesRight(long)
 }
 
 // A runtime that cannot start a container, on a node that says it is well, is no fault of the job's: its budget is not
@@ -79,7 +79,7 @@ func TestNodeThatStartsNoContainerIsNotTheJobsFault(t *testing.T) {
 	if four.On(bad).Address == "" {
 		t.Errorf("nobody is on the node that was mended: %+v", four.Slots)
 	}
-	s.GoesOnRight(long)
+	s.ContinuesRight(long)
 }
 
 // fetching is an init container of a user's, beside what is in the role already.
@@ -164,9 +164,9 @@ func TestWhatAProcessFailedOfOutlivesItsPodWhileNoMasterRuns(t *testing.T) {
 	}
 	m.Kill()
 	site.Kill(t, syscall.SIGUSR2, s.TrainerOf(victim))
-	site.Gone(t, trainers...) // it is the first: the others miss it
+	site.AwaitExit(t, trainers...) // it is the first: the others miss it
 	site.Kill(t, syscall.SIGTERM, agent)
-	site.Gone(t, agent)
+	site.AwaitExit(t, agent)
 	s.Watch(listen)
 	after := s.AwaitWorld(4, before.Generation+1)
 	s.ReplacedOnce(before, after, victim)
@@ -256,11 +256,11 @@ func TestStandbyTakesOverWithinTheLease(t *testing.T) {
 	before := s.AwaitWorld(4, 1)
 	standby := s.Elsewhere()
 	next := standby.Watch("-lock-timeout=1h")
-	next.Heard("lock")
+	next.AwaitOutput("lock")
 	s.Renewed("e2e")
 	m.Kill()
 	s.TakenOver("e2e")
-	next.Heard("Watching.")
+	next.AwaitOutput("Watching.")
 	after := standby.Await("the same world with its new master", func(j site.Job) bool { return j.Trains(4, 1) })
 	s.Undisturbed(before, after)
 	// It is the master: it heals.
@@ -273,5 +273,5 @@ func TestStandbyTakesOverWithinTheLease(t *testing.T) {
 	if back.Generation != healed.Generation {
 		t.Errorf("the hand-over back made generation %d of %d", back.Generation, healed.Generation)
 	}
-	s.GoesOnRight(8 * site.Steps)
+	s.ContinuesRight(8 * site.Steps)
 }

@@ -68,7 +68,7 @@ func TestWhatRunsUnderAnotherStateIsImported(t *testing.T) {
 	for _, slot := range before.Slots {
 		same["job.taken"+slot.Address[len(before.Address):]] = slot.Name
 	}
-	if now := after.Bodies(); after.Generation != before.Generation || !maps.Equal(now, same) {
+	if now := after.PodsOrAgents(); after.Generation != before.Generation || !maps.Equal(now, same) {
 		t.Errorf("generation %d -> %d, the pods %v became %v", before.Generation, after.Generation, same, now)
 	}
 	for _, slot := range after.Slots {
@@ -103,8 +103,8 @@ import {
 	s.DropBlock("job.hcl", `job "mnist"`)
 	s.Write("removed.hcl", "removed {\n  from = job.mnist\n  lifecycle {\n    destroy = false\n  }\n}\n")
 	site.Has(t, s.Must("apply", "-auto-approve"), "# job.mnist will no longer be managed by eltrain")
-	if now := other.Now(); now.Generation != after.Generation || !maps.Equal(now.Bodies(), same) {
-		t.Errorf("generation %d -> %d, the pods %v became %v", after.Generation, now.Generation, same, now.Bodies())
+	if now := other.Now(); now.Generation != after.Generation || !maps.Equal(now.PodsOrAgents(), same) {
+		t.Errorf("generation %d -> %d, the pods %v became %v", after.Generation, now.Generation, same, now.PodsOrAgents())
 	}
 
 	victim := after.Worker(1)
@@ -115,7 +115,7 @@ import {
 	if now := s.Pod(healed.Worker(1).Name).Annotations["eltrain.dev/state"]; now == was || now == "" {
 		t.Errorf("its next pod is of the state %q, and it was launched under %q", now, was)
 	}
-	other.GoesOnRight(long)
+	other.ContinuesRight(long)
 	m.Interrupt()
 	other.Must("destroy", "-auto-approve")
 }

@@ -50,7 +50,7 @@ func TestEditedByHandIsShownAndMended(t *testing.T) {
 	if after.Generation != before.Generation {
 		t.Errorf("generation %d -> %d: mending labels is no reason to restart", before.Generation, after.Generation)
 	}
-	s.GoesOnRight(long)
+	s.ContinuesRight(long)
 }
 
 func TestDestroyLeavesNothing(t *testing.T) {

@@ -95,7 +95,7 @@ func TestItGrowsAndShrinksWithItsNodes(t *testing.T) {
 	if g := podGroup(s); g.Spec.MinMember != 2 {
 		t.Errorf("growing and shrinking changed minMember to %d", g.Spec.MinMember)
 	}
-	s.GoesOnRight(long)
+	s.ContinuesRight(long)
 }
 
 func TestTheConfigurationIsThatOfTheDocumentation(t *testing.T) {
@@ -136,7 +136,7 @@ func TestAHigherPriorityTakesWhatIsAboveMin(t *testing.T) {
 		s.DeletePod(name, podsite.AtOnce())
 	}
 	s.AwaitWorld(4, after.Generation+1)
-	s.GoesOnRight(long)
+	s.ContinuesRight(long)
 }
 
 // A queue that asks for what it deserves gets it from the one that has more than its share, above min and nothing below.
@@ -178,7 +178,7 @@ func TestAQueueReclaimsWhatItDeserves(t *testing.T) {
 		s.DeletePod(name, podsite.AtOnce())
 	}
 	s.AwaitWorld(4, after.Generation+1)
-	s.GoesOnRight(long)
+	s.ContinuesRight(long)
 }
 
 // Ranks go through the network of HyperNodes as a depth-first walk of its tree does, not by the names of nodes. Where pods

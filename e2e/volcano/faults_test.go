@@ -84,15 +84,15 @@ func TestAQueueThatIsAbsentThenFullThenClosed(t *testing.T) {
 		t.Error("an apply that started nothing succeeded")
 	}
 	m := s.Watch()
-	m.Heard(absent)
+	m.AwaitOutput(absent)
 	s.Await("the reason", func(j site.Job) bool { return j.Says(absent) })
 	if made := s.Objects(); len(made) > 0 {
 		t.Errorf("for a job that cannot be started there are %v", made)
 	}
 	cluster.MakeQueue(t, queue, testbed.Queue{Capability: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}})
-	m.Heard(`queue "` + queue + `" has no room: the gang needs cpu 2, and of the queue's 1 already 0 are in use`)
+	m.AwaitOutput(`queue "` + queue + `" has no room: the gang needs cpu 2, and of the queue's 1 already 0 are in use`)
 	cluster.CloseQueue(t, queue)
-	m.Heard(`queue "` + queue + `" is clos`) // closing, while it has a PodGroup
+	m.AwaitOutput(`queue "` + queue + `" is clos`) // closing, while it has a PodGroup
 	if pods := s.Pods(); len(pods) > 0 {
 		t.Errorf("%d pods for a queue that let nobody in", len(pods))
 	}
@@ -108,7 +108,7 @@ func TestAQueueThatIsAbsentThenFullThenClosed(t *testing.T) {
 		t.Errorf("its world was formed anew: generation %d -> %d", before.Generation, closed.Generation)
 	}
 	cluster.OpenQueue(t, queue)
-	s.GoesOnRight(long)
+	s.ContinuesRight(long)
 }
 
 // Without a scheduler what trains trains on, what comes waits and plan says for whom, and nothing is lost.
@@ -126,7 +126,7 @@ func TestTheSchedulerIsDown(t *testing.T) {
 		}
 	})
 	m := s.Watch()
-	m.Heard(`the scheduler "volcano" has not handled PodGroup mnist-`)
+	m.AwaitOutput(`the scheduler "volcano" has not handled PodGroup mnist-`)
 	site.Has(t, s.Must("status"), `the scheduler "volcano" has not handled PodGroup mnist-`)
 	m.Interrupt()
 	site.Has(t, s.Must("plan"), `the scheduler "volcano" has not handled PodGroup mnist-`)
@@ -144,7 +144,7 @@ func TestTheSchedulerIsDown(t *testing.T) {
 	cluster.VolcanoScheduler.Start(t)
 	up = true
 	s.AwaitWorld(4, three.Generation+1)
-	s.GoesOnRight(long)
+	s.ContinuesRight(long)
 }
 
 // A master that is killed between the PodGroup and the first pod leaves a gang without members; the next one has no
@@ -209,7 +209,7 @@ func TestMasterKilledBetweenALowerMinAndItsPods(t *testing.T) {
 	s.Watch()
 	after := s.AwaitWorld(3, before.Generation+1)
 	s.Untouched(before, after, before.Worker(3))
-	s.GoesOnRight(long)
+	s.ContinuesRight(long)
 }
 
 // A min that is raised goes to the PodGroup once so many pods are there: before, what trains would count as a gang that is
@@ -239,7 +239,7 @@ func TestMasterKilledBeforeAHigherMinIsTold(t *testing.T) {
 	site.Until(t, "the PodGroup has the higher min", func() bool { return podGroup(s).Spec.MinMember == 4 })
 	after := s.AwaitWorld(4, before.Generation+1)
 	s.Untouched(before, after, after.Worker(2), after.Worker(3))
-	s.GoesOnRight(long)
+	s.ContinuesRight(long)
 }
 
 // A PodGroup that somebody deletes is made again, and nobody who trains notices.
@@ -261,7 +261,7 @@ func TestPodGroupDeletedByHand(t *testing.T) {
 	// And it is a gang: what it loses is placed.
 	s.DeletePod(after.Worker(2).Name, podsite.AtOnce())
 	s.AwaitWorld(4, after.Generation+1)
-	s.GoesOnRight(long)
+	s.ContinuesRight(long)
 }
 
 // Volcano's own webhooks stand between the API server and every PodGroup and pod, and time out when many come at once. The
@@ -279,17 +279,17 @@ func TestWebhooksThatTimeOut(t *testing.T) {
 		m := s.Watch()
 		t.Run("PodGroups", func(t *testing.T) {
 			cluster.Webhook(t, testbed.Refusals{Namespace: s.Namespace, Resource: testbed.PodGroups, Delay: slow, Timeout: slow / 3})
-			m.Heard("create the PodGroup: the API server failed; retrying: Internal error occurred: failed calling webhook")
+			m.AwaitOutput("create the PodGroup: the API server failed; retrying: Internal error occurred: failed calling webhook")
 		})
 		site.Until(t, "a pod is asked for", func() bool { return ofPods.Asked() > 0 })
 		asked := time.Now()
-		m.Heard("Job mnist is delayed")
-		m.Heard("create pods of worker: the API server has not answered for 5s; an admission webhook may be slow")
+		m.AwaitOutput("Job mnist is delayed")
+		m.AwaitOutput("create pods of worker: the API server has not answered for 5s; an admission webhook may be slow")
 		if waited := time.Since(asked); waited > longest {
 			t.Errorf("it was told only after %s, when there was an answer", waited)
 		}
 		site.Has(t, s.Must("status"), "create pods of worker: the API server has not answered for 5s")
-		m.Heard(`create pods of worker: the API server failed; retrying: Internal error occurred: failed calling webhook "refuse.testbed.eltrain.dev"`)
+		m.AwaitOutput(`create pods of worker: the API server failed; retrying: Internal error occurred: failed calling webhook "refuse.testbed.eltrain.dev"`)
 		site.Has(t, s.Must("status"), `failed calling webhook "refuse.testbed.eltrain.dev"`)
 	})
 	j := s.AwaitWorld(4, 1)
@@ -319,14 +319,14 @@ func TestTwoMastersOneLeads(t *testing.T) {
 	group := podGroup(s)
 	standby := s.Elsewhere()
 	second := standby.Watch("-lock-timeout=1h")
-	second.Heard("Acquiring state lock")
+	second.AwaitOutput("Acquiring state lock")
 	first.Kill()
-	second.Heard("Watching.")
+	second.AwaitOutput("Watching.")
 	after := standby.AwaitWorld(4, 1)
 	s.Undisturbed(before, after)
 	// Its generation says nothing: it counts what Volcano writes of its status, too.
 	if now := podGroup(s); now.UID != group.UID || !reflect.DeepEqual(written(now), written(group)) {
 		t.Errorf("the second wrote a PodGroup that was as it is to be: %s %v -> %s %v", group.UID, written(group), now.UID, written(now))
 	}
-	s.GoesOnRight(long)
+	s.ContinuesRight(long)
 }

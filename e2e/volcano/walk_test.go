@@ -46,7 +46,7 @@ func TestThePageLeadsToAGang(t *testing.T) {
 	m := w.Watch()
 	three := w.AwaitWorld(3, 1)
 	page.Block("")
-	m.Heard(fmt.Sprintf("job.mnist: generation %d: 3 slots, 3 processes, rank 0 at ", three.Generation))
+	m.AwaitOutput(fmt.Sprintf("job.mnist: generation %d: 3 slots, 3 processes, rank 0 at ", three.Generation))
 	w.Await("the fourth, and what it waits for", func(j site.Job) bool {
 		return j.Says("Unschedulable: pod group is not ready, 1 Pending, 2 minAvailable, 3 Running")
 	})
@@ -61,5 +61,5 @@ func TestThePageLeadsToAGang(t *testing.T) {
 	site.Until(t, "the PodGroup is there again", func() bool { return podGroupIn(w, own) != nil })
 	own.Uncordon(t, leaver.Node)
 	w.AwaitWorld(4, four.Generation+1)
-	w.GoesOnRight(long)
+	w.ContinuesRight(long)
 }
