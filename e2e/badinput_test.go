@@ -22,7 +22,7 @@ import (
 	"github.com/eltrain/eltrain/e2e/site"
 )
 
-// sleeper is a job that is up as soon as it is started and costs nothing. resources is what each slot reserves.
+// sleeper is a job that is up at once and uses no CPU. resources is what each slot reserves.
 func sleeper(name string, replicas int, resources string) string {
 	return fmt.Sprintf(`
 job %q {
@@ -83,7 +83,7 @@ job "wrong" {
 			`Start order in a cycle`, `role.worker -> role.ps -> role.worker`,
 		)
 	}
-	// A job that is only wrong in its numbers has its say once the rest can be understood.
+	// Errors in a job's numbers are reported once the rest parses.
 	s.Write("more.hcl", strings.Replace(sleeper("wrong", 2, "cpu = 1"), "resources", "scaling {\n min = 4\n max = 2\n}\nresources", 1))
 	out, code := s.Run("apply", "-auto-approve")
 	if code != 1 || !strings.Contains(out, "min") {
@@ -182,7 +182,7 @@ func TestDamagedStateIsRefusedWithHowToRestore(t *testing.T) {
 			t.Errorf("%s: it was written over", c.name)
 		}
 	}
-	// What was said to do works, and what runs never noticed.
+	// The advice works, and what runs was not disturbed.
 	s.Write("eltrain.state", s.Read("eltrain.state.backup"))
 	s.Must("apply", "-auto-approve")
 	s.Undisturbed(before, s.Status())
@@ -260,7 +260,7 @@ func TestDamagedJournalIsReadAroundAndGoesOn(t *testing.T) {
 	name := strings.TrimPrefix(journals[0], s.Dir+"/")
 	whole := s.Read(name)
 
-	// The middle: one byte of a record that tells of a world.
+	// Damage in the middle: one byte of a record about a world.
 	at := strings.Index(whole, "world_formed")
 	if at < 0 {
 		t.Fatalf("the journal is\n%s", whole)
@@ -275,7 +275,7 @@ func TestDamagedJournalIsReadAroundAndGoesOn(t *testing.T) {
 		t.Errorf("a damaged record was believed:\n%s", out)
 	}
 
-	// The end, as a crash leaves it.
+	// Damage at the end, as a crash leaves it.
 	s.Write(name, whole[:at]+"X"+whole[at+1:]+whole[:60])
 	out, code = s.Run("events")
 	if code != 0 {
@@ -337,8 +337,8 @@ func TestFullDiskForTheMasterDoesNothingByHalf(t *testing.T) {
 	s.EndsRight(site.Steps)
 }
 
-// smallDisk gives s a file system of 2 MiB for its state and its run-time files. fill takes what is left of it, until the
-// file that it gives is removed.
+// smallDisk gives s a file system of 2 MiB for its state and its run-time files. fill fills it up with one file, and returns
+// that file's path.
 func smallDisk(s *site.Site) (fill func() string) {
 	s.T.Helper()
 	if os.Getuid() != 0 {
@@ -353,7 +353,7 @@ func smallDisk(s *site.Site) (fill func() string) {
 	}
 	s.T.Cleanup(func() { unix.Unmount(run, unix.MNT_DETACH) })
 	s.Write("settings.hcl", "eltrain {\n  state \"file\" { path = \".eltrain/eltrain.state\" }\n}\n")
-	s.T.Cleanup(s.Clean) // before the file system goes; again is harmless
+	s.T.Cleanup(s.Clean) // before the unmount; a second time is harmless
 	return func() string {
 		s.T.Helper()
 		filler := filepath.Join(run, "filler")
@@ -397,7 +397,7 @@ func TestFullDiskForAllGoesOnAndHeals(t *testing.T) {
 	s.Await("success", func(j site.Job) bool { return j.Phase == "Succeeded" })
 }
 
-// Without the lock nothing is done, and the lock takes a file: who wants to end jobs on a full disk hears how.
+// The lock needs a file, and without it nothing is done: on a full disk destroy says how to continue.
 func TestDestroyOnAFullDiskSaysHowToGetOut(t *testing.T) {
 	s := sleeping(t)
 	fill := smallDisk(s)
@@ -456,7 +456,7 @@ func TestSecondMasterIsRefusedAndADeadOneBlocksNobody(t *testing.T) {
 	}
 	s.Undisturbed(before, s.Status())
 
-	// One that waits gets the lock when the first ends.
+	// A waiting master gets the lock when the first ends.
 	waiting := s.Start("apply", "-auto-approve", "-lock-timeout=60s")
 	waiting.AwaitOutput("Acquiring state lock.")
 	select {
@@ -475,7 +475,7 @@ func TestSecondMasterIsRefusedAndADeadOneBlocksNobody(t *testing.T) {
 	m = s.Watch()
 	s.AwaitWorld(2, 1)
 	m.Kill()
-	s.Must("apply", "-auto-approve") // no -lock-timeout: a dead holder is none
+	s.Must("apply", "-auto-approve") // without -lock-timeout: a dead holder does not count
 	s.Undisturbed(before, s.Status())
 }
 
