@@ -44,7 +44,7 @@ type stateEdit interface {
 // statePreparer is a subcommand with something slow to do before the lock is taken.
 type statePreparer interface{ prepare(s *session) error }
 
-// lookCommand makes a read-only command with at most most arguments.
+// lookCommand makes a read-only command. most is its maximum number of arguments.
 func lookCommand[L stateLook](c command, most int, blank func() L) *command {
 	declare := func(look L, vars *assignments) func(*flags) {
 		return func(fs *flags) { look.declare(fs); vars.declare(fs) }
@@ -77,7 +77,7 @@ func lookCommand[L stateLook](c command, most int, blank func() L) *command {
 // unchangedState is the summary of every reason why an edit was not applied.
 const unchangedState = "The state was not changed"
 
-// editCommand makes a command that changes the state, with at most most arguments.
+// editCommand makes a command that changes the state. most is its maximum number of arguments.
 func editCommand[E stateEdit](c command, most int, blank func() E) *command {
 	declare := func(edit E, a *editArgs) func(*flags) {
 		return func(fs *flags) { edit.declare(fs); a.declare(fs) }
