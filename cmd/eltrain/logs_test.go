@@ -84,7 +84,7 @@ func TestStatusOfWhatIsNotThereIsAnError(t *testing.T) {
 	record := logRecord()
 	record.Spec = job.Job{Name: "a", Roles: []job.Role{{Name: "ps"}, {Name: "w"}, {Name: "evaluator"}}}
 	for address, want := range map[string]string{
-		"job.a": "", "job.a.w": "", "job.a.w[2]": "", "job.a.evaluator": "", // none of its slots is there yet
+		"job.a": "", "job.a.w": "", "job.a.w[2]": "", "job.a.evaluator": "", // the role has no slots yet
 		"job.a.evaluater": "evaluator", "job.a.w[7]": "w[0-2]", "job.a.evaluator[0]": "ps[0], w[0-2]",
 	} {
 		sel, err := job.ParseSelector(address)
