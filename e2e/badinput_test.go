@@ -22,7 +22,7 @@ import (
 	"github.com/eltrain/eltrain/e2e/site"
 )
 
-// sleeper is a job that is up as soon as it is started and costs nothing. resources is what each slot reserves.
+// sleeper is a job that is up at once and uses no CPU. resources is what each slot reserves.
 func sleeper(name string, replicas int, resources string) string {
 	return fmt.Sprintf(`
 job %q {
@@ -83,7 +83,7 @@ job "wrong" {
 			`Start order in a cycle`, `role.worker -> role.ps -> role.worker`,
 		)
 	}
-	// A job that is only wrong in its numbers has its say once the rest can be understood.
+	// Errors in a job's numbers are reported once the rest parses.
 	s.Write("more.hcl", strings.Replace(sleeper("wrong", 2, "cpu = 1"), "resources", "scaling {\n min = 4\n max = 2\n}\nresources", 1))
 	out, code := s.Run("apply", "-auto-approve")
 	if code != 1 || !strings.Contains(out, "min") {
@@ -182,7 +182,7 @@ func TestDamagedStateIsRefusedWithHowToRestore(t *testing.T) {
 			t.Errorf("%s: it was written over", c.name)
 		}
 	}
-	// What was said to do works, and what runs never noticed.
+	// The advice works, and what runs was not disturbed.
 	s.Write("eltrain.state", s.Read("eltrain.state.backup"))
 	s.Must("apply", "-auto-approve")
 	s.Undisturbed(before, s.Status())
@@ -213,8 +213,8 @@ func TestStateDeletedUnderAMasterIsWrittenAnew(t *testing.T) {
 	}
 	site.Kill(t, syscall.SIGKILL, before.Slot("worker[0]").PID)
 	after := s.AwaitWorld(2, before.Generation+1)
-	m.Heard("Resolved: " + storeTrouble)
-	if !maps.Equal(before.Bodies(), after.Bodies()) || after.UID != before.UID || len(after.Incidents) != 1 {
+	m.AwaitOutput("Resolved: " + storeTrouble)
+	if !maps.Equal(before.PodsOrAgents(), after.PodsOrAgents()) || after.UID != before.UID || len(after.Incidents) != 1 {
 		t.Errorf("%+v\n%+v", before, after)
 	}
 	m.Kill()
@@ -232,8 +232,8 @@ func TestStateOfAnotherLineageIsNotOverwritten(t *testing.T) {
 	own := s.Read("eltrain.state")
 	s.Write("eltrain.state", foreign)
 	site.Kill(t, syscall.SIGKILL, before.Slot("worker[0]").PID)
-	m.Heard("The state cannot be stored; nothing changes until it can be")
-	m.Heard("they belong to different job directories; nothing was written")
+	m.AwaitOutput("The state cannot be stored; nothing changes until it can be")
+	m.AwaitOutput("they belong to different job directories; nothing was written")
 	if got := s.Read("eltrain.state"); got != foreign {
 		t.Error("the foreign state was overwritten")
 	}
@@ -241,10 +241,10 @@ func TestStateOfAnotherLineageIsNotOverwritten(t *testing.T) {
 		t.Error("the agent that was well is gone")
 	}
 	s.Write("eltrain.state", own)
-	m.Heard("Resolved: The state cannot be stored")
+	m.AwaitOutput("Resolved: The state cannot be stored")
 	after := s.AwaitWorld(2, before.Generation+1)
-	if !maps.Equal(before.Bodies(), after.Bodies()) {
-		t.Errorf("agents %v -> %v", before.Bodies(), after.Bodies())
+	if !maps.Equal(before.PodsOrAgents(), after.PodsOrAgents()) {
+		t.Errorf("agents %v -> %v", before.PodsOrAgents(), after.PodsOrAgents())
 	}
 }
 
@@ -260,7 +260,7 @@ func TestDamagedJournalIsReadAroundAndGoesOn(t *testing.T) {
 	name := strings.TrimPrefix(journals[0], s.Dir+"/")
 	whole := s.Read(name)
 
-	// The middle: one byte of a record that tells of a world.
+	// Damage in the middle: one byte of a record about a world.
 	at := strings.Index(whole, "world_formed")
 	if at < 0 {
 		t.Fatalf("the journal is\n%s", whole)
@@ -275,7 +275,7 @@ func TestDamagedJournalIsReadAroundAndGoesOn(t *testing.T) {
 		t.Errorf("a damaged record was believed:\n%s", out)
 	}
 
-	// The end, as a crash leaves it.
+	// Damage at the end, as a crash leaves it.
 	s.Write(name, whole[:at]+"X"+whole[at+1:]+whole[:60])
 	out, code = s.Run("events")
 	if code != 0 {
@@ -284,7 +284,7 @@ func TestDamagedJournalIsReadAroundAndGoesOn(t *testing.T) {
 	site.Has(t, out, "Cannot read part of the journal", filepath.Base(name))
 
 	m := s.Watch()
-	m.Heard("Removed an incomplete entry at the end of the journal")
+	m.AwaitOutput("Removed an incomplete entry at the end of the journal")
 	before := s.AwaitWorld(2, 1)
 	site.Kill(t, syscall.SIGKILL, before.Slot("worker[0]").PID)
 	s.AwaitWorld(2, before.Generation+1)
@@ -315,8 +315,8 @@ func TestFullDiskForTheMasterDoesNothingByHalf(t *testing.T) {
 	}
 	limit(16)
 	site.Kill(t, syscall.SIGKILL, before.Slot("worker[2]").PID)
-	m.Heard(storeTrouble)
-	m.Heard("file too large")
+	m.AwaitOutput(storeTrouble)
+	m.AwaitOutput("file too large")
 	if now := s.Status(); now.Generation != before.Generation {
 		t.Errorf("a world of generation %d was made that is not stored", now.Generation)
 	}
@@ -326,19 +326,19 @@ func TestFullDiskForTheMasterDoesNothingByHalf(t *testing.T) {
 		}
 	}
 	limit(unix.RLIM_INFINITY)
-	m.Heard("Resolved: " + storeTrouble)
+	m.AwaitOutput("Resolved: " + storeTrouble)
 	if n := strings.Count(site.Unwrapped(m.Out.String()), "Warning: "+storeTrouble); n != 1 {
 		t.Errorf("it was told %d times", n)
 	}
 	after := s.AwaitWorld(4, before.Generation+1)
-	if after.Generation != before.Generation+1 || !maps.Equal(before.Bodies(), after.Bodies()) {
-		t.Errorf("generation %d -> %d, agents %v -> %v", before.Generation, after.Generation, before.Bodies(), after.Bodies())
+	if after.Generation != before.Generation+1 || !maps.Equal(before.PodsOrAgents(), after.PodsOrAgents()) {
+		t.Errorf("generation %d -> %d, agents %v -> %v", before.Generation, after.Generation, before.PodsOrAgents(), after.PodsOrAgents())
 	}
 	s.EndsRight(site.Steps)
 }
 
-// smallDisk gives s a file system of 2 MiB for its state and its run-time files. fill takes what is left of it, until the
-// file that it gives is removed.
+// smallDisk gives s a file system of 2 MiB for its state and its run-time files. fill fills it up with one file, and returns
+// that file's path.
 func smallDisk(s *site.Site) (fill func() string) {
 	s.T.Helper()
 	if os.Getuid() != 0 {
@@ -353,7 +353,7 @@ func smallDisk(s *site.Site) (fill func() string) {
 	}
 	s.T.Cleanup(func() { unix.Unmount(run, unix.MNT_DETACH) })
 	s.Write("settings.hcl", "eltrain {\n  state \"file\" { path = \".eltrain/eltrain.state\" }\n}\n")
-	s.T.Cleanup(s.Clean) // before the file system goes; again is harmless
+	s.T.Cleanup(s.Clean) // before the unmount; a second time is harmless
 	return func() string {
 		s.T.Helper()
 		filler := filepath.Join(run, "filler")
@@ -378,8 +378,8 @@ func TestFullDiskForAllGoesOnAndHeals(t *testing.T) {
 	before := s.AwaitWorld(4, 1)
 	filler := fill()
 	site.Kill(t, syscall.SIGKILL, before.Slot("worker[2]").PID)
-	m.Heard(storeTrouble)
-	m.Heard("no space left on device")
+	m.AwaitOutput(storeTrouble)
+	m.AwaitOutput("no space left on device")
 	unhealed := s.Await("unhealed", func(j site.Job) bool { return j.Phase == "Degraded" })
 	if len(unhealed.Reasons) == 0 || !strings.HasPrefix(unhealed.Reasons[0], storeTrouble) || !strings.Contains(unhealed.Reasons[0], "no space left on device") {
 		t.Errorf("status says of a job that cannot be healed: %q", unhealed.Reasons)
@@ -392,12 +392,12 @@ func TestFullDiskForAllGoesOnAndHeals(t *testing.T) {
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
 	}
-	m.Heard("Resolved: " + storeTrouble)
+	m.AwaitOutput("Resolved: " + storeTrouble)
 	s.AwaitWorld(4, before.Generation+1)
 	s.Await("success", func(j site.Job) bool { return j.Phase == "Succeeded" })
 }
 
-// Without the lock nothing is done, and the lock takes a file: who wants to end jobs on a full disk hears how.
+// The lock needs a file, and without it nothing is done: on a full disk destroy says how to continue.
 func TestDestroyOnAFullDiskSaysHowToGetOut(t *testing.T) {
 	s := sleeping(t)
 	fill := smallDisk(s)
@@ -456,9 +456,9 @@ func TestSecondMasterIsRefusedAndADeadOneBlocksNobody(t *testing.T) {
 	}
 	s.Undisturbed(before, s.Status())
 
-	// One that waits gets the lock when the first ends.
+	// A waiting master gets the lock when the first ends.
 	waiting := s.Start("apply", "-auto-approve", "-lock-timeout=60s")
-	waiting.Heard("Acquiring state lock.")
+	waiting.AwaitOutput("Acquiring state lock.")
 	select {
 	case <-m.Ended:
 		t.Fatal("the first master ended")
@@ -475,7 +475,7 @@ func TestSecondMasterIsRefusedAndADeadOneBlocksNobody(t *testing.T) {
 	m = s.Watch()
 	s.AwaitWorld(2, 1)
 	m.Kill()
-	s.Must("apply", "-auto-approve") // no -lock-timeout: a dead holder is none
+	s.Must("apply", "-auto-approve") // without -lock-timeout: a dead holder does not count
 	s.Undisturbed(before, s.Status())
 }
 
@@ -488,7 +488,7 @@ func TestStoppedMasterIsTakenOverFromAndFencedWhenItWakes(t *testing.T) {
 	if out, code := s.Run("apply", "-auto-approve"); code != 1 {
 		t.Errorf("while the lease lasts: exit code %d\n%s", code, out)
 	}
-	s.Watch("-lock-timeout=60s").Heard("Watching.")
+	s.Watch("-lock-timeout=60s").AwaitOutput("Watching.")
 	site.Kill(t, syscall.SIGKILL, before.Slot("worker[0]").PID)
 	after := s.AwaitWorld(2, before.Generation+1)
 	site.Until(s.T, "both have come to their sleep", func() bool { return runs(s, "sleep 600") == 2 })
@@ -634,7 +634,7 @@ job "hungry" {
 	if len(grown.Incidents) != 1 || grown.Incidents[0].Cause != "oom" || !strings.Contains(strings.Join(grown.Incidents[0].Evidence, "\n"), "killed by the kernel for memory") {
 		t.Fatalf("incidents %+v", grown.Incidents)
 	}
-	m.Heard("memory 64MiB -> 128MiB after running out of memory")
+	m.AwaitOutput("memory 64MiB -> 128MiB after running out of memory")
 	site.Kill(t, syscall.SIGKILL, grown.Slot("worker[0]").PID)
 	again := s.Of("hungry").AwaitWorld(1, grown.Generation+1)
 	if n := len(again.Incidents); n != 2 || again.Incidents[1].Cause != "process_killed" || again.Incidents[1].Action != "restart_in_place" {

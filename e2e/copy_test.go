@@ -11,9 +11,9 @@ import (
 	"github.com/eltrain/eltrain/e2e/site"
 )
 
-// A copy of a job directory has the original's state, with its UIDs and incarnation numbers. While the original's agents run
-// the copy says whose they are, all of them; and once it has no run directory any more, what it starts and destroys under the
-// very same numbers is its own.
+// A copy of a job directory has the original's state, with its UIDs and incarnation numbers. While the original's agents run,
+// the copy names all of them as the original's. Once the copy has no run directory, it starts and destroys only its own agents,
+// under the same numbers.
 func TestACopyOfAJobDirectoryEndsNothingOfTheOriginals(t *testing.T) {
 	t.Parallel()
 	files := map[string]string{"job.hcl": sleeper("s", 2, "cpu = 0.5"), "nodes.hcl": site.Nodes("n1", "n2")}
@@ -32,10 +32,10 @@ func TestACopyOfAJobDirectoryEndsNothingOfTheOriginals(t *testing.T) {
 	}
 	site.Has(t, out, fmt.Sprintf("agents %d, %d run for %s, and this is a copy", pids[0], pids[1], original.Dir), copied.Dir+"/.eltrain and the state, eltrain.state")
 
-	// Both come to the second incarnations of the same slots.
+	// Both get second incarnations of the same slots.
 	site.Kill(t, syscall.SIGKILL, pids...)
-	site.Gone(original.T, pids[0])
-	site.Gone(original.T, pids[1])
+	site.AwaitExit(original.T, pids[0])
+	site.AwaitExit(original.T, pids[1])
 	original.Must("apply", "-auto-approve")
 	if err := os.RemoveAll(filepath.Join(copied.Dir, ".eltrain")); err != nil {
 		t.Fatal(err)

@@ -9,8 +9,8 @@ import (
 	"github.com/eltrain/eltrain/e2e/site"
 )
 
-// saver is a job of one rank that says which steps it is at: in its first world 495 to 534, with a checkpoint of step
-// 500, later 501 to 510, with none. Then it stays there.
+// saver is a job of one rank that prints its steps: in its first world 495 to 534, with a checkpoint of step 500, later 501 to
+// 510, without one. Then it sleeps.
 func saver(grace string) string {
 	return fmt.Sprintf(`
 job "saver" {
@@ -39,8 +39,8 @@ job "saver" {
 `, grace)
 }
 
-// What a restart costs is told in steps as long as a master runs that hears of them, and goes on to be told when
-// the world that wrote the checkpoint is over, and when the master died. Without a master there may be a newer one.
+// A plan shows the cost of a restart in steps while a master runs, even after the world that wrote the checkpoint has ended,
+// and after a change of masters. Without a master the plan says that there may be a newer checkpoint.
 func TestAPlanTellsFromWhichCheckpointARestartGoesOn(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, map[string]string{"job.hcl": saver("5s"), "nodes.hcl": site.Nodes("n1")})
@@ -50,7 +50,7 @@ func TestAPlanTellsFromWhichCheckpointARestartGoesOn(t *testing.T) {
 			return j.Trains(1, generation) && j.Step == step && j.Checkpoint == 500
 		})
 	}
-	// The rate is that of the whole training, which begins at step 495 here: how long it takes is not to be foretold.
+	// The seconds are not predictable: their rate is that of the whole training, which begins at step 495 here.
 	work := func(steps int) string { return fmt.Sprintf(`; recomputed: %d steps( \(\S+ s\))?\.`, steps) }
 	restart := func(wanted string) {
 		t.Helper()

@@ -13,7 +13,7 @@ import (
 	"github.com/eltrain/eltrain/internal/soak"
 )
 
-// destroyed checks that after a run was killed a destroy leaves nothing.
+// destroyed checks that a destroy leaves nothing after a run was killed.
 func (c *crashing) destroyed(moment string) {
 	c.T.Helper()
 	if out, code := c.Run("destroy", "-auto-approve"); code != 0 {
@@ -29,14 +29,13 @@ func (c *crashing) destroyed(moment string) {
 	c.neverTwice(moment)
 }
 
-// shards is how many sites the steps of a run are divided among. What is done in one of them is mostly waiting: for agents,
-// locks and processes that end.
+// shards is how many sites share the steps of a run. Each mostly waits: for agents, locks and exiting processes.
 const shards = 8
 
 // atEveryStep kills a run before its first step, the next one before its second, and so on until a run ends by itself.
 // kill makes one run, killed before step n, and checks what comes after.
 //
-// The shards run beside each other whatever -parallel says: it counts processors, and they need few.
+// The shards run in parallel whatever -parallel says: they use little CPU.
 func atEveryStep(t *testing.T, prepare func(*crashing), kill func(c *crashing, n int) (step string)) {
 	t.Helper()
 	if testing.Short() {
@@ -67,8 +66,8 @@ func atEveryStep(t *testing.T, prepare func(*crashing), kill func(c *crashing, n
 
 func before(n int, step string) string { return fmt.Sprintf("killed before step %d (%s)", n, step) }
 
-// A run that is killed with SIGKILL, before each step that it makes, leaves no lock that somebody must break and nothing
-// that the state forgot; what runs, runs once.
+// A run killed with SIGKILL before any of its steps leaves no lock to break and nothing that the state does not know; no slot
+// runs twice.
 func TestKilledAtEveryStepOfACreation(t *testing.T) {
 	soak.Only(t)
 	atEveryStep(t, func(*crashing) {}, func(c *crashing, n int) string {
@@ -89,7 +88,7 @@ func TestKilledAtEveryStepOfAReplacement(t *testing.T) {
 	})
 }
 
-// What a destroy that was killed had begun is completed by the next, or made good by an apply.
+// What a killed destroy had begun is completed by the next destroy, or restored by an apply.
 func TestKilledAtEveryStepOfADestruction(t *testing.T) {
 	soak.Only(t)
 	atEveryStep(t, func(c *crashing) { c.Must("apply", "-auto-approve") }, func(c *crashing, n int) string {

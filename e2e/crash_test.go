@@ -19,9 +19,9 @@ import (
 	"github.com/eltrain/eltrain/internal/soak"
 )
 
-// twoRoles has three slots in two waves, which need next to nothing. Each program holds a lock of its slot as long as it
-// runs, and one that finds it held says so in the file "twice". It reports a step at once: an apply takes a job for healthy
-// that does, and waits some seconds for one that says nothing.
+// twoRoles has three slots in two waves, which use almost nothing. Each program holds a lock of its slot while it runs, and
+// notes it in the file "twice" if the lock is already held. It reports a step at once, because an apply waits some seconds
+// for a job that reports none.
 func twoRoles(word string) string {
 	program := `exec 9>>"$ELTRAIN_SLOT.lock"; flock -n 9 || echo "$ELTRAIN_SLOT" >> twice; echo ` + word + `; echo step 1; exec sleep 600`
 	role := func(name string, replicas int, more string) string {
@@ -37,7 +37,7 @@ func twoRoles(word string) string {
 // declared is how many slots twoRoles has.
 const declared = 3
 
-// crashing is a site whose runs are killed.
+// crashing is a site whose eltrain runs are killed.
 type crashing struct {
 	*site.Site
 	word int
@@ -48,7 +48,7 @@ func newCrashing(t *testing.T) *crashing {
 	return &crashing{Site: newSite(t, map[string]string{"job.hcl": twoRoles("first"), "nodes.hcl": site.Nodes("n1", "n2")})}
 }
 
-// edit declares another command: all slots are to be replaced.
+// edit declares another command, so that all slots must be replaced.
 func (c *crashing) edit() { c.word++; c.Write("job.hcl", twoRoles("w"+strconv.Itoa(c.word))) }
 
 // perSlot counts the live agents and training processes by slot.
@@ -73,13 +73,13 @@ func perSlot(s *site.Site) (agents, trainers map[string]int) {
 	return agents, trainers
 }
 
-// What a plan says it would do, and what an apply says it did: to add, to change and to destroy.
+// The counts in the output of a plan and of an apply: added, changed and destroyed.
 var (
 	planCounts  = regexp.MustCompile(`(?m)^Plan: (\d+) to add, (\d+) to change, (\d+) to destroy\.`)
 	applyCounts = regexp.MustCompile(`(?m)^Apply complete! Resources: (\d+) added, (\d+) changed, (\d+) destroyed\.`)
 )
 
-// counts are those that a pattern finds in a text; no match is three zeros.
+// counts returns the counts that a pattern finds in a text; three zeros without a match.
 func counts(pattern *regexp.Regexp, text string) (n [3]int) {
 	for i, digits := range pattern.FindStringSubmatch(text) {
 		if i > 0 {
@@ -89,32 +89,32 @@ func counts(pattern *regexp.Regexp, text string) (n [3]int) {
 	return n
 }
 
-// beyond reports whether an apply did more of anything than the plan before it had said. It may do less: an agent that the
-// killed run was starting, or had asked to end, arrives between the two.
+// beyond reports whether an apply did more of anything than the plan before it said. It may do less: between the two, an agent
+// that the killed run was starting may come up, or one that it was stopping may exit.
 func beyond(did, planned [3]int) bool {
 	return did[0] > planned[0] || did[1] > planned[1] || did[2] > planned[2]
 }
 
-// startAnew is how many slots a plan does not count and says will start, once others of their job have ended.
-var startAnew = regexp.MustCompile(`(\d+) slots? start again if they fit`)
+// startAgain matches the number of slots that will start once others of their job have ended. The plan's counts leave them out.
+var startAgain = regexp.MustCompile(`(\d+) slots? start again if they fit`)
 
-// promised reports whether what was added beyond the plan's count is what its Waiting said would start: slots that a destroy
-// had asked to end.
+// promised reports whether an apply did at most what the plan's counts and its Waiting announced: slots that a destroy was
+// stopping start again.
 func promised(planned string, did [3]int) bool {
 	count := counts(planCounts, planned)
-	for _, said := range startAnew.FindAllStringSubmatch(site.Unwrapped(planned), -1) {
+	for _, said := range startAgain.FindAllStringSubmatch(site.Unwrapped(planned), -1) {
 		n, _ := strconv.Atoi(said[1])
 		count[0] += n
 	}
 	return !beyond(did, count)
 }
 
-// settled checks what is there after a run was killed: nobody has to break a lock, the next apply does what the next plan
-// says (nothing, if that has no changes) and completes what was begun, and each slot runs once, on what is declared now.
+// settled checks the site after a run was killed: no lock has to be broken, the next apply does what the next plan says
+// (nothing, if it has no changes) and completes what was begun, and each slot runs once, as now declared.
 func (c *crashing) settled(moment string) {
 	c.T.Helper()
-	// Between its fork and its exec a child has all descriptors of the run that was killed, the locks of other slots too:
-	// for that long these look as if they were being started.
+	// Between its fork and its exec a child has all descriptors of the killed run, including the locks of other slots, which
+	// then look as if they were being started.
 	site.Until(c.T, moment+": what it forked has become an agent", func() bool { return runs(c.Site, programs.Eltrain+" ") == 0 })
 	planned, code := c.Run("plan", "-detailed-exitcode")
 	if code != 0 && code != 2 {
@@ -149,7 +149,7 @@ func (c *crashing) settled(moment string) {
 	c.neverTwice(moment)
 }
 
-// forking reports whether one of the processes is an agent's copy of itself, which is to become a program.
+// forking reports whether one of the processes is an agent's fork before its exec.
 func forking(processes map[int]string) bool {
 	agents := map[string]bool{}
 	for _, args := range processes {
@@ -161,7 +161,7 @@ func forking(processes map[int]string) bool {
 	return false
 }
 
-// untouched checks that an apply has done nothing: the agents and programs that it found run on.
+// untouched checks that an apply has done nothing: the agents and programs that it found still run.
 func (c *crashing) untouched(moment string, found map[int]string, applied string) {
 	c.T.Helper()
 	if did := counts(applyCounts, applied); did != [3]int{} {
@@ -169,14 +169,14 @@ func (c *crashing) untouched(moment string, found map[int]string, applied string
 	}
 	now := c.Processes()
 	for _, pid := range slices.Sorted(maps.Keys(found)) {
-		passing := !strings.Contains(found[pid], " -slot=") && !strings.HasPrefix(found[pid], "sleep ") // what a program begins with
+		passing := !strings.Contains(found[pid], " -slot=") && !strings.HasPrefix(found[pid], "sleep ") // short-lived, at a program's start
 		if !passing && now[pid] == "" {
 			c.T.Errorf("%s: the plan has no changes, and the apply ended %s:\n%s", moment, found[pid], applied)
 		}
 	}
 }
 
-// neverTwice checks that no slot's program was started while another was at work in it.
+// neverTwice checks that no slot's program was started while another one was running.
 func (c *crashing) neverTwice(moment string) {
 	c.T.Helper()
 	if text, err := os.ReadFile(filepath.Join(c.Dir, "twice")); err == nil {
@@ -184,7 +184,7 @@ func (c *crashing) neverTwice(moment string) {
 	}
 }
 
-// Between its steps a run waits, for agents as a rule. There it is killed at some moments that a clock says.
+// Between its steps a run waits, usually for agents. Here it is killed at random times.
 func TestKilledBetweenTheSteps(t *testing.T) {
 	soak.Only(t)
 	if testing.Short() {
@@ -193,7 +193,7 @@ func TestKilledBetweenTheSteps(t *testing.T) {
 	t.Parallel()
 	const (
 		moments = 12
-		usual   = time.Second // what a replacement takes here, or somewhat longer
+		usual   = time.Second // at least what a replacement takes here
 	)
 	c := newCrashing(t)
 	rng := rand.New(rand.NewPCG(5, 6))
@@ -201,7 +201,7 @@ func TestKilledBetweenTheSteps(t *testing.T) {
 		after := time.Duration(rng.Int64N(int64(usual)))
 		c.edit()
 		ctx, cancel := context.WithTimeout(context.Background(), after)
-		c.Command(ctx, "apply", "-auto-approve").Run() // killed as a rule, and otherwise settled shows
+		c.Command(ctx, "apply", "-auto-approve").Run() // usually killed; settled checks its outcome in any case
 		cancel()
 		c.settled(fmt.Sprintf("killed after %v", after))
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/eltrain/eltrain/internal/soak"
 )
 
-// demo runs examples/demo.sh as `make demo` does, with a temporary directory of its own, which it has to
-// leave empty. interrupt is given what it has printed so far, and tells when to press Ctrl-C.
+// demo runs examples/demo.sh as `make demo` does, with its own temporary directory, which it must leave empty. interrupt gets
+// what was printed so far, and returns true when to press Ctrl-C.
 func demo(t *testing.T, interrupt func(printed string) bool) (printed string, code int) {
 	t.Helper()
 	site.NotShort(t)
@@ -35,7 +35,7 @@ func demo(t *testing.T, interrupt func(printed string) bool) (printed string, co
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = cmd.Wait() // how it ended is in ProcessState
+		_ = cmd.Wait() // ProcessState has the result
 	}()
 	for look := time.NewTicker(50 * time.Millisecond); ; {
 		select {

@@ -23,11 +23,11 @@ import (
 	"github.com/eltrain/eltrain/internal/loopback"
 )
 
-// What docs/gitops.md promises: its commands are run as they stand there, by one shell, in their order.
+// What docs/gitops.md promises: its commands are run as written, in order, by one shell.
 
 const gitopsPage = "../docs/gitops.md"
 
-// step is a block of commands of the page that this test runs: <!-- run: NAME --> stands before it.
+// step matches a block of commands to run, which <!-- run: NAME --> precedes.
 var step = regexp.MustCompile("(?s)<!-- run: (\\S+) -->\n```sh\n(.*?)```")
 
 // reader follows the page in one shell.
@@ -60,14 +60,14 @@ func newReader(t *testing.T) *reader {
 		"PATH": filepath.Dir(programs.Eltrain) + ":" + os.Getenv("PATH"), "examples": examples, "NO_COLOR": "1", "ELTRAIN_VAR_listen": loopback.Free(t),
 		"GIT_CONFIG_GLOBAL": os.DevNull, "GIT_CONFIG_NOSYSTEM": "1", "GIT_AUTHOR_NAME": "A", "GIT_AUTHOR_EMAIL": "a@example.com",
 		"GIT_COMMITTER_NAME": "A", "GIT_COMMITTER_EMAIL": "a@example.com",
-		// What the page exports itself; it is here for the test's own looks.
+		// The page exports these itself; here they are for the test's own commands.
 		"ELTRAIN_VAR_home": filepath.Join(r.root, "home"), "ELTRAIN_DATA_DIR": filepath.Join(r.root, "home", "run"),
 	} {
 		t.Setenv(name, value)
 	}
 	r.shell = exec.Command("bash", "-euo", "pipefail")
 	r.shell.Dir = r.root
-	// Its environment for the page: without what that sets.
+	// The page's shell starts without what the page sets.
 	r.shell.Env = slices.DeleteFunc(os.Environ(), func(pair string) bool {
 		return strings.HasPrefix(pair, "ELTRAIN_VAR_home=") || strings.HasPrefix(pair, "ELTRAIN_DATA_DIR=")
 	})
@@ -88,7 +88,7 @@ func newReader(t *testing.T) *reader {
 	return r
 }
 
-// follow runs a step of the page and gives its output. It has to succeed.
+// follow runs a step of the page, which must succeed, and returns its output.
 func (r *reader) follow(name string) string {
 	r.t.Helper()
 	commands, there := r.steps[name]
@@ -99,7 +99,7 @@ func (r *reader) follow(name string) string {
 	return r.enter(name, commands)
 }
 
-// enter runs commands in the page's shell and gives their output. They have to succeed.
+// enter runs commands in the page's shell, which must succeed, and returns their output.
 func (r *reader) enter(name, commands string) string {
 	r.t.Helper()
 	const done = "::done::"
@@ -149,7 +149,7 @@ func (r *reader) close() {
 	}
 }
 
-// overtakenInAModule is the page's step "overtaken" where all edits are in a module outside of the job directory.
+// overtakenInAModule is the page's step "overtaken" with all edits in a module outside the job directory.
 const overtakenInAModule = `
 git checkout -q -b modular main
 mkdir base
@@ -177,7 +177,7 @@ fi
 git checkout -q main
 `
 
-// site looks at the jobs from a job directory of the page.
+// site returns a site for a job directory of the page.
 func (r *reader) site(dir string) *site.Site {
 	s := site.NewLocalIn(r.t, programs, filepath.Join(r.root, dir))
 	s.Job = "digits"
@@ -194,12 +194,12 @@ func TestANewcomerGetsFromAnEmptyRepositoryToAHealedJob(t *testing.T) {
 		t.Fatalf("the job is %s", first.Phase)
 	}
 
-	// The pull request says what it costs, and changes nothing.
+	// The pull request's plan shows its cost, and changes nothing.
 	site.Has(t, r.follow("pull-request"), "**eltrain plan:** 2 to add, 0 to change, 2 to destroy.", "its world of 2 slots (generation 1) restarts",
 		"resumes from the checkpoint", "stop_grace = \"5s\" -> \"4s\" # forces replacement")
 	work.Undisturbed(first, work.Status())
 
-	// The plan that was approved is the plan that runs, once.
+	// The approved plan is carried out, once.
 	site.Has(t, r.follow("merge"), "Apply complete! Resources: 2 added, 0 changed, 2 destroyed.")
 	merged := work.Status()
 	for _, s := range merged.Slots {
@@ -210,13 +210,13 @@ func TestANewcomerGetsFromAnEmptyRepositoryToAHealedJob(t *testing.T) {
 	site.Has(t, r.follow("stale"), "Saved plan is stale", "the state was changed by another operation", "Plan again")
 	work.Undisturbed(merged, work.Status())
 
-	// Nor does the plan of a branch run that others overtook, though the state has not moved since.
+	// The plan of an overtaken branch is not carried out, although the state has not changed since.
 	const overtaken = "The job files are not those that the plan was made of: plan again."
 	site.Has(t, r.follow("overtaken"), overtaken)
 	site.Has(t, r.enter("overtaken in a module", overtakenInAModule), "Plan: 2 to add", overtaken)
 	work.Undisturbed(merged, work.Status())
 
-	// A master that follows the checkout, which is replaced with each commit.
+	// A master follows the checkout, which each commit replaces.
 	r.follow("follow")
 	s := r.site("sync/current/jobs")
 	before := s.AwaitWorld(2, merged.Generation)
@@ -235,7 +235,7 @@ func TestANewcomerGetsFromAnEmptyRepositoryToAHealedJob(t *testing.T) {
 
 	r.follow("mistake")
 	broken := s.Await("the mistake, and of which commit", func(j site.Job) bool {
-		told := strings.Join(j.Reasons, " ") // git may be late to say what a commit is about
+		told := strings.Join(j.Reasons, " ") // git may return a commit's subject late
 		return j.Phase == "Degraded" && strings.Contains(told, `"Two of them"`) && strings.Contains(told, `"Digits go first"`)
 	})
 	site.Has(t, strings.Join(broken.Reasons, " "), "The configuration has errors (commit ", `"Two of them"); the last valid one stays in effect (commit `,
@@ -245,7 +245,7 @@ func TestANewcomerGetsFromAnEmptyRepositoryToAHealedJob(t *testing.T) {
 		t.Errorf("validate of the mistake exits with %d", code)
 	}
 
-	// It heals on with what is not in any checkout any more.
+	// It continues to heal with a configuration that no checkout has any more.
 	site.Kill(t, syscall.SIGKILL, broken.Slot("worker[1]").PID)
 	again := s.Await("healing", func(j site.Job) bool {
 		return j.Generation > healed.Generation && len(j.Running()) == 2 && j.WorldSize == 2
@@ -274,7 +274,7 @@ func TestANewcomerGetsFromAnEmptyRepositoryToAHealedJob(t *testing.T) {
 	}
 }
 
-// A checkout in place takes files away for a moment, and a person who restores one does: no job ends by that.
+// A checkout in place removes files for a moment, and so does a person who restores one: no job is destroyed.
 func TestACheckoutInPlaceEndsNoJob(t *testing.T) {
 	s := newSite(t, nil)
 	git := func(args ...string) {
@@ -289,7 +289,7 @@ func TestACheckoutInPlaceEndsNoJob(t *testing.T) {
 	sleeping := func(name string) string {
 		return "job \"" + name + "\" {\n  role \"worker\" {\n    replicas   = 1\n    command    = [\"sh\", \"-c\", \"echo step 1; exec sleep 600\"]\n    stop_grace = \"1s\"\n    resources { cpu = 0.1 }\n  }\n}\n"
 	}
-	// What is written between the removal of b.hcl and the writing of z.hcl takes git a while.
+	// These files are written between the removal of b.hcl and the write of z.hcl, and take git a while.
 	data := func(text string) {
 		if err := os.MkdirAll(filepath.Join(s.Dir, "data"), 0o755); err != nil {
 			t.Fatal(err)
@@ -336,7 +336,7 @@ func TestACheckoutInPlaceEndsNoJob(t *testing.T) {
 		git("checkout", "-q", "main")
 		taken("One", i+2)
 	}
-	// Longer than a reading takes to be made, shorter than files have to be still: see docs/gitops.md.
+	// Longer than until files are read, shorter than they must be unchanged to be believed: see docs/gitops.md.
 	const restored = time.Second
 	for _, gone := range []func() error{
 		func() error { return os.Remove(filepath.Join(s.Dir, "b.hcl")) },
@@ -351,14 +351,13 @@ func TestACheckoutInPlaceEndsNoJob(t *testing.T) {
 		time.Sleep(restored)
 		unhurt("b.hcl is back")
 	}
-	// What is meant is done.
+	// A committed removal is carried out.
 	git("rm", "-q", "b.hcl")
 	git("commit", "-q", "-m", "Without b")
 	s.Of("b").Await("its end", func(j site.Job) bool { return j.Address == "" })
 }
 
-// used is a command of eltrain's as somebody runs it in a script: at the beginning of a line, or after what separates
-// commands.
+// used matches an eltrain command in a script: at the beginning of a line, or after a separator.
 var used = regexp.MustCompile(`(?m)(?:^\s*(?:run: |if )?|[;&|(] *)eltrain ((?:-[a-z]+(?:=\S+)? )*)([a-z]+)\b([^\n;&|>]*)`)
 
 func TestCommandsInTheExamplesExistWithTheirFlags(t *testing.T) {
@@ -418,7 +417,7 @@ func TestCommandsInTheExamplesExistWithTheirFlags(t *testing.T) {
 	}
 }
 
-// scripts are the texts of a YAML document.
+// scripts returns the strings in a YAML document.
 func scripts(v any) []string {
 	switch v := v.(type) {
 	case string:

@@ -1,6 +1,6 @@
 // Package e2e runs the built eltrain as a user does: real files, real agents, real training processes, and
-// faults by real signals. Every test ends by checking that a destroy leaves nothing behind, and that what was
-// healed ends with the loss of an undisturbed run.
+// faults by real signals. Every test ends by checking that a destroy leaves nothing behind, and that healed
+// training has the losses of an undisturbed run.
 package e2e
 
 import (
@@ -27,14 +27,14 @@ func newSite(t *testing.T, files map[string]string) *site.Site {
 	return s
 }
 
-// newDemo is the example for this machine on so many nodes. The test runs beside others.
+// newDemo is the example for this machine, in a parallel test.
 func newDemo(t *testing.T, nodes int) *site.Site {
 	t.Helper()
 	t.Parallel()
 	return site.NewLocalDemo(t, programs, nodes)
 }
 
-// calmDemo is newDemo on four nodes, all of them in one world, which nobody leaves for being late.
+// calmDemo is newDemo on four nodes, with a first world of all four even on a slow machine.
 func calmDemo(t *testing.T) *site.Site {
 	t.Helper()
 	s := newDemo(t, 4)
@@ -43,7 +43,7 @@ func calmDemo(t *testing.T) *site.Site {
 	return s
 }
 
-// runs counts the processes of the directory whose command line begins with this.
+// runs counts the directory's processes by the beginning of their command line.
 func runs(s *site.Site, begin string) int {
 	n := 0
 	for _, args := range s.Processes() {

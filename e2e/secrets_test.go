@@ -11,7 +11,7 @@ import (
 	"github.com/eltrain/eltrain/e2e/site"
 )
 
-// secretive is a job that uses its password in all ways, and prints it when it fails.
+// secretive is a job that uses its password in every possible way, and prints it when it fails.
 const secretive = `
 variable "token" {
   type      = string
@@ -42,12 +42,12 @@ job "s" {
 }
 `
 
-// ofPrograms are files with what training processes wrote themselves: the user's own words.
+// ofPrograms reports whether a file has output of training processes, which may contain their secrets.
 func ofPrograms(path string) bool {
 	return strings.Contains(path, "/.eltrain/logs/") || strings.HasSuffix(path, "/exit.json")
 }
 
-// A sensitive value is in nothing that eltrain writes in the whole life of a job: no file, and no word of any command.
+// In the whole life of a job eltrain writes no sensitive value: to no file, and in no command's output.
 func TestNoSecretIsLeftBehind(t *testing.T) {
 	const token, other = "s3cr3t-hunter2", "0ther-hunter3"
 	const pem = "-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG9w0B\nAQEFAASCBKcwggSjAgEAAoIB\n-----END KEY-----"
@@ -110,13 +110,13 @@ func TestNoSecretIsLeftBehind(t *testing.T) {
 		}
 	}
 
-	// Another value is a change, and what it was before is not told either.
+	// Another value is a change, and the old one is not shown either.
 	set(other)
 	site.Has(t, run(2, "plan", "-detailed-exitcode"), "Plan: 2 to add, 0 to change, 2 to destroy.", "(sensitive value)")
 	run(2, "plan", "-detailed-exitcode", "-json")
 	set(token)
 
-	// A process fails and prints its password: what becomes evidence has none.
+	// A process fails and prints its password: the evidence does not have it.
 	m := s.Watch()
 	before := s.Await("running", func(j site.Job) bool { return len(j.Running()) == 2 })
 	s.Write("crash", "")
@@ -132,17 +132,17 @@ func TestNoSecretIsLeftBehind(t *testing.T) {
 	run(0, "logs", "job.s")
 	files("healed")
 	s.Write("job.hcl", strings.Replace(secretive, "stop_grace = \"1s\"", "stop_grace = \"1s\"\n    nonsense = var.token", 1))
-	m.Heard("nonsense")
+	m.AwaitOutput("nonsense")
 	run(1, "plan")
 	s.Write("job.hcl", secretive)
-	// Nor is it told by the error about the file that it stands in, one that was saved too early.
+	// Nor does an error quote it from a half-edited file.
 	for says, vars := range map[string]string{
 		"does not match its type number":    "pin = \"filed-hunter5\"\n",
 		"Missing newline after argument":    "unused = \"filed-hunter5\" x\n",
 		"a constant. A string must be quot": "token = filed-hunter5\n",
 	} {
 		s.Write("eltrain.vars", vars)
-		m.Heard(says)
+		m.AwaitOutput(says)
 		site.Has(t, run(1, "plan"), says, "eltrain.vars line 1")
 		site.Has(t, run(1, "plan", "-json"), says)
 		site.Has(t, run(1, "validate", "-json"), says)
@@ -163,7 +163,7 @@ func TestNoSecretIsLeftBehind(t *testing.T) {
 	run(0, "events")
 }
 
-// A job that is kept without being declared is not started with the text that stands for its password.
+// A kept job that is not declared is not started with the seal of its password.
 func TestAValueThatIsNotKnownStartsNothing(t *testing.T) {
 	s := newSite(t, map[string]string{"job.hcl": secretive, "nodes.hcl": site.Nodes("n1", "n2")})
 	for _, name := range []string{"token", "pem", "unused"} {
@@ -176,7 +176,7 @@ func TestAValueThatIsNotKnownStartsNothing(t *testing.T) {
 	m := s.Watch("-prune=false")
 	s.Await("running", func(j site.Job) bool { return len(j.Running()) == 2 })
 	site.Kill(t, syscall.SIGKILL, before.Slot("worker[1]").AgentPID)
-	m.Heard("a sensitive value that it was declared with is no longer known")
+	m.AwaitOutput("a sensitive value that it was declared with is no longer known")
 	s.Write("job.hcl", secretive)
 	s.Await("healed", func(j site.Job) bool {
 		return len(j.Running()) == 2 && j.Slot("worker[1]").AgentPID != before.Slot("worker[1]").AgentPID

@@ -13,10 +13,9 @@ import (
 	"github.com/eltrain/eltrain/internal/soak"
 )
 
-// What a job costs that trains and to which nothing happens.
+// The overhead of a job that trains undisturbed.
 
-// quiet is how long nothing happens: two beats of each agent. They are as far apart as that one that is late by some seconds
-// is not missed.
+// quiet is how long nothing happens: two heartbeats of each agent, even if one is some seconds late.
 const quiet = 35 * time.Second
 
 // clockTick is the unit of times in /proc/PID/stat: USER_HZ, which is 100 on every Linux that Go runs on.
@@ -29,7 +28,7 @@ func TestSteadyTrainingWritesNothingAndCostsLittle(t *testing.T) {
 	s.SetLease(45 * time.Second)
 	m := s.Watch()
 	before := s.AwaitWorld(4, 1)
-	site.Until(s.T, "quiet", func() bool { // the last word on the world that formed
+	site.Until(s.T, "quiet", func() bool { // the last write about the world that formed
 		seen := writings(s)
 		time.Sleep(time.Second)
 		return seen == writings(s)
@@ -59,7 +58,7 @@ func TestSteadyTrainingWritesNothingAndCostsLittle(t *testing.T) {
 	}
 }
 
-// writings tells of every write to the state and the journal: names, identities, times and sizes.
+// writings returns what any write to the state and the journal changes: names, inodes, times and sizes.
 func writings(s *site.Site) string {
 	s.T.Helper()
 	var text strings.Builder
@@ -71,7 +70,7 @@ func writings(s *site.Site) string {
 		for _, path := range paths {
 			info, err := os.Stat(path)
 			if err != nil {
-				continue // a temporary file of a write: the next look differs
+				continue // a temporary file of a write: the next call differs
 			}
 			fmt.Fprintf(&text, "%s %d %v\n", strings.TrimPrefix(path, s.Dir), info.Size(), info.ModTime())
 		}
@@ -79,7 +78,7 @@ func writings(s *site.Site) string {
 	return text.String()
 }
 
-// cpuTime is what a process has used: utime and stime of proc_pid_stat(5), the 14th and 15th field.
+// cpuTime returns the CPU time of a process: utime and stime of proc_pid_stat(5), the 14th and 15th field.
 func cpuTime(t *testing.T, pid int) time.Duration {
 	t.Helper()
 	fields, err := statOf(pid)
@@ -97,8 +96,7 @@ func cpuTime(t *testing.T, pid int) time.Duration {
 	return sum
 }
 
-// startOf is when a process was made, in ticks of the clock since the machine was: starttime of proc_pid_stat(5), the 22nd
-// field.
+// startOf returns when a process started, in clock ticks since boot: starttime of proc_pid_stat(5), the 22nd field.
 func startOf(pid int) (int, error) {
 	fields, err := statOf(pid)
 	if err != nil {
@@ -107,17 +105,17 @@ func startOf(pid int) (int, error) {
 	return strconv.Atoi(fields[19])
 }
 
-// statOf gives the fields of proc_pid_stat(5) from the third on.
+// statOf returns the fields of proc_pid_stat(5) from the third on.
 func statOf(pid int) ([]string, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return nil, err
 	}
-	_, rest, _ := strings.Cut(string(text), ") ") // the name before it may hold anything
+	_, rest, _ := strings.Cut(string(text), ") ") // the process name before it may contain anything
 	return strings.Fields(rest), nil
 }
 
-// residentMemory is a process's, in bytes.
+// residentMemory returns the resident memory of a process in bytes.
 func residentMemory(t *testing.T, pid int) int {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))

@@ -15,30 +15,30 @@ import (
 	"github.com/eltrain/eltrain/e2e/site"
 )
 
-// A step of a run is a system call by which it changes what others find: a file, a directory, a lock, a process. The
-// kernel stops a traced process before each (ptrace(2)), and there it is killed. What is found afterwards is exactly what
-// the steps before have left: nothing of the program knows that it is watched, and no delay decides what is tested.
+// A step of a run is a system call with an effect outside the process: on a file, a directory, a lock, a process. The kernel
+// stops a traced process before each system call (ptrace(2)), and the test kills it there. So what is left is exactly the effect
+// of the earlier steps; the program is unmodified, and no timing decides what is tested.
 
-// traceOptions: new threads are traced too, and nothing outlives the test. Children are not: agents run on by themselves.
+// traceOptions trace new threads too, and kill the tracees with the test. Child processes are not traced: agents run on.
 const traceOptions = unix.PTRACE_O_TRACESYSGOOD | unix.PTRACE_O_TRACECLONE | unix.PTRACE_O_EXITKILL
 
-// syscallStop is what a stop for a system call has for a signal, by PTRACE_O_TRACESYSGOOD.
+// syscallStop is the signal of a system-call stop, with PTRACE_O_TRACESYSGOOD.
 const syscallStop = unix.SIGTRAP | 0x80
 
-// tracedBound is how long a traced run may take: each of its system calls stops it twice.
+// tracedBound is how long a traced run may take: each system call stops it twice.
 const tracedBound = 2 * site.Bound
 
 // trace is a run of eltrain, stopped at its steps.
 type trace struct {
-	dir    string // only what is written to files in it is a step
+	dir    string // only writes to files in it are steps
 	leader int
 	inside map[int]bool // threads between the beginning and the end of a system call
-	steps  int          // that it has come to
-	last   string       // of them
+	steps  int          // number of steps so far
+	last   string       // the last step
 }
 
-// killedBefore runs a command and kills it right before its n-th step, from 1. step says what that would have been; it is
-// "" if the run ended by itself before, which it has to do with success.
+// killedBefore runs a command and kills it right before its n-th step, from 1. step describes that step; it is "" if the run
+// ended before, which must be with success.
 func (c *crashing) killedBefore(n int, args ...string) (step string) {
 	c.T.Helper()
 	step, err := traced(c.Site, n, args)
@@ -48,8 +48,8 @@ func (c *crashing) killedBefore(n int, args ...string) (step string) {
 	return step
 }
 
-// traced is traceUntil in a thread of its own. The tracer is a thread, and all its requests have to come from there. It ends with
-// this function.
+// traced runs traceUntil in its own thread: all ptrace requests must come from the same thread. The thread ends with this
+// function.
 func traced(s *site.Site, n int, args []string) (step string, err error) {
 	done := make(chan struct{})
 	go func() {
@@ -100,8 +100,7 @@ func traceUntil(s *site.Site, n int, args []string) (step string, err error) {
 	return step, nil
 }
 
-// wait takes the next event of the run. It is of the run's process group, since this thread may have started other
-// processes, for which others wait.
+// wait takes the next event of the run's process group. This thread may have started other processes, for which others wait.
 func (t *trace) wait(ws *unix.WaitStatus) (tid int, err error) {
 	for {
 		tid, err = unix.Wait4(-t.leader, ws, unix.WALL|unix.WNOTHREAD, nil)
@@ -111,7 +110,7 @@ func (t *trace) wait(ws *unix.WaitStatus) (tid int, err error) {
 	}
 }
 
-// reap waits until all of a run that was killed is gone.
+// reap waits until all threads of a killed run are gone.
 func (t *trace) reap() {
 	for {
 		if _, err := t.wait(nil); err != nil {
@@ -120,8 +119,8 @@ func (t *trace) reap() {
 	}
 }
 
-// run lets the process go from stop to stop, and kills it before its n-th step. It returns when all of it is gone, or with
-// an error.
+// run resumes the process from stop to stop, and kills it before its n-th step. It returns when all of it is gone, or with an
+// error.
 func (t *trace) run(n int) (step string, status unix.WaitStatus, err error) {
 	for begun := false; ; {
 		var ws unix.WaitStatus
@@ -160,7 +159,7 @@ func (t *trace) run(n int) (step string, status unix.WaitStatus, err error) {
 	}
 }
 
-// forwarded is the signal that a stopped thread gets: the one that it was stopped for, if it was for one.
+// forwarded returns the signal to deliver to a stopped thread: the one that stopped it, if one did.
 func forwarded(ws unix.WaitStatus) int {
 	switch sig := ws.StopSignal(); sig {
 	case unix.SIGTRAP, unix.SIGSTOP, syscallStop: // events of the trace, and the first stop of a thread
@@ -170,7 +169,7 @@ func forwarded(ws unix.WaitStatus) int {
 	}
 }
 
-// step tells what a thread that begins a system call is about to change; "" if it is nothing.
+// step describes what a thread's system call is about to change; "" if nothing.
 func (t *trace) step(tid int) string {
 	var r unix.PtraceRegs
 	if unix.PtraceGetRegs(tid, &r) != nil {
@@ -186,7 +185,7 @@ func (t *trace) step(tid int) string {
 	case unix.SYS_RENAMEAT, unix.SYS_RENAMEAT2, unix.SYS_LINKAT:
 		return t.on("put in place", tid, r.R10, true)
 	case unix.SYS_WRITE, unix.SYS_PWRITE64, unix.SYS_FTRUNCATE:
-		// Lines on the screen are steps of no consequence; sockets and pipes are no files.
+		// Terminal output does not matter; sockets and pipes are not files.
 		path, _ := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", tid, r.Rdi))
 		if strings.HasPrefix(path, t.dir) {
 			return "write " + path
@@ -196,7 +195,7 @@ func (t *trace) step(tid int) string {
 			return "start a process"
 		}
 	case unix.SYS_CLONE3:
-		return "start a process" // Go's threads come by clone
+		return "start a process" // Go creates threads with clone
 	case unix.SYS_KILL, unix.SYS_PIDFD_SEND_SIGNAL:
 		if r.Rsi != 0 {
 			return fmt.Sprintf("send signal %d", r.Rsi)
@@ -205,7 +204,7 @@ func (t *trace) step(tid int) string {
 	return ""
 }
 
-// on names a step on the file whose path is in the process's memory.
+// on describes a step on a file whose path is in the process's memory.
 func (t *trace) on(what string, tid int, address uint64, is bool) string {
 	if !is {
 		return ""
@@ -219,8 +218,7 @@ func (t *trace) on(what string, tid int, address uint64, is bool) string {
 	return what + " " + string(text[:max(end, 0)])
 }
 
-// needTracing skips a test where no process may be traced, unless WITH_PTRACE or CI says that there everything has to be
-// tested.
+// needTracing skips a test where processes cannot be traced, unless WITH_PTRACE or CI is set: then it fails.
 func needTracing(t *testing.T) {
 	t.Helper()
 	s := site.New(t, programs, "")

@@ -10,10 +10,10 @@ import (
 	"github.com/eltrain/eltrain/e2e/site"
 )
 
-// A job directory that is exchanged as a whole, its module with it, or that is not there for a while.
+// A job directory that is replaced as a whole, with its module, or that is missing for a while.
 
-// exchanged is a site whose job directory is reached by the link current, which is replaced with each revision. What
-// stays is outside.
+// exchanged is a site whose job directory is reached through the link current, which each revision replaces. Permanent files
+// are outside.
 func exchanged(t *testing.T) (s *site.Site, revision func(name, text string)) {
 	t.Helper()
 	site.NotShort(t)
@@ -76,7 +76,7 @@ func TestModulesOfAnExchangedDirectoryAreFollowed(t *testing.T) {
 			t.Errorf("revision %s: incarnation %d", next, n)
 		}
 	}
-	// Its module alone.
+	// Only the module.
 	base := filepath.Join(s.Dir, "..", "base", "base.hcl")
 	edited, err := os.ReadFile(base)
 	if err != nil {
@@ -87,20 +87,20 @@ func TestModulesOfAnExchangedDirectoryAreFollowed(t *testing.T) {
 	}
 	world = s.AwaitWorld(2, world.Generation+1)
 
-	// Gone, and back.
+	// Missing, and back.
 	current := filepath.Dir(s.Dir)
 	if err := os.Rename(current, current+".away"); err != nil {
 		t.Fatal(err)
 	}
-	m.Heard("The configuration has errors; the last valid one stays in effect")
+	m.AwaitOutput("The configuration has errors; the last valid one stays in effect")
 	if err := os.Rename(current+".away", current); err != nil {
 		t.Fatal(err)
 	}
-	m.Heard("Resolved: The configuration has errors")
+	m.AwaitOutput("Resolved: The configuration has errors")
 	s.Undisturbed(world, s.AwaitWorld(2, world.Generation))
 }
 
-// Where what has to stay would be exchanged with the files, the master says so before it is too late.
+// If permanent files would be replaced with the job files, the master warns at its start.
 func TestADirectoryBehindALinkIsWarnedOf(t *testing.T) {
 	s := newSite(t, map[string]string{"job.hcl": sleeper("s", 1, "cpu = 0.1"), "nodes.hcl": site.Nodes("n1")})
 	real := s.Dir
@@ -110,8 +110,8 @@ func TestADirectoryBehindALinkIsWarnedOf(t *testing.T) {
 	}
 	defer func() { s.Dir = real }()
 	m := s.Watch()
-	m.Heard("The job directory is a symbolic link")
-	m.Heard(".eltrain and eltrain.state stay in the old directory")
+	m.AwaitOutput("The job directory is a symbolic link")
+	m.AwaitOutput(".eltrain and eltrain.state stay in the old directory")
 	s.AwaitWorld(1, 1)
 }
 
@@ -135,12 +135,12 @@ func TestAPlainApplyHoldsBackWhatIsMoreThanAllowedAndDoesTheRest(t *testing.T) {
 	if n := len(s.Of("other").Status().Slots); n != 2 {
 		t.Errorf("job other has %d slots", n)
 	}
-	// By hand it is done.
+	// A plain apply without the bound does it.
 	site.Has(t, s.Must("apply", "-auto-approve"), "Apply complete! Resources: 0 added, 0 changed, 2 destroyed.")
 	if j := s.Status(); j.Address != "" {
 		t.Errorf("job s is %s", j.Phase)
 	}
-	// Left alone without prune, and not even Degraded.
+	// With -prune=false the job is left alone, and not even Degraded.
 	s.Write("other.hcl", sleeper("third", 1, "cpu = 0.1"))
 	s.Must("apply", "-auto-approve", "-prune=false")
 	if j := s.Of("other").Status(); j.Phase != "Running" || !j.Healthy {

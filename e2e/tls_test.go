@@ -14,8 +14,8 @@ import (
 	"github.com/eltrain/eltrain/e2e/site"
 )
 
-// A service with a certificate that no system vouches for: agents are given it by their provider, and those that
-// run already find the next master, which has another one.
+// A service with a self-signed certificate: agents get it from their provider, and those already running find the next master,
+// which has another one.
 func TestServiceWithItsOwnCertificate(t *testing.T) {
 	s := sleeping(t)
 	certify(s)

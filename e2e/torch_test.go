@@ -7,7 +7,7 @@ import (
 	"github.com/eltrain/eltrain/e2e/site"
 )
 
-// torchSteps take some seconds; torch's own import takes as long.
+// torchSteps take some seconds, about as long as the import of torch.
 const torchSteps = 250
 
 func TestTorchProcessKilledEndsWithTheLossOfAnUndisturbedRun(t *testing.T) {

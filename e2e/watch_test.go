@@ -13,14 +13,14 @@ import (
 	"github.com/eltrain/eltrain/e2e/site"
 )
 
-// What a watching master does about files that change, and about being interrupted.
+// A watching master, changing files, and interrupts.
 
 func TestEmptiedDirectoryDestroysNothing(t *testing.T) {
 	s := sleeping(t)
 	m := s.Watch()
 	before := s.AwaitWorld(2, 1)
 	files := map[string]string{"job.hcl": s.Read("job.hcl"), "nodes.hcl": s.Read("nodes.hcl")}
-	// The job's goes first and comes back last: without the other's alone it would be for this machine's own node.
+	// job.hcl goes first and comes back last: without nodes.hcl alone, the job would be planned for this machine's own node.
 	goes := []string{"job.hcl", "nodes.hcl"}
 	restore := func() {
 		for _, name := range slices.Backward(goes) {
@@ -42,11 +42,11 @@ func TestEmptiedDirectoryDestroysNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		m.Heard(kept)
+		m.AwaitOutput(kept)
 		if c.name != "broken" {
-			m.Heard(c.told)
+			m.AwaitOutput(c.told)
 		}
-		// It heals on with the last good configuration, and is Degraded for as long as that is not what the files say.
+		// It continues to heal with the last good configuration, and is Degraded until the files are valid again.
 		site.Kill(t, syscall.SIGKILL, before.Slot("worker[0]").PID)
 		after := s.Await("healing", func(j site.Job) bool {
 			return j.Phase == "Degraded" && len(j.Running()) == 2 && j.WorldSize == 2 && j.Generation > before.Generation && j.Step > 0
@@ -57,17 +57,17 @@ func TestEmptiedDirectoryDestroysNothing(t *testing.T) {
 		}
 		before = after
 		restore()
-		m.Heard("Resolved: " + kept)
+		m.AwaitOutput("Resolved: " + kept)
 		if n := strings.Count(site.Unwrapped(m.Out.String()), "Warning: "+kept); n != 1 {
 			t.Errorf("%s: it was told %d times:\n%s", c.name, n, m.Out)
 		}
 		s.Undisturbed(before, s.AwaitWorld(2, before.Generation))
 	}
-	// It has taken them up again: an edit has its effect.
+	// The files are in force again: an edit has an effect.
 	s.Write("job.hcl", strings.Replace(files["job.hcl"], "exec sleep 600", "exec sleep 601", 1))
 	s.Await("the edit", func(j site.Job) bool { return runs(s, "sleep 601") == 2 && j.Trains(2, before.Generation+1) })
 
-	// Nor does what is begun in such a directory.
+	// Nor does a command started in such a directory destroy anything.
 	m.Interrupt()
 	running := s.Processes()
 	for _, c := range []struct {
@@ -94,7 +94,7 @@ func TestEmptiedDirectoryDestroysNothing(t *testing.T) {
 	restore()
 }
 
-// Where its directory was, there is for a while what is none: a loop of links, a file.
+// For a while there is something else in the place of its directory: a loop of links, a file.
 func TestWhatIsNoDirectoryInItsPlaceDestroysNothing(t *testing.T) {
 	home := t.TempDir()
 	t.Setenv("ELTRAIN_DATA_DIR", filepath.Join(home, "run"))
@@ -117,7 +117,7 @@ func TestWhatIsNoDirectoryInItsPlaceDestroysNothing(t *testing.T) {
 	place(back)
 	s.Dir = filepath.Join(way, "jobs")
 	m := s.Watch()
-	s.Dir = real // all else is seen from where the files are
+	s.Dir = real // everything else uses the real directory
 	before := s.AwaitWorld(2, 1)
 	const kept = "The configuration has errors; the last valid one stays in effect"
 	for _, c := range []struct {
@@ -129,17 +129,17 @@ func TestWhatIsNoDirectoryInItsPlaceDestroysNothing(t *testing.T) {
 	} {
 		m.Out.Reset()
 		place(c.leave)
-		m.Heard("Warning: " + kept)
+		m.AwaitOutput("Warning: " + kept)
 		broken := s.Await(c.name, func(j site.Job) bool { return j.Phase == "Degraded" })
 		site.Has(t, strings.Join(broken.Reasons, " "), kept)
 		s.Undisturbed(before, broken)
 		place(back)
-		m.Heard("Resolved: " + kept)
+		m.AwaitOutput("Resolved: " + kept)
 		s.Undisturbed(before, s.AwaitWorld(2, before.Generation))
 	}
 }
 
-// A ConfigMap mount: the files are links into ..data, itself a link that is swapped for another one at once.
+// A ConfigMap mount: the files are links into ..data, itself a link that is replaced atomically.
 func TestSwappedLinksAreTakenUpEachTime(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, map[string]string{"nodes.hcl": site.Nodes("n1", "n2")})
@@ -172,13 +172,13 @@ func TestSwappedLinksAreTakenUpEachTime(t *testing.T) {
 			return runs(s, fmt.Sprint("sleep ", 601+i)) == 2 && j.Trains(2, world.Generation+1)
 		})
 	}
-	// An editor writes beside and renames, which puts a file in the place of the link.
+	// An editor writes another file and renames it, which replaces the link by a file.
 	s.Write("job.hcl", strings.Replace(sleeper("s", 2, "cpu = 1"), "sleep 600", "sleep 610", 1))
 	s.Await("the editor's file", func(j site.Job) bool { return runs(s, "sleep 610") == 2 && j.Trains(2, world.Generation+1) })
 }
 
 func TestEditedCommandReplacesAllAfterACheckpoint(t *testing.T) {
-	// No checkpoint is due by itself: the one it resumes from is the signal's.
+	// No checkpoint is due: the one it resumes from was requested by the signal.
 	s := calmDemo(t)
 	s.Edit("job.hcl", `"--ckpt-every=20"`, `"--ckpt-every=100000"`)
 	s.Watch()
@@ -208,7 +208,7 @@ func TestEditedCommandReplacesAllAfterACheckpoint(t *testing.T) {
 			resumed = e.Step
 		}
 	}
-	// The end comes as soon as the checkpoint's file is there: it may have come before the line about it.
+	// The process is stopped as soon as the checkpoint's file exists, maybe before it printed the line about it.
 	if resumed < max(saved, 1) {
 		t.Errorf("it resumed after step %d, the newest checkpoint that it told of was made at step %d", resumed, saved)
 	}
@@ -255,11 +255,11 @@ func TestRemovedJobIsDestroyedAndOthersAreNot(t *testing.T) {
 	}
 	s.Of("a").Await("the end of job a", func(j site.Job) bool { return j.Address == "" })
 	for _, slot := range a.Slots {
-		site.Gone(s.T, slot.AgentPID)
-		site.Gone(s.T, slot.PID)
+		site.AwaitExit(s.T, slot.AgentPID)
+		site.AwaitExit(s.T, slot.PID)
 	}
 	s.Undisturbed(b, s.Of("b").Status())
-	// The same name again is another job.
+	// A new job of the same name is another job.
 	s.Write("a.hcl", sleeper("a", 2, "cpu = 1"))
 	if again := s.Of("a").AwaitWorld(2, 1); again.UID == a.UID || again.Generation != 1 {
 		t.Errorf("the new job is %s in generation %d, the old one was %s", again.UID, again.Generation, a.UID)
@@ -273,7 +273,7 @@ func TestWaitingJobOfHigherPriorityGetsInByShrinkingAnother(t *testing.T) {
 	second := strings.Replace(sleeper("second", 2, "cpu = 1"), `job "second" {`, "job \"second\" {\n  priority = 5", 1)
 	s.Watch()
 	before := s.AwaitWorld(4, 1)
-	// Shrunk to its min the first leaves one node, and the second needs two.
+	// Shrunk to its min, the first job leaves one node, and the second needs two.
 	s.Write("second.hcl", second)
 	s.Of("second").Await("waiting", func(j site.Job) bool {
 		return j.Phase == "Pending" && strings.Contains(strings.Join(j.Reasons, " "), "Wanted: 2 worker with 1 cpu each.")
@@ -293,7 +293,7 @@ func TestWaitingJobOfHigherPriorityGetsInByShrinkingAnother(t *testing.T) {
 
 func TestRolesStartAndStopInOrder(t *testing.T) {
 	t.Parallel()
-	// The trap waits for its own sleep only; the order of the lines is that of the appends.
+	// The trap waits only for its own sleep, so the order of the lines is that of the stops.
 	role := func(name string, more string) string {
 		return fmt.Sprintf(`
   role %q {
@@ -318,14 +318,14 @@ job "ordered" {
 		text, _ := os.ReadFile(filepath.Join(s.Dir, "order")) // none before the first
 		return strings.Count(string(text), "starts") == 6
 	})
-	// A role is up when its agents have their processes; what those have come to is not asked. A ranked role counts as up when
-	// its agents are there: its world may need those that depend on it.
+	// A role is up when its agents have started their processes, whatever those have done so far. A ranked role is up when its
+	// agents run: its world may need the roles that depend on it.
 	made := func(role string) (at []int) {
 		for pid, args := range s.Processes() {
 			if !strings.HasPrefix(args, "sh -c trap 'sleep 0.2; echo "+role+" stops") {
 				continue
 			}
-			if start, err := startOf(pid); err == nil { // what is to sleep is a copy of the shell for a moment, and gone then
+			if start, err := startOf(pid); err == nil { // a sleep is a short-lived fork of the shell at first
 				at = append(at, start)
 			}
 		}
@@ -343,7 +343,8 @@ job "ordered" {
 	}
 }
 
-// What was told to leave is seen off, by force in the end; what was to come after it runs on. The next run goes on from there.
+// Slots that were asked to stop are waited for, and killed in the end; slots to be stopped later run on. The next run continues
+// from there.
 func TestAnInterruptedDestroyEndsWhatItHasBegunToStop(t *testing.T) {
 	t.Parallel()
 	role := func(name, trap string, more string) string {
@@ -365,8 +366,8 @@ job "s" {
 `})
 	s.Must("apply", "-auto-approve")
 	m := s.Start("destroy", "-auto-approve")
-	m.Heard("job.s.worker[0]: Destroying...")
-	m.Heard("job.s.stubborn[0]: Destroying...")
+	m.AwaitOutput("job.s.worker[0]: Destroying...")
+	m.AwaitOutput("job.s.stubborn[0]: Destroying...")
 	m.Signal(syscall.SIGINT)
 	if code := m.Wait(); code != 1 {
 		t.Errorf("exit code %d after an interrupt", code)
@@ -406,20 +407,20 @@ func TestFirstInterruptLetsJobsRunAndTheSecondEndsAtOnce(t *testing.T) {
 	m := s.Watch()
 	before := s.AwaitWorld(2, 1)
 
-	// With nothing in flight one interrupt ends it: the lock is free, jobs run.
+	// With nothing in flight the first interrupt ends it: the lock is free, jobs run.
 	m.Signal(syscall.SIGINT)
 	if code := m.Wait(); code != 0 {
 		t.Errorf("exit code %d after one interrupt", code)
 	}
 	site.Has(t, m.Out.String(), "Interrupt received.", "everything else keeps running")
-	s.Must("apply", "-auto-approve") // takes the lock without waiting
+	s.Must("apply", "-auto-approve") // gets the lock without waiting
 	s.Undisturbed(before, s.Status())
 
-	// Two at once, of two kinds so that the system does not make them one: the second does not wait for anything.
+	// Two at once, of different kinds, since the system may merge equal signals: the second does not wait for anything.
 	m = s.Watch()
 	s.AwaitWorld(2, 1)
 	s.Write("job.hcl", sleeper("other", 2, "cpu = 1"))
-	m.Heard("job.s.worker[0]: Destroying...")
+	m.AwaitOutput("job.s.worker[0]: Destroying...")
 	for _, sig := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGINT, syscall.SIGTERM, syscall.SIGCONT} {
 		m.Signal(sig)
 	}
@@ -427,7 +428,7 @@ func TestFirstInterruptLetsJobsRunAndTheSecondEndsAtOnce(t *testing.T) {
 		t.Errorf("exit code %d after two interrupts", code)
 	}
 	site.Has(t, m.Out.String(), "Two interrupts received. Exiting immediately.")
-	// The next one completes it.
+	// The next apply completes it.
 	s.Must("apply", "-auto-approve")
 	if j := s.Status(); j.Address != "" {
 		t.Errorf("job s is still there: %+v", j)

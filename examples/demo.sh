@@ -1,21 +1,21 @@
 #!/usr/bin/env bash
-# The whole story on this machine, in about 40 seconds: a plan, a world of three, a training process killed
-# and healed, an agent killed and replaced, a node added and the world growing, the end of training with the
-# very loss of an undisturbed run, and a destroy that leaves nothing behind.
+# A demo on this machine, in about 40 seconds: a plan, a world of three, a training process killed
+# and healed, an agent killed and replaced, a node added and the world growing, the end of training with
+# exactly the loss of an undisturbed run, and a destroy that leaves nothing behind.
 #
 #   demo.sh BINARY      BINARY is the built eltrain; `make demo` builds it and calls this.
 #
-# Needs bash, coreutils and python3. No network, no Kubernetes. Works in a temporary directory, which goes
-# away with it, on Ctrl-C too.
+# Needs bash, coreutils and python3. No network, no Kubernetes. Works in a temporary directory, which is
+# removed at the end, on Ctrl-C too.
 set -euo pipefail
 
 [ $# -eq 1 ] && [ -x "$1" ] || { echo "usage: ${0##*/} BINARY   (make demo builds it)" >&2; exit 2; }
 eltrain=$(realpath "$1")
 example=$(realpath "$(dirname "$0")")/mnist-local
 steps=1500 # of 20 ms
-bound=90 # s; longest wait for anything: only a machine in trouble comes near
+bound=90 # s; longest wait for anything, rarely needed
 
-# Whatever the caller has set must not change the story.
+# The caller's settings must not change the demo.
 unset "${!ELTRAIN_@}" "${!TORCHELASTIC_@}" RANK WORLD_SIZE MASTER_ADDR MASTER_PORT
 export ELTRAIN_VAR_steps=$steps
 
@@ -24,7 +24,7 @@ cp "$example"/{job.hcl,nodes.hcl,train.py} "$work"
 cd "$work"
 master="" finished=""
 
-# ---- what the story is told with ---------------------------------------------------------
+# ---- functions ---------------------------------------------------------------------------
 
 if [ -t 1 ] && [ -z "${NO_COLOR:-}" ]; then bold=$'\e[1m' plain=$'\e[0m'; else bold="" plain=""; fi
 
@@ -114,7 +114,7 @@ PYTHON
 
 look() { python3 look.py "$eltrain" "$@"; }
 
-# await CONDITION WHAT waits, and says how long that took since the last mark.
+# await CONDITION WHAT waits, and prints the time since the last mark.
 mark() { since=$(date +%s.%N); }
 await() {
 	local took
@@ -136,7 +136,7 @@ end_master() {
 	master=""
 }
 
-# clean ends what is running, however the demo ends.
+# clean stops everything that runs, however the demo ends.
 clean() {
 	local code=$?
 	trap '' INT TERM HUP
@@ -155,7 +155,7 @@ trap clean EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 
-# ---- the story ---------------------------------------------------------------------------
+# ---- the demo ----------------------------------------------------------------------------
 
 say "A job" \
 	"job.hcl declares data-parallel training of 2 to 4 workers; nodes.hcl declares the nodes." \
@@ -175,7 +175,7 @@ say "It runs" \
 	"eltrain apply -watch carries out the plan and keeps running: it is the job's master now."
 printf '\n%s$ eltrain apply -watch -auto-approve &%s\n\n' "$bold" "$plain"
 mark
-set -m # a process group of its own: Ctrl-C is for the demo, which then ends it in order
+set -m # the master gets its own process group: Ctrl-C goes to the demo, which then stops it in order
 "$eltrain" apply -watch -auto-approve >master.log 2>&1 &
 master=$!
 set +m
@@ -233,7 +233,7 @@ printf '   %sThe very same loss.%s\n' "$bold" "$plain"
 say "Destroy" "The master is interrupted, as by Ctrl-C, and the job is destroyed."
 end_master
 run eltrain destroy -auto-approve
-cd / # this shell would count as left
+cd / # otherwise this shell would count as left behind
 left=$(python3 "$work/look.py" "$eltrain" left "$work")
 [ -z "$left" ] || fail "these processes are left: $left"
 printf '\n   Nothing is left: no process is running in the demo\047s directory.\n'

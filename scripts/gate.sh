@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Runs the tests by tiers and prints at its end how long each took, also when one failed.
+# Runs the tests by tiers, and at the end prints how long each took, even if one failed.
 #
 #   gate.sh          set-up, static checks, tiers 1 to 4
-#   gate.sh soak     set-up and tier 5: once, or again and again until $SOAK (90m, 2h) is over
-#   gate.sh tier3    one of them
+#   gate.sh soak     set-up and tier 5: once, or repeatedly for $SOAK (90m, 2h)
+#   gate.sh tier3    a single tier
 set -euo pipefail
 cd "$(dirname "$0")/.."
 go=${GO:-go}
@@ -20,7 +20,7 @@ adapters() {
 	comm -23 <($go list ./... | sort) <($go list "${pure[@]}" "${deterministic[@]}" "${contract[@]}" | sort)
 }
 
-# The folders of pure, deterministic, mixed, adapters or contract, for the checks of the repository.
+# Prints the folders of pure, deterministic, mixed, adapters or contract, for the repository's own checks.
 folders() {
 	local packages
 	case $1 in
@@ -38,7 +38,7 @@ setup() {
 	make --no-print-directory build testbed
 }
 
-# The testbed and e2e/policy are modules of their own, with the root module's staticcheck.
+# The testbed and e2e/policy are modules of their own, and use the root module's staticcheck.
 static() {
 	local unformatted staticcheck
 	unformatted=$(gofmt -l $(git ls-files '*.go'))
@@ -55,15 +55,15 @@ tier1() {
 }
 tier2() { $go test -timeout 10m "${deterministic[@]}"; }
 
-# Nothing here is taken from the cache of test results: it does not see that programs have changed which tests build.
-# What the packages of tier 4 prove without a cluster runs here, under the race detector.
+# Test results are not cached: the cache does not notice changes of the programs that tests build.
+# The tests of tier 4's packages that need no cluster run here, with the race detector.
 tier3() {
 	WITH_TORCH=1 $go test -race -count 1 -timeout 20m $(adapters)
 	$go test -race -short -timeout 10m "${contract[@]}"
 	(cd e2e/policy && $go test -race -count 1 ./...)
 }
 
-# One control plane for all, which the packages have in turns: each takes a small machine whole.
+# The packages share one control plane, one after the other: each needs all of a small machine.
 tier4() {
 	$go -C testbed build -o ../bin/share ./share
 	bin/share -volcano-conf e2e/volcano/testdata/preempting.conf \
@@ -71,7 +71,7 @@ tier4() {
 	tested || testbed
 }
 
-# The testbed's own tests run when it is not as it was when they last passed: testbed/tested has its sum from then.
+# The testbed's own tests run only if it has changed since they last passed: testbed/tested has its checksum from then.
 sum() { git ls-files -co --exclude-standard testbed | grep -vx testbed/tested | LC_ALL=C sort | xargs sha256sum | sha256sum; }
 tested() { sum | cmp -s - testbed/tested; }
 testbed() {
@@ -79,7 +79,7 @@ testbed() {
 	sum >testbed/tested
 }
 
-# Lines of a package's folder and of its tests that call soak.Only, as a pattern for -run.
+# Prints a line for each package with tests that call soak.Only: its folder, and a -run pattern of those tests.
 marked() {
 	git ls-files '*_test.go' | xargs awk '
 		/^func Test/ { name = $2; sub(/\(.*/, "", name) }
@@ -114,7 +114,7 @@ times=""
 clock() { printf '%d:%02d' $(($1 / 60)) $(($1 % 60)); }
 report() { printf '\n%-14s %8s\n%s%-14s %8s\n' tier time "$times" total "$(clock $SECONDS)"; }
 
-# Runs each of these as a script of its own, up to the first that fails.
+# Runs each tier as its own process, up to the first that fails.
 each() {
 	trap report EXIT
 	for tier; do

@@ -11,8 +11,8 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// agentCommand is started by providers, in every slot. Its flags are job.AgentConfig's: a provider makes
-// them with Args, and ParseAgentArgs reads them back.
+// agentCommand is the process that providers start in every slot. Its flags are those of job.AgentConfig:
+// a provider writes them with Args, and ParseAgentArgs reads them back.
 func agentCommand() *command {
 	return &command{
 		name: "agent", usage: "[options] -- COMMAND [args]",
@@ -46,7 +46,7 @@ func runAgent(s *session, args []string) int {
 	if err != nil {
 		return s.misused("agent", err)
 	}
-	// An agent's log is its slot's only trace of what went wrong with it, so it is on by default.
+	// The log is on by default: it is the only trace in a slot of what went wrong with its agent.
 	log := s.log
 	if s.getenv("ELTRAIN_LOG") == "" {
 		log = slog.New(slog.NewTextHandler(s.streams.Err, nil))

@@ -87,7 +87,7 @@ func parseApply(s *session, args []string) (applyArgs, error) {
 		return a, errors.New("-destroy cannot be used with -watch: a destroy ends when nothing is left")
 	}
 	a.keep = !a.prune
-	// A master that is started again, by a supervisor perhaps, must not give a job that failed another budget.
+	// A restarted watch, by a supervisor for example, must not give a failed job a new budget.
 	a.rerun = !a.destroy && !a.watch
 	return a, a.check(s)
 }
@@ -104,8 +104,7 @@ func parseDestroy(s *session, args []string) (applyArgs, error) {
 	return a, a.check(s)
 }
 
-// checkSaved reports what cannot be used with a saved plan: the plan contains all decisions, and was approved when it was
-// reviewed.
+// checkSaved rejects the flags that would change a saved plan, which contains all decisions and was approved in review.
 func (a *applyArgs) checkSaved() error {
 	switch {
 	case len(a.vars) > 0:
@@ -124,7 +123,7 @@ func (a *applyArgs) checkSaved() error {
 	return a.checkRun()
 }
 
-// checkRun reports what cannot be used with any apply.
+// checkRun rejects flags that no apply accepts together.
 func (a *applyArgs) checkRun() error {
 	if a.parallelism < 0 {
 		return errors.New("invalid -parallelism: write a number from 1, or 0 for as many as the provider allows")
@@ -222,7 +221,7 @@ func (a *applyArgs) operation() string {
 	return "apply"
 }
 
-// title names a run in messages about its early end.
+// title names a run in messages that say it ended early.
 func (a *applyArgs) title() string {
 	if a.destroy {
 		return "Destroy"
@@ -230,14 +229,14 @@ func (a *applyArgs) title() string {
 	return "Apply"
 }
 
-// apply makes what runs what it is to be, by the files or by a saved plan.
+// apply carries out the files or a saved plan.
 func (s *session) apply(a applyArgs) int {
 	defer s.bound(masterGarbage)()
 	ctx, stop := s.interruptible()
 	defer stop()
 	ctx, release := s.detached(ctx)
 	defer release()
-	finish, err := s.speak(ctx, a.formats, linesMost)
+	finish, err := s.speak(ctx, a.formats, linesTimeout)
 	if err != nil {
 		return s.fail("Cannot write the JSON", err)
 	}
@@ -300,12 +299,12 @@ func (s *session) applyFiles(ctx context.Context, a applyArgs) int {
 		return s.refreshState(ctx, d, a, lock, nil)
 	}
 
-	facts, err = m.lookAtStart(ctx)
+	facts, err = m.planAtStart(ctx)
 	if err == nil {
 		err = a.checkAddresses(facts.Input, d.config)
 	}
 	switch {
-	case errors.Is(err, errTold):
+	case errors.Is(err, errReported):
 		return exitError
 	case err != nil && ctx.Err() != nil:
 		return s.interruptedEarly(a, "while observing what is running")
@@ -346,11 +345,11 @@ func (s *session) applyFiles(ctx context.Context, a applyArgs) int {
 	return m.run(ctx, lock)
 }
 
-// untouched reports whether a destroy finds a place in which nothing was ever applied and nothing runs. It
-// needs no lock, for which there would be files from then on.
+// untouched reports whether a destroy has nothing to do because nothing was ever applied here and nothing runs. It takes no
+// lock, since that would create files, and does not change cfg.
 //
-// It looks as a plan does, and leaves cfg as it is. An error is of the look at what runs, which the run that follows would
-// wait for as long once more; what else goes wrong is reported by that run.
+// It returns only errors of observing what runs, so that the caller does not wait for the same timeout twice. The run that
+// follows reports all others.
 func (s *session) untouched(ctx context.Context, cfg lang.Config, a applyArgs) (facts view.PlanFacts, untouched bool, err error) {
 	if !a.destroy || a.scoping.given() != "" {
 		return facts, false, nil
@@ -359,12 +358,12 @@ func (s *session) untouched(ctx context.Context, cfg lang.Config, a applyArgs) (
 	if !ok {
 		return facts, false, nil
 	}
-	d.looks = true
+	d.readOnly = true
 	if stored, err := d.store.Read(ctx); err != nil || stored.Serial > 0 {
 		return facts, false, nil
 	}
 	if holder, err := d.store.Holder(ctx); err != nil || holder != nil {
-		return facts, false, nil // a run that has yet to write its first state
+		return facts, false, nil // another run has yet to write its first state
 	}
 	if d.providers, err = s.openProviders(d.config); err != nil {
 		return facts, false, nil
@@ -374,22 +373,21 @@ func (s *session) untouched(ctx context.Context, cfg lang.Config, a applyArgs) (
 	return facts, err == nil && len(facts.Plan.Changes) == 0 && len(facts.Plan.Waits) == 0, err
 }
 
-// awaitGit waits until git has finished with the files, so that a master that starts then does not take half a
-// checkout for all that is wanted. It is false after an interrupt.
+// awaitGit waits until git has finished writing the files, so that half a checkout is not applied. It returns false
+// after an interrupt.
 func (s *session) awaitGit(ctx context.Context) bool {
 	return apply.AwaitGit(ctx, s.home(), func(why string) {
 		s.diagnose(view.Caution("The files are not read while they are being written", why))
 	}) == nil
 }
 
-// errTold is of what was shown already.
-var errTold = errors.New("already reported")
+// errReported is returned for an error that was already shown.
+var errReported = errors.New("already reported")
 
-// lookAtStart is firstLook. A watch that finds jobs gone from the files that the state has believes that as late as one that
-// is running (see reload): once the files are still. It reads them again then, and looks again. Where no job is gone it
-// does not wait.
-func (m *master) lookAtStart(ctx context.Context) (view.PlanFacts, error) {
-	facts, err := m.firstLook(ctx)
+// planAtStart is firstPlan, except that a watch believes that jobs of the state are gone from the files only once the files
+// have stopped changing, as reload does. It then reads them and plans again. If no job is gone it does not wait.
+func (m *master) planAtStart(ctx context.Context) (view.PlanFacts, error) {
+	facts, err := m.firstPlan(ctx)
 	if !m.args.watch || m.args.keep {
 		return facts, err
 	}
@@ -407,33 +405,33 @@ func (m *master) lookAtStart(ctx context.Context) (view.PlanFacts, error) {
 			return facts, ctx.Err()
 		}
 		if !m.reread(m.directory, m.args.planning) {
-			return facts, errTold
+			return facts, errReported
 		}
 		m.directory.close(m.session) // the files may declare others by now
 		if !m.connect(m.directory) {
-			return facts, errTold
+			return facts, errReported
 		}
-		facts, err = m.firstLook(ctx)
+		facts, err = m.firstPlan(ctx)
 	}
 	return facts, errors.New("jobs are no longer in the files, and the files change each time they are read")
 }
 
-// lost are the jobs, by name, that the plan ends because they are no longer in the files.
+// lost returns the names of the jobs that the plan destroys because they are no longer in the files.
 func (m *master) lost(facts *view.PlanFacts) []string {
 	return slices.DeleteFunc(lostJobs(declaredAs(facts.Input.Records), m.config), func(name string) bool {
 		return !facts.Input.Withheld[name].IsZero() || slices.Contains(facts.Plan.Kept, name)
 	})
 }
 
-// goneFromFiles says what a start waits for. lost are jobs by name.
+// goneFromFiles says why a start waits. lost has names of jobs.
 func goneFromFiles(lost []string) view.Diagnostic {
 	return view.Caution("Jobs of the state are not in the files", severalJobs(lost)+
 		" would be destroyed. In case a checkout is in progress, eltrain waits until the files have not changed for some seconds.")
 }
 
-// firstLook makes the plan that is to be approved. One that was made without asking the providers is carried out as a
-// saved one is: only if what it touches is as it was taken to be.
-func (m *master) firstLook(ctx context.Context) (view.PlanFacts, error) {
+// firstPlan makes the plan to be approved. A plan made without asking the providers is carried out like a saved one: only if
+// the objects that it changes are as it assumed.
+func (m *master) firstPlan(ctx context.Context) (view.PlanFacts, error) {
 	if !m.args.offline() {
 		return m.preview(ctx, m.session, m.args.planning)
 	}
@@ -450,7 +448,6 @@ func (m *master) firstLook(ctx context.Context) (view.PlanFacts, error) {
 	return facts, err
 }
 
-// showPreview shows what is about to be done.
 func (s *session) showPreview(model *view.PlanModel) {
 	view.WritePlan(s.streams.Out, model)
 	if s.stream != nil {
@@ -458,7 +455,7 @@ func (s *session) showPreview(model *view.PlanModel) {
 	}
 }
 
-// interruptedEarly ends a run that has not done anything. It is how a watch may end.
+// interruptedEarly ends a run that has not done anything. For a watch that is no failure.
 func (s *session) interruptedEarly(a applyArgs, when string) int {
 	if a.watch {
 		fmt.Fprintf(s.streams.Out, "Interrupted %s.\n", when)

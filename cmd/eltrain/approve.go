@@ -27,8 +27,8 @@ var (
 	}
 )
 
-// approved asks for a typed "yes", of a person or of what a program has written. Anything else and an interrupt are a no;
-// that there is no answer is an error.
+// approved reads a "yes" from the input, typed or piped. Any other answer and an interrupt count as no; end of input is an
+// error.
 func (s *session) approved(ctx context.Context, q question) (yes bool, err error) {
 	s.asking.Store(true)
 	defer s.asking.Store(false)
@@ -38,8 +38,8 @@ func (s *session) approved(ctx context.Context, q question) (yes bool, err error
 		err  error
 	}
 	answers := make(chan answer, 1)
-	// A read of a terminal cannot be ended from here: after an interrupt this goroutine stays in it until the
-	// process exits, which is next.
+	// A read from a terminal cannot be canceled: after an interrupt this goroutine is blocked until the process exits,
+	// which is next.
 	go func() {
 		line, err := bufio.NewReader(io.LimitReader(s.streams.In, 1<<10)).ReadString('\n')
 		answers <- answer{line, err}

@@ -15,14 +15,14 @@ import (
 	"github.com/eltrain/eltrain/plan"
 )
 
-// blocksOf is what the files say of jobs' names, and of whose jobs are, as the planner takes it.
+// blocksOf converts the moved, removed and import blocks of the files for the planner.
 func blocksOf(cfg *lang.Config) plan.Blocks {
 	b := plan.Blocks{Moved: map[string]string{}, Forget: map[string]bool{}}
 	for _, m := range cfg.Moved {
 		b.Moved[m.From] = m.To
 	}
 	for _, r := range cfg.Removed {
-		letGo(&b, r)
+		addRemoved(&b, r)
 	}
 	for _, i := range cfg.Imports {
 		b.Imports = append(b.Imports, plan.Import{To: i.To, ID: i.ID})
@@ -30,10 +30,10 @@ func blocksOf(cfg *lang.Config) plan.Blocks {
 	return b
 }
 
-// letGo enters what a removed block says. What is no longer declared is ended anyway, so one with destroy = true says nothing new.
-func letGo(b *plan.Blocks, r lang.Removed) {
+// addRemoved adds a removed block to b. One with destroy = true adds nothing: jobs that are not declared are destroyed anyway.
+func addRemoved(b *plan.Blocks, r lang.Removed) {
 	for _, was := range r.Was {
-		letGo(b, was)
+		addRemoved(b, was)
 	}
 	switch {
 	case r.Destroy:
@@ -45,7 +45,7 @@ func letGo(b *plan.Blocks, r lang.Removed) {
 	}
 }
 
-// blocks are those of a saved plan, where there is one.
+// blocks returns those of the saved plan if there is one, else those of the files.
 func (a planning) blocks(cfg *lang.Config) plan.Blocks {
 	if a.saved != nil {
 		return a.saved.Input.Blocks
@@ -53,8 +53,8 @@ func (a planning) blocks(cfg *lang.Config) plan.Blocks {
 	return blocksOf(cfg)
 }
 
-// prevent is what the files say of prevent_destroy, for a destroy. With errors in them they say nothing: what was last
-// applied counts then.
+// prevent returns prevent_destroy by job as the files have it, for a destroy. It returns nil if the files have errors: what
+// was last applied counts then.
 func (a planning) prevent(cfg *lang.Config) map[string]bool {
 	switch {
 	case a.saved != nil:
@@ -69,15 +69,15 @@ func (a planning) prevent(cfg *lang.Config) map[string]bool {
 	return prevent
 }
 
-// RefusedPlanError is of a plan that asks for what must not be done. session.refused shows what that is.
+// RefusedPlanError is returned for a plan with refusals, which session.refused shows.
 type RefusedPlanError struct{ Refusals []plan.Refusal }
 
 func (e *RefusedPlanError) Error() string {
 	return fmt.Sprintf("the plan is not allowed for %d jobs", len(e.Refusals))
 }
 
-// refused shows what is asked for and must not be done, each where the files ask for it, and reports whether there is
-// any. Nothing is done then.
+// refused shows each refusal with the line of the files that caused it, and reports whether there are any. If so, nothing is
+// carried out.
 func (s *session) refused(cfg *lang.Config, refusals []plan.Refusal) bool {
 	var diags hcl.Diagnostics
 	for _, r := range refusals {
@@ -93,7 +93,7 @@ func (s *session) refused(cfg *lang.Config, refusals []plan.Refusal) bool {
 	return len(diags) > 0
 }
 
-// sourceOf is where the files speak of a job: where they import it, or declare it.
+// sourceOf returns where the files import a job, or else where they declare it.
 func sourceOf(cfg *lang.Config, name string) (at job.Source) {
 	for i := range cfg.Jobs {
 		if cfg.Jobs[i].Name == name {
@@ -108,15 +108,15 @@ func sourceOf(cfg *lang.Config, name string) (at job.Source) {
 	return at
 }
 
-// misnamed reports the first removed block that is to let something continue and names none of the jobs that there are, while
-// others are ended: a mistake in its address would end what it was to keep. there has those jobs, as they are declared, by name.
+// misnamed finds the first removed block with destroy = false that matches no job, while other jobs are destroyed: with a
+// wrong address, the job that it should keep is among them. there has the existing jobs' addresses by name.
 func misnamed(cfg *lang.Config, there map[string]string, ended []string) (detail string, at job.Source) {
 	if len(ended) == 0 || cfg.Invalid {
 		return "", at
 	}
 	for _, r := range cfg.Removed {
 		b := plan.Blocks{Forget: map[string]bool{}}
-		letGo(&b, r)
+		addRemoved(&b, r)
 		if r.Destroy || slices.ContainsFunc(slices.Collect(maps.Keys(there)), func(name string) bool { return b.Forgets(name, there[name]) }) {
 			continue
 		}
@@ -126,7 +126,7 @@ func misnamed(cfg *lang.Config, there map[string]string, ended []string) (detail
 	return "", at
 }
 
-// severalJobs names the first of some jobs, and says how many more there are.
+// severalJobs names the first job and counts the others.
 func severalJobs(names []string) string {
 	text := "job." + names[0]
 	if more := len(names) - 1; more > 0 {
@@ -135,7 +135,7 @@ func severalJobs(names []string) string {
 	return text
 }
 
-// misnamedIn is misnamed of a plan.
+// misnamedIn is misnamed for a plan.
 func misnamedIn(cfg *lang.Config, facts *view.PlanFacts) []view.Diagnostic {
 	there, declared := declaredAs(facts.Input.Records), addressesOf(cfg.Jobs)
 	var ended []string
@@ -155,7 +155,7 @@ func misnamedIn(cfg *lang.Config, facts *view.PlanFacts) []view.Diagnostic {
 	return view.DiagnoseHCL(hcl.Diagnostics{{Severity: hcl.DiagWarning, Summary: apply.MisnamedTrouble, Detail: detail, Subject: lineOf(cfg, at)}}, cfg.Files)
 }
 
-// declaredAs are the addresses under which recorded jobs were declared, by name.
+// declaredAs returns the addresses under which recorded jobs were declared, by name.
 func declaredAs(records job.Records) map[string]string {
 	addresses := map[string]string{}
 	for name, rec := range records {

@@ -13,8 +13,8 @@ import (
 	"github.com/eltrain/eltrain/lang"
 )
 
-// load reads the directory's files, and has providers look at what concerns them. Nobody is asked for that. That a variable
-// has no value is an error, which lang.WithoutUnset leaves out.
+// load reads the directory's files and has the providers' code validate what concerns it, without network access. A variable
+// without a value is an error; lang.WithoutUnset drops those.
 func (s *session) load(vars assignments) (*lang.Config, hcl.Diagnostics) {
 	cfg, diags := s.read(vars)
 	if !lang.WithoutUnset(diags).HasErrors() {
@@ -23,7 +23,7 @@ func (s *session) load(vars assignments) (*lang.Config, hcl.Diagnostics) {
 	return cfg, diags
 }
 
-// read reads the directory's files, and keeps what of them is sensitive out of sight from then on.
+// read reads the directory's files. Their sensitive values are redacted from then on.
 func (s *session) read(vars assignments) (*lang.Config, hcl.Diagnostics) {
 	cfg, diags := s.readSteady(vars)
 	s.redactor.AddTexts(cfg.Secrets()...)
@@ -36,8 +36,8 @@ type validator interface{ Validate() []error }
 // checker is a provider's configuration that knows which roles it cannot run.
 type checker interface{ Check(r *job.Role) error }
 
-// misfits are mistakes that only a provider knows: in its block, and in the roles that are to run on it. It is not shown
-// what is derived from a variable without a value, or it would take what is missing for a mistake.
+// misfits returns the mistakes that only a provider can find: in its block, and in the roles that run on it. Whatever is
+// derived from a variable without a value is skipped, since the provider would report it as missing.
 func misfits(cfg *lang.Config) hcl.Diagnostics {
 	var diags hcl.Diagnostics
 	report := func(summary string, err error, at *hcl.Range) {
@@ -68,7 +68,7 @@ func misfits(cfg *lang.Config) hcl.Diagnostics {
 			if !checkable(cfg, &j, &j.Roles[k]) {
 				continue
 			}
-			for _, err := range each(c.Check(&j.Roles[k])) {
+			for _, err := range splitMisfits(c.Check(&j.Roles[k])) {
 				report("Role "+j.Roles[k].Name+" cannot run on provider "+j.Provider, err, writtenAt(cfg, &j, j.Roles[k].Name, err))
 			}
 		}
@@ -76,8 +76,8 @@ func misfits(cfg *lang.Config) hcl.Diagnostics {
 	return diags
 }
 
-// each takes misfits apart that were found together. Other errors are reported as one.
-func each(err error) []error {
+// splitMisfits splits joined misfits into single errors. It returns any other error as it is.
+func splitMisfits(err error) []error {
 	if err == nil {
 		return nil
 	}
@@ -88,8 +88,8 @@ func each(err error) []error {
 	return joined.Unwrap()
 }
 
-// writtenAt is where the argument is written that an error is about; the line of the job if that is not said, or the role is
-// made by a dynamic block.
+// writtenAt returns the range of the argument that an error is about, or the job's line if the error names none or a dynamic
+// block generated the role.
 func writtenAt(cfg *lang.Config, j *job.Job, role string, err error) *hcl.Range {
 	misfit := new(job.Misfit)
 	file := cfg.Files[j.Source.File]
@@ -114,10 +114,10 @@ func writtenAt(cfg *lang.Config, j *job.Job, role string, err error) *hcl.Range 
 	return lineOf(cfg, j.Source)
 }
 
-// counts are the arguments of a role that say how many slots it has. What a slot is does not depend on them.
+// counts are the arguments for a role's number of slots. Providers' checks do not depend on them.
 var counts = []string{"replicas", "scaling"}
 
-// checkable reports whether what a provider checks of a role is known.
+// checkable reports whether all that a provider checks in a role is known.
 func checkable(cfg *lang.Config, j *job.Job, r *job.Role) bool {
 	return !slices.ContainsFunc(cfg.Unknown[j.Name], func(path string) bool {
 		argument, ofRole := strings.CutPrefix(path, "role."+r.Name+".")
@@ -126,7 +126,7 @@ func checkable(cfg *lang.Config, j *job.Job, r *job.Role) bool {
 	})
 }
 
-// lineOf is the whole line of a source; nil if it is unknown.
+// lineOf returns the range of a source's whole line; nil if it is unknown.
 func lineOf(cfg *lang.Config, at job.Source) *hcl.Range {
 	file := cfg.Files[at.File]
 	if file == nil || at.Line < 1 {

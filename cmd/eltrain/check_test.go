@@ -23,7 +23,7 @@ const onKubernetes = `job "gpt" {
 }
 `
 
-// What is wrong with a provider's part of the files is found without asking anybody, and told with its place.
+// Errors in a provider's part of the files are found without network access, and reported with their place.
 func TestKubernetesConfiguration(t *testing.T) {
 	for name, c := range map[string]struct {
 		block string
@@ -46,14 +46,14 @@ func TestKubernetesConfiguration(t *testing.T) {
 }
 `})
 	eltrain(t, dir, "validate").check(t, exitDone)
-	// A supervisor starts a watch again, so it may end too.
+	// A watch may exit too: a supervisor restarts it.
 	for _, args := range [][]string{{"plan"}, {"apply", "-auto-approve"}, {"apply", "-watch", "-auto-approve"}} {
 		eltrain(t, dir, args...).check(t, exitError, "Cannot use a provider", "no-such-file")
 	}
 	eltrain(t, dir, "apply", "-help").check(t, exitDone, "supervisor")
 }
 
-// Nobody who has no provider "kubernetes" is asked for a kubeconfig.
+// Without provider "kubernetes" no kubeconfig is needed.
 func TestKubernetesIsOpenedOnlyIfConfigured(t *testing.T) {
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
 	plan := commandIn(dir, "plan")
@@ -61,7 +61,7 @@ func TestKubernetesIsOpenedOnlyIfConfigured(t *testing.T) {
 	run(t, plan).check(t, exitDone, "2 to add")
 }
 
-// That a role has what the local provider has no use for is known from the files alone, and told where it is written.
+// A role's arguments that the local provider does not support are found in the files, and reported with their place.
 func TestLocalRunsNeitherImagesNorPods(t *testing.T) {
 	dir := directoryWith(t, map[string]string{"main.hcl": `job "gpt" {
   role "ps" {

@@ -15,32 +15,32 @@ import (
 	"time"
 )
 
-// programName is the name that completion is installed for, whatever this file is called.
+// programName is the name that completion is installed for, whatever this executable is called.
 const programName = "eltrain"
 
-// completionLine and completionPoint are the environment variables in which a shell passes what is typed so far, and how
-// many characters of it stand before the cursor (bash before 4.2: bytes). Then it asks for what may follow, a line for each.
+// completionLine and completionPoint are the environment variables in which a shell passes the typed line and the number of
+// characters before the cursor (bash before 4.2: bytes). It expects one completion per line.
 //
-// bash takes the answers as they are for what stands behind the last "=". The settings of other shells set
-// completionWhole: those compare whole words, and quote what they insert.
+// bash replaces only the part after the last "=" and inserts completions verbatim. The setup for other shells sets
+// completionWhole: they compare whole words, and quote what they insert.
 const (
 	completionLine  = "COMP_LINE"
 	completionPoint = "COMP_POINT"
 	completionWhole = "ELTRAIN_COMPLETION_WHOLE"
 )
 
-// completionTimeout bounds how long the person waits who pressed Tab: a state may be far away.
+// completionTimeout bounds the wait after Tab: the state may be remote.
 const completionTimeout = 2 * time.Second
 
-// complete answers a shell. The line's own -chdir is obeyed, so that addresses and files are those that it is about.
-// Whatever is wrong leaves the person without suggestions: they are in the middle of a line.
+// complete answers a shell's completion request. It applies the line's own -chdir, so that addresses and files are those
+// of that directory. On any error there are no completions and no message: the user is in the middle of a line.
 func (s *session) complete(line string) int {
 	s.streams.Err.Writer = io.Discard
 	runes := []rune(line)
 	if point, err := strconv.Atoi(s.getenv(completionPoint)); err == nil && point >= 0 && point < len(runes) {
 		line = string(runes[:point])
 	}
-	const cursor = "\x00" // no shell has it in a line: the last word is there even if nothing of it is
+	const cursor = "\x00" // never occurs in a line; makes an empty last word count as a word
 	words, open := splitWords(line + cursor)
 	if len(words) < 2 {
 		return exitDone
@@ -57,7 +57,7 @@ func (s *session) complete(line string) int {
 			prefix = option + "="
 		}
 	}
-	for _, word := range s.following(before, begun) {
+	for _, word := range s.candidates(before, begun) {
 		if !strings.HasPrefix(word, begun) {
 			continue
 		}
@@ -69,7 +69,7 @@ func (s *session) complete(line string) int {
 	return exitDone
 }
 
-// escaped is a word with a backslash before each character that means something to bash.
+// escaped returns word with a backslash before each character that is special to bash.
 func escaped(word string) string {
 	var b strings.Builder
 	for _, r := range word {
@@ -81,8 +81,8 @@ func escaped(word string) string {
 	return b.String()
 }
 
-// following is what may stand after the words before, where begun has been typed of it.
-func (s *session) following(before []string, begun string) []string {
+// candidates returns the candidates for the word after before, of which begun has been typed.
+func (s *session) candidates(before []string, begun string) []string {
 	var all []string
 	l := readLine(before, allCommands())
 	if l.command != nil && !l.command.internal {
@@ -112,7 +112,7 @@ func (s *session) following(before []string, begun string) []string {
 		}
 	}
 	options := []string{"-help", "-version", chdirOption + "=", installOption, uninstallOption}
-	if strings.HasPrefix(begun, chdirOption[:2]) { // with directories: a shell ends a word that nothing else can be
+	if strings.HasPrefix(begun, chdirOption[:2]) { // with directories: a shell adds a space after the only candidate
 		for _, dir := range append(predictDirectories(""), "../") {
 			options = append(options, chdirOption+"="+dir)
 		}
@@ -120,7 +120,7 @@ func (s *session) following(before []string, begun string) []string {
 	return append(all, dashed(begun, options)...)
 }
 
-// dashed are the options, which are offered to those who have typed a dash.
+// dashed returns the options once a dash has been typed.
 func dashed(begun string, options []string) []string {
 	if strings.HasPrefix(begun, "-") {
 		return options
@@ -128,19 +128,19 @@ func dashed(begun string, options []string) []string {
 	return nil
 }
 
-// usageWords are the words of a usage that stand for something else: those in capital letters.
+// usageWords returns the placeholders of a usage: the words in capital letters.
 func usageWords(usage string) []string {
 	return strings.FieldsFunc(usage, func(r rune) bool { return r < 'A' || r > 'Z' })
 }
 
-// predictor returns the values that start with what was typed, and perhaps others.
+// predictor returns the values that start with begun; it may return others too.
 type predictor func(begun string) []string
 
-// unpredictable is a value that cannot be completed.
+// unpredictable is the predictor of a value that cannot be completed.
 func unpredictable(string) []string { return nil }
 
-// optionsOf are a command's options, and what completes the values of those that have one: that goes by the word that
-// stands for the value in -help.
+// optionsOf returns a command's options, each with the predictor of its value, which is chosen by the value's placeholder in
+// -help. The predictor is nil for an option without a value.
 func (s *session) optionsOf(c *command) map[string]predictor {
 	out := map[string]predictor{"-help": nil}
 	if c.declare == nil {
@@ -161,7 +161,7 @@ func (s *session) optionsOf(c *command) map[string]predictor {
 	return out
 }
 
-// predictors are by the word for a value in usages and in the texts of options.
+// predictors are by the placeholder for a value in usages and option texts.
 func (s *session) predictors() map[string]predictor {
 	return map[string]predictor{
 		"FILE": predictFiles, "PATH": predictFiles, "DIR": predictDirectories,
@@ -177,8 +177,8 @@ func predictDirectories(begun string) []string {
 	return entries(begun, func(directory bool) bool { return directory })
 }
 
-// entries are those of the directory in which begun is; hidden ones only for those who have typed the dot. A directory
-// ends in a slash. One that is the only one comes with what is in it: a shell ends a word that nothing else can be.
+// entries lists the paths that begin with begun, hidden ones only once the dot has been typed. A directory ends in a slash.
+// If it is the only match, its entries are listed too, since a shell adds a space after the only candidate.
 func entries(begun string, wanted func(directory bool) bool) []string {
 	dir, prefix := filepath.Split(begun)
 	listed, _ := os.ReadDir(cmp.Or(dir, "."))
@@ -188,7 +188,7 @@ func entries(begun string, wanted func(directory bool) bool) []string {
 			continue
 		}
 		path := dir + e.Name()
-		info, err := os.Stat(path) // where a link leads
+		info, err := os.Stat(path) // follows links
 		directory := err == nil && info.IsDir()
 		if !wanted(directory) {
 			continue
@@ -204,8 +204,8 @@ func entries(begun string, wanted func(directory bool) bool) []string {
 	return all
 }
 
-// predictAddresses are the addresses of what is in the state: the jobs, and once one is typed its roles, and once one
-// of those is its slots. So a job of 10,000 slots does not fill the screen.
+// predictAddresses returns the addresses of the state's jobs; of a job's roles once the job is typed, and of a role's slots
+// once the role is. So a job of 10,000 slots does not fill the screen.
 func (s *session) predictAddresses(begun string) []string {
 	ctx, cancel := context.WithTimeout(context.Background(), completionTimeout)
 	defer cancel()

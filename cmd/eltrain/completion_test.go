@@ -15,10 +15,10 @@ import (
 	"github.com/eltrain/eltrain/state/file"
 )
 
-// completions are what the built eltrain offers a shell for a line.
+// completions returns what the built eltrain offers a shell for a line.
 func completions(t *testing.T, dir, line string) []string {
 	t.Helper()
-	cmd := exec.Command(binary, "eltrain", "", "eltrain") // what bash gives besides
+	cmd := exec.Command(binary, "eltrain", "", "eltrain") // bash also passes these arguments
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), completionLine+"="+line)
 	var problems strings.Builder
@@ -47,7 +47,7 @@ func TestCompletion(t *testing.T) {
 		"eltrain pl":                             "plan",
 		"eltrain prov":                           "providers",
 		"eltrain providers ":                     "schema",
-		"eltrain agen":                           "", // no person types it
+		"eltrain agen":                           "", // an internal command
 		"eltrain -install":                       "-install-autocomplete",
 		"eltrain plan -detailed":                 "-detailed-exitcode",
 		"eltrain plan -":                         "*-out *-var *-var-file *-help *-no-color",
@@ -64,7 +64,7 @@ func TestCompletion(t *testing.T) {
 		"eltrain -chdir=nodes/ plan -out=r":      "rack.txt",
 		"eltrain graph -plan j":                  "job.hcl",
 		"eltrain status j":                       "job.a job.big",
-		"eltrain logs 'job.big.ps[":              "job.big.ps[0]", // the quote is there already
+		"eltrain logs 'job.big.ps[":              "job.big.ps[0]", // already in quotes
 		"eltrain logs job.b":                     "job.big",
 		"eltrain logs job.big":                   "job.big job.big.ps job.big.worker",
 		"eltrain logs job.big.ps":                `job.big.ps job.big.ps\[0\]`,
@@ -92,7 +92,7 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
-// What stands behind the cursor is not looked at. The cursor is counted in characters.
+// Text after the cursor is ignored. The cursor is counted in characters.
 func TestCompletionIsAtTheCursor(t *testing.T) {
 	t.Chdir(directoryWith(t, map[string]string{"é1.vars": "", "é2.vars": "", "é1.old": ""}))
 	for _, c := range []struct{ before, behind, want string }{
@@ -107,7 +107,7 @@ func TestCompletionIsAtTheCursor(t *testing.T) {
 	}
 }
 
-// bash inserts what it gets behind the last "="; other shells want the whole word, and quote it.
+// bash inserts a completion after the last "="; other shells want the whole word, and quote it.
 func TestCompletionIsAsTheShellTakesIt(t *testing.T) {
 	t.Chdir(directoryWith(t, map[string]string{"my $1.vars": ""}))
 	for _, c := range []struct{ line, bash, others string }{
@@ -154,7 +154,7 @@ func remember(t *testing.T, path string) {
 	}
 }
 
-// Every word in a usage is one that is completed, or one that cannot be.
+// Every placeholder in a usage has a predictor, or is known not to be completable.
 func TestCompletionKnowsTheWordsOfUsages(t *testing.T) {
 	known := newScreenless("").predictors()
 	free := []string{"COMMAND", "SUBCOMMAND", "LOCK", "ID"}

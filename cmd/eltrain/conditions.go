@@ -11,8 +11,8 @@ import (
 	"github.com/eltrain/eltrain/lang"
 )
 
-// unmet are the conditions of the files that the jobs do not keep as they run. Those that they do not keep as they are
-// declared were told when the files were read, so only jobs of another size are looked at.
+// unmet returns the files' conditions that running jobs do not satisfy. It checks only jobs whose size differs from the
+// declared one: other failures were reported when the files were read.
 func unmet(cfg *lang.Config, records job.Records) hcl.Diagnostics {
 	slots := map[string]map[string]int{}
 	for i := range cfg.Jobs {
@@ -33,7 +33,7 @@ func unmet(cfg *lang.Config, records job.Records) hcl.Diagnostics {
 	return cfg.CheckObserved(slots)
 }
 
-// conditions are the unmet ones as a watch warns of them. It never ends for them.
+// conditions returns the unmet conditions as warnings by summary. A watch continues in spite of them.
 func (m *master) conditions(records job.Records) map[string]string {
 	told := map[string]string{}
 	for _, d := range unmet(m.inForce, records) {

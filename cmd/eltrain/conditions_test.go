@@ -53,7 +53,7 @@ const (
 `
 )
 
-// grow has a watch make the elastic job in dir so large that n slots run.
+// grow runs a watch until n slots of the elastic job in dir run.
 func grow(t *testing.T, dir string, n int) {
 	t.Helper()
 	watch(t, dir, func(func() string) {
@@ -73,8 +73,8 @@ func grow(t *testing.T, dir string, n int) {
 	})
 }
 
-// Conditions hold of what is declared when it is planned, and of what runs after it was applied: a precondition stops
-// the plan, a postcondition makes the apply an error, a check only warns.
+// Conditions are checked for the declared job when it is planned, and for the running job after an apply: a precondition
+// stops the plan, a postcondition makes the apply an error, a check only warns.
 func TestConditions(t *testing.T) {
 	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": growing(strings.Replace(one, "postcondition", "precondition", 1), "")})
@@ -101,14 +101,14 @@ func TestConditions(t *testing.T) {
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitError, "Error: Job postcondition failed", "It has 2 workers.", "main.hcl line")
 	out := watch(t, dir, func(said func() string) {
 		eventually(t, "it tells of the postcondition", func() bool { return strings.Contains(said(), "It has 2 workers.") })
-		time.Sleep(time.Second) // a turn or two: what holds on is reported once
+		time.Sleep(time.Second) // a turn or two: a condition that lasts is reported once
 	})
 	if n := strings.Count(out, "It has 2 workers."); n != 1 {
 		t.Errorf("the watch told of the postcondition %d times:\n%s", n, out)
 	}
 }
 
-// Outputs are shown with what happens to them, remembered when they are applied, and shown again.
+// A plan shows changes of outputs, an apply stores them, and show shows them.
 func TestOutputs(t *testing.T) {
 	file := func(value string) string {
 		return "output \"size\" {\n  value = " + value + "\n}\noutput \"token\" {\n  value = \"hunter2hunter2\"\n  sensitive = true\n}\n"
@@ -141,7 +141,7 @@ func TestOutputs(t *testing.T) {
 	eltrain(t, dir, "plan", "-detailed-exitcode").check(t, exitChanges, "  + size  = \"big\"")
 }
 
-// Terraform does not ask preconditions when it destroys: what the files say of prevent_destroy counts as usual.
+// As in Terraform, a destroy ignores preconditions; prevent_destroy in the files still counts.
 func TestAFailingPreconditionStopsNoDestroy(t *testing.T) {
 	t.Parallel()
 	files := func(n, prevent string) string {
@@ -165,7 +165,7 @@ func TestAFailingPreconditionStopsNoDestroy(t *testing.T) {
 	eltrain(t, dir, "destroy", "-auto-approve").check(t, exitDone, "Destroy complete!")
 }
 
-// "Apply complete" is said of an elastic job that has grown once the world of the new size trains.
+// For an elastic job that has grown, "Apply complete" comes once the world of the new size trains.
 func TestAnElasticJobHasGrownWhenApplyIsComplete(t *testing.T) {
 	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": growing("", "")})
@@ -184,7 +184,7 @@ func TestAnElasticJobHasGrownWhenApplyIsComplete(t *testing.T) {
 	}
 }
 
-// What a check came to is in every face of a plan, in a saved one too, and is reported again when that is applied.
+// The results of checks are in all formats of a plan, and in a saved one, and are reported again when it is applied.
 func TestChecksAreInEveryFaceOfAPlan(t *testing.T) {
 	t.Parallel()
 	const says = "1 is not enough."

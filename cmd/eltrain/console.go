@@ -44,7 +44,7 @@ func runConsole(s *session, args []string) int {
 		return s.misused("console", err)
 	}
 	cfg, diags := s.load(a.vars)
-	diags = lang.WithoutBlank(lang.WithoutUnset(diags)) // without files there are the functions
+	diags = lang.WithoutBlank(lang.WithoutUnset(diags)) // functions work without any files
 	s.diagnose(view.DiagnoseHCL(diags, cfg.Files)...)
 	if diags.HasErrors() {
 		return exitError
@@ -60,7 +60,7 @@ func runConsole(s *session, args []string) int {
 	return c.converse(newPrompter(keyboard, s.streams.Out))
 }
 
-// console evaluates what it is given.
+// console evaluates expressions.
 type console struct {
 	s      *session
 	config *lang.Config
@@ -91,7 +91,7 @@ func (c *console) answer(entry string) (ok bool) {
 	return true
 }
 
-// piped answers what a program writes. The first error ends it: what follows may rest on what failed.
+// piped evaluates what a program writes. It stops at the first error: later entries may depend on it.
 func (c *console) piped(in *bufio.Reader) int {
 	for {
 		entry, more, err := entryOf(func(string) (string, error) { return in.ReadString('\n') })
@@ -110,7 +110,7 @@ func (c *console) piped(in *bufio.Reader) int {
 	}
 }
 
-// converse answers a person, whose mistakes end nothing.
+// converse evaluates what a person types. It continues after errors.
 func (c *console) converse(p *prompter) int {
 	for {
 		entry, more, err := entryOf(p.line)
@@ -124,13 +124,13 @@ func (c *console) converse(p *prompter) int {
 	}
 }
 
-// The prompts for an expression, and for the rest of one.
+// The prompts for an expression and for its further lines.
 const (
 	prompt     = "> "
 	promptRest = ": "
 )
 
-// maxEntryLines bounds one expression: with each line of it, it is looked through again for what is still open.
+// maxEntryLines bounds one expression: with each new line all of it is parsed again.
 const maxEntryLines = 1000
 
 // entryOf reads lines until they form a complete expression.
@@ -169,7 +169,7 @@ func newPrompter(keyboard *os.File, screen io.Writer) *prompter {
 	return &prompter{keyboard, term.NewTerminal(both, prompt)}
 }
 
-// line reads one. The terminal is in its usual mode again before the answer is written.
+// line reads one line. It restores the terminal's mode before it returns.
 func (p *prompter) line(prompt string) (text string, err error) {
 	usual, err := term.MakeRaw(int(p.keyboard.Fd()))
 	if err != nil {

@@ -84,7 +84,7 @@ func TestConsoleWantsValidFiles(t *testing.T) {
 	}
 }
 
-// Where no files are there are the functions.
+// Functions work without any files.
 func TestConsoleNeedsNoFiles(t *testing.T) {
 	t.Chdir(t.TempDir())
 	s := newScreenless("1+1\nmax(3, 4)\n")
@@ -93,7 +93,7 @@ func TestConsoleNeedsNoFiles(t *testing.T) {
 	}
 }
 
-// A person's mistake ends nothing, an expression may continue in the next line, and Ctrl-D ends it.
+// At a terminal the console continues after an error, an expression may continue in the next line, and Ctrl-D ends it.
 func TestConsoleAtATerminal(t *testing.T) {
 	jobDir(t, consoleJobs)
 	keys, screen := terminal(t)
@@ -126,7 +126,7 @@ func TestConsoleAtATerminal(t *testing.T) {
 	}
 }
 
-// readPrompt waits until one is shown.
+// readPrompt waits until a prompt is shown.
 func readPrompt(t *testing.T, keys *os.File) {
 	t.Helper()
 	shown := make([]byte, 4096)

@@ -9,8 +9,8 @@ import (
 	tfjson "github.com/hashicorp/terraform-json"
 )
 
-// A plan says what apply does first, and counts it: as text, for a pull request, for programs, change by change, and in the
-// line that apply ends with. That holds for what became of nodes too, of which the files only say that they are gone.
+// A plan's counts are those of the apply in all formats: text, Markdown, JSON, the changes, and apply's last line. That includes
+// changes that follow from removed nodes.
 func TestAPlanCountsWhatApplyDoes(t *testing.T) {
 	t.Parallel()
 	nodes := func(cores ...string) string {
@@ -77,7 +77,7 @@ func TestAPlanCountsWhatApplyDoes(t *testing.T) {
 	eltrain(t, dir, "destroy", "-auto-approve").check(t, exitDone, "Destroy complete! Resources: 1 destroyed.")
 }
 
-// decode brings what was read as JSON into a type.
+// decode converts decoded JSON to a type.
 func decode(t *testing.T, v, into any) {
 	t.Helper()
 	text, err := json.Marshal(v)

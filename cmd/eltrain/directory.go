@@ -23,17 +23,17 @@ import (
 	"github.com/eltrain/eltrain/state/kubernetes"
 )
 
-// jobDirectory is where the files are: -chdir has been obeyed by then.
+// jobDirectory is where the files are, after -chdir.
 const jobDirectory = "."
 
-// runDirectory is where run-time files are: beside the job files, or elsewhere where those are replaced as a whole, as
-// Terraform's TF_DATA_DIR is.
+// runDirectory is where run-time files are: beside the job files, or, where a deployment replaces that directory as a whole,
+// in ELTRAIN_DATA_DIR, which is like Terraform's TF_DATA_DIR.
 var runDirectory = cmp.Or(os.Getenv("ELTRAIN_DATA_DIR"), ".eltrain")
 
 // journalDirectory is where the journal of a job directory is.
 var journalDirectory = filepath.Join(runDirectory, "journal")
 
-// options is how the directory is read: the session's variables, and the providers compiled in.
+// options returns the options for reading the directory: the session's variables and the providers compiled in.
 func (s *session) options(vars assignments) lang.Options {
 	return lang.Options{
 		Assignments: vars,
@@ -58,12 +58,12 @@ type directory struct {
 	sealer    *job.Sealer // of the sensitive values in the jobs
 	store     state.Store
 	providers map[string]providers.Provider
-	prior     map[string]state.Output // as they were stored when that was read last
-	looks     bool                    // nothing that is kept is made from it
+	prior     map[string]state.Output // the outputs in the state when it was last read
+	readOnly  bool                    // read-only: nothing made from it is stored
 }
 
-// readValid reads the configuration for a command that shows what it means: errors in it end the command, but not that
-// variables have no value. What is wrong is shown, and ok is false.
+// readValid reads the configuration for a command that only shows it. It shows errors and returns ok false for any except
+// variables without a value.
 func (s *session) readValid(vars assignments) (cfg *lang.Config, ok bool) {
 	cfg, diags := s.load(vars)
 	diags = lang.WithoutUnset(diags)
@@ -71,17 +71,17 @@ func (s *session) readValid(vars assignments) (cfg *lang.Config, ok bool) {
 	return cfg, !diags.HasErrors()
 }
 
-// readAnyway reads the configuration for a read-only command. It must work while somebody
-// is in the middle of editing the files, so it makes do with what of them can be understood.
+// readAnyway reads the configuration for a read-only command. It uses what is valid and ignores errors, because the files
+// may be in the middle of an edit.
 func (s *session) readAnyway(vars assignments) *lang.Config {
 	cfg, diags := s.read(vars)
 	if lang.Unsound(diags) {
-		cfg.Providers = nil // half of a provider's block is worse than none
+		cfg.Providers = nil // part of a provider's block is worse than none
 	}
 	return cfg
 }
 
-// open opens all that a configuration names. What is wrong is shown, and ok is false.
+// open opens the state and the providers. It shows errors and returns ok false.
 func (s *session) open(cfg *lang.Config) (d *directory, ok bool) {
 	if d, ok = s.openState(cfg); !ok {
 		return nil, false
@@ -89,7 +89,7 @@ func (s *session) open(cfg *lang.Config) (d *directory, ok bool) {
 	return d, s.connect(d)
 }
 
-// openState opens the directory without its providers: that is all it takes to wait for the state's lock.
+// openState opens the directory without its providers, which is enough to wait for the state's lock.
 func (s *session) openState(cfg *lang.Config) (*directory, bool) {
 	store, err := openStore(cfg.Settings.State)
 	if err != nil {
@@ -99,7 +99,7 @@ func (s *session) openState(cfg *lang.Config) (*directory, bool) {
 	return &directory{config: cfg, sealer: new(job.Sealer), store: store}, true
 }
 
-// connect opens the providers. If one cannot be used, that is shown.
+// connect opens the providers. It shows the error if one cannot be used.
 func (s *session) connect(d *directory) (ok bool) {
 	var err error
 	if d.providers, err = s.openProviders(d.config); err != nil {
@@ -120,8 +120,8 @@ func (s *session) reread(d *directory, a planning) (ok bool) {
 	return true
 }
 
-// seal puts seals instead of the sensitive values of the directory's jobs. What is planned, compared, recorded and
-// told has no others from then on.
+// seal replaces the sensitive values of the directory's jobs by seals. Plans, comparisons, records and messages have only
+// the seals from then on.
 func (d *directory) seal(ctx context.Context) error {
 	jobs, err := d.sealed(ctx, d.config.Jobs)
 	if err != nil {
@@ -131,7 +131,7 @@ func (d *directory) seal(ctx context.Context) error {
 	return nil
 }
 
-// sealed are the jobs with seals instead of their sensitive values, which the directory's sealer knows then.
+// sealed returns jobs with their sensitive values replaced by seals. The directory's sealer remembers the values.
 func (d *directory) sealed(ctx context.Context, jobs []job.Job) ([]job.Job, error) {
 	if slices.ContainsFunc(jobs, func(j job.Job) bool { return j.Sensitive() }) && !d.sealer.Keyed() {
 		key, err := d.key(ctx)
@@ -143,10 +143,10 @@ func (d *directory) sealed(ctx context.Context, jobs []job.Job) ([]job.Job, erro
 	return d.sealer.Jobs(jobs), nil
 }
 
-// key is the key that sensitive values are sealed with. Who only looks makes none where there is none: nothing that is
-// stored was sealed with it, so any will do.
+// key returns the key that sensitive values are sealed with. A read-only command does not store a new one: without a key
+// nothing in the state is sealed, so a temporary key will do.
 func (d *directory) key(ctx context.Context) ([]byte, error) {
-	if !d.looks {
+	if !d.readOnly {
 		return d.store.MakeKey(ctx)
 	}
 	key, err := d.store.Key(ctx)
@@ -156,7 +156,7 @@ func (d *directory) key(ctx context.Context) ([]byte, error) {
 	return key, err
 }
 
-// defaultState is the state's file where the settings name none.
+// defaultState is the state's file if the settings name none.
 const defaultState = "eltrain.state"
 
 // openStore opens the store that the settings name.
@@ -169,7 +169,7 @@ func openStore(settings lang.State) (state.Store, error) {
 	return file.New(cmp.Or(settings.Path, defaultState), file.Options{})
 }
 
-// configurations are those of the providers by name. The local one is always there: without a block it is
+// configurations returns the providers' configurations by name. The local provider is always there: without a block it is
 // this machine as detected.
 func configurations(cfg *lang.Config) map[string]any {
 	configured := map[string]any{local.Name: local.Config{}}
@@ -179,7 +179,7 @@ func configurations(cfg *lang.Config) map[string]any {
 	return configured
 }
 
-// openProviders opens the providers that are configured.
+// openProviders opens the configured providers.
 func (s *session) openProviders(cfg *lang.Config) (map[string]providers.Provider, error) {
 	owner, err := ownerOf(cfg.Settings.State)
 	if err != nil {
@@ -196,7 +196,7 @@ func (s *session) openProviders(cfg *lang.Config) (map[string]providers.Provider
 	return opened, nil
 }
 
-// ownerOf names a state as those who share a cluster tell it from others: "kubernetes ml/team-a", or
+// ownerOf names a state uniquely among those that share a cluster: "kubernetes ml/team-a", or
 // "file HOST:/home/me/jobs/eltrain.state".
 func ownerOf(settings lang.State) (string, error) {
 	if settings.Type == "kubernetes" {
@@ -215,7 +215,7 @@ func ownerOf(settings lang.State) (string, error) {
 	return "file " + host + ":" + path, nil
 }
 
-// openProvider opens one. owner is the state that it launches under.
+// openProvider opens one provider. owner is the state in whose name it launches.
 func (s *session) openProvider(name string, value any, owner string) (providers.Provider, error) {
 	switch c := value.(type) {
 	case local.Config:
@@ -245,7 +245,7 @@ func (d *directory) close(s *session) {
 	}
 }
 
-// records are what the state remembers of jobs.
+// records reads the jobs' records from the state.
 func (d *directory) records(ctx context.Context) (job.Records, error) {
 	stored, err := d.store.Read(ctx)
 	if err != nil {

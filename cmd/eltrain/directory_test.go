@@ -8,7 +8,7 @@ import (
 	"github.com/eltrain/eltrain/lang"
 )
 
-// What is launched under a state says so: two states must never say the same.
+// What is launched is marked with its state's owner: two states must never have the same.
 func TestOwners(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)

@@ -20,13 +20,13 @@ import (
 	"github.com/eltrain/eltrain/internal/hang"
 )
 
-// outcome is what a run of the binary left.
+// outcome is the result of a run of the binary.
 type outcome struct {
 	code     int
 	out, err string
 }
 
-// clean is an environment without what would change eltrain's ways.
+// clean returns an environment without variables that change eltrain's behavior.
 func clean(extra ...string) []string {
 	var env []string
 	for _, pair := range os.Environ() {
@@ -340,7 +340,7 @@ func TestNothingAppliedYet(t *testing.T) {
 	eltrain(t, dir, "apply").check(t, exitError, "Approval not received", "-auto-approve")
 }
 
-// A reader that goes away is no reason for a stack trace.
+// A reader that closes the pipe causes no stack trace.
 func TestBrokenPipe(t *testing.T) {
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
 	for _, args := range [][]string{{"validate"}, {"plan"}, {"-help"}, {"validate", "-json"}} {
@@ -417,7 +417,7 @@ func TestColourOnATerminal(t *testing.T) {
 	}
 }
 
-// What goes into a pipe has no colors, and moves no cursor, whatever terminal the user has.
+// Output to a pipe has no colors or cursor movements, whatever terminal the user has.
 func TestNoColourIntoPipes(t *testing.T) {
 	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers, "bad/main.hcl": "job {"})
@@ -481,7 +481,7 @@ func status(t *testing.T, dir string) (phase string, running int, pids []int) {
 	return phase, running, pids
 }
 
-// alive reports whether a process runs. One that has ended may stay a zombie where init does not reap.
+// alive reports whether a process runs. A zombie does not count: init may not reap it.
 func alive(pid int) bool {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
@@ -492,13 +492,13 @@ func alive(pid int) bool {
 	return n == 0
 }
 
-// One whole life of a job, by the command line alone.
+// The whole life of a job, by the command line alone.
 func TestApplyStatusLogsWatchDestroy(t *testing.T) {
 	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
 	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
 	apply := commandIn(dir, "apply")
-	apply.Env = clean("ELTRAIN_CLI_ARGS=-no-color") // agents inherit it, and must not mind
+	apply.Env = clean("ELTRAIN_CLI_ARGS=-no-color") // agents inherit it, and must ignore it
 	onTerminal(t, apply, "yes\n").check(t, exitDone, "job.tiny.worker[0]: Creating...", "Apply complete! Resources: 2 added, 0 changed, 0 destroyed.")
 
 	phase, running, before := status(t, dir)

@@ -14,7 +14,7 @@ import (
 	"github.com/eltrain/eltrain/cmd/view"
 )
 
-// -json-into empties a file of such lines. The state and the job's files stay what they are; a pipe is written to.
+// -json-into truncates only a file of such lines. It refuses the state and the job's files; it writes to a pipe.
 func TestJSONIntoDestroysNoFile(t *testing.T) {
 	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers, "empty": ""})
@@ -45,7 +45,7 @@ func TestJSONIntoDestroysNoFile(t *testing.T) {
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	reader, err := os.OpenFile(pipe, os.O_RDWR, 0) // opened for both it waits for nobody
+	reader, err := os.OpenFile(pipe, os.O_RDWR, 0) // O_RDWR: the open does not block
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func TestJSONIntoDestroysNoFile(t *testing.T) {
 	}
 }
 
-// Output that does not arrive is an error of the command, whatever it did otherwise.
+// Lost output is an error of the command, even if it succeeded otherwise.
 func TestLostOutputIsAnError(t *testing.T) {
 	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers, "ugly/main.hcl": "a=1\n"})
@@ -83,7 +83,7 @@ func TestLostOutputIsAnError(t *testing.T) {
 	}
 }
 
-// failsOnce loses the first of what is written to it.
+// failsOnce fails its first write.
 type failsOnce struct {
 	with error
 	got  strings.Builder
@@ -97,7 +97,7 @@ func (f *failsOnce) Write(b []byte) (int, error) {
 	return f.got.Write(b)
 }
 
-// A loss is remembered though what follows arrives; a reader that has gone is none.
+// A failed write is remembered although later ones succeed; EPIPE does not count.
 func TestFaithfully(t *testing.T) {
 	for _, c := range []struct {
 		with error
@@ -105,7 +105,7 @@ func TestFaithfully(t *testing.T) {
 	}{{nil, exitChanges}, {syscall.EPIPE, exitChanges}, {syscall.ENOSPC, exitError}, {errors.New("lost"), exitError}} {
 		s, out := newScreenless(""), &failsOnce{with: c.with}
 		s.streams.Out.Writer = out
-		code := s.faithfully(func() int {
+		code := s.failIfOutputLost(func() int {
 			fmt.Fprint(s.streams.Out, "first")
 			fmt.Fprint(s.streams.Out, "second")
 			return exitChanges
@@ -116,8 +116,8 @@ func TestFaithfully(t *testing.T) {
 	}
 }
 
-// An apply whose reader leaves ends as after an interrupt, wherever that is: nothing is left half done or locked, and the
-// next apply continues from there.
+// An apply whose reader closes the pipe, at any point, ends as after an interrupt: nothing is left half done or locked, and
+// the next apply continues from there.
 func TestAnApplyWhoseReaderLeavesEndsInOrder(t *testing.T) {
 	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})

@@ -17,7 +17,7 @@ import (
 )
 
 // flags is the standard library's flag set: it takes -x and --x, as Terraform does. The name in
-// backquotes in a flag's usage stands for its value in -help.
+// backquotes in a flag's usage is the placeholder of its value in -help.
 type flags struct {
 	*flag.FlagSet
 	noColor bool
@@ -31,8 +31,8 @@ func newFlags(name string, declare func(*flags)) *flags {
 	return fs
 }
 
-// parse reads a command's arguments: flags, which may also stand after the others, and the others, which
-// are returned. After "--" everything is one of the others. At most want others are accepted.
+// parse reads a command's flags, which may come before and after positional arguments, and returns the latter, at most want
+// of them. Everything after "--" is positional.
 func (s *session) parse(fs *flags, args []string, want int) ([]string, error) {
 	var others []string
 	for {
@@ -58,7 +58,7 @@ func (s *session) parse(fs *flags, args []string, want int) ([]string, error) {
 	return others, nil
 }
 
-// waitVar declares an option that says how long to wait at most; 0 if it is not given.
+// waitVar declares an option for a maximum wait; 0 if it is not given.
 func (fs *flags) waitVar(to *time.Duration, name, usage string) {
 	fs.Var((*wait)(to), name, usage)
 }
@@ -78,7 +78,7 @@ func (fs *flags) addressVar(to *string, name, usage string) {
 	})
 }
 
-// wait is how long to wait at most: a time with its unit, not negative.
+// wait is a maximum wait: a duration with its unit, not negative.
 type wait time.Duration
 
 func (w *wait) String() string { return time.Duration(*w).String() }
@@ -92,7 +92,7 @@ func (w *wait) Set(text string) error {
 	return nil
 }
 
-// hinted makes a sentence of the flag package's error, with the option that was perhaps meant.
+// hinted rewrites the flag package's error, with the option that was perhaps meant.
 func hinted(err error, fs *flags) error {
 	text := err.Error()
 	if name, ok := strings.CutPrefix(text, "flag provided but not defined: -"); ok {
@@ -118,11 +118,11 @@ func hinted(err error, fs *flags) error {
 	return fmt.Errorf("invalid value %s for -%s: %s", typed, name, why)
 }
 
-// wrongValue are the flag package's errors on a value: it in quotes, the option's name, and why.
+// wrongValue matches the flag package's errors about a value: the quoted value, the option's name, and the reason.
 var wrongValue = regexp.MustCompile(`(?s)^invalid (?:boolean )?value ("(?:[^"\\]|\\.)*") for (?:flag )?-([^:]+): (.*)$`)
 
-// expected is what to write for a value of Go's own types, of which the flag package says "parse error". Our own say that
-// themselves.
+// expected replaces the flag package's "parse error" for a value of a built-in type by what to write. Our own types' errors
+// already say that.
 func expected(f *flag.Flag, why string) string {
 	own, ok := f.Value.(flag.Getter)
 	if !ok {
@@ -172,7 +172,7 @@ func (c *command) help() string {
 	return b.String()
 }
 
-// exitCodes are what a command's exit codes mean, from 0 on.
+// exitCodes returns the meaning of a command's exit codes, from 0 on.
 func (c *command) exitCodes() []string {
 	if c.exits == nil {
 		return []string{"Done.", "An error, which is shown."}
@@ -180,7 +180,6 @@ func (c *command) exitCodes() []string {
 	return c.exits
 }
 
-// longestName is in letters.
 func longestName(subcommands []*command) int {
 	longest := 0
 	for _, sub := range subcommands {
@@ -201,7 +200,7 @@ func describe(f *flag.Flag) string {
 	return entry(head, usage)
 }
 
-// entry is what stands to the left of the column, and what it means to the right.
+// entry formats one line of help: head left of the column, meaning right of it.
 func entry(head, meaning string) string {
 	text := indent(wordwrap.WrapString(meaning, helpWidth-helpColumn), helpColumn) + "\n"
 	if len(head) >= helpColumn-1 {
@@ -215,10 +214,10 @@ func isBool(f *flag.Flag) bool {
 	return ok && b.IsBoolFlag()
 }
 
-// asksNothing is -input of a command that asks nothing anyway: scripts that say so are right, and -input=true is refused.
+// asksNothing is -input of a command that never prompts: it accepts -input=false, for scripts, and rejects -input=true.
 type asksNothing struct{}
 
-func (asksNothing) String() string   { return "true" } // what is left out is Terraform's, so that -help has the other
+func (asksNothing) String() string   { return "true" } // Terraform's default, so that -help shows -input=false
 func (asksNothing) IsBoolFlag() bool { return true }
 
 func (asksNothing) Set(text string) error {

@@ -98,16 +98,16 @@ type formatter struct {
 	failed  bool // there was an error besides files that do not parse
 }
 
-// cannot is the error that something could not be done.
+// cannot returns the error that what could not be done.
 func (f *formatter) cannot(what string, err error) error {
 	f.failed = true
 	if errors.As(err, new(*lostOutput)) {
-		return nil // it is reported at the end: see faithfully
+		return nil // failIfOutputLost reports it at the end
 	}
 	return &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Cannot " + what, Detail: sentence(err)}
 }
 
-// stdinName stands for the standard input where a file is named.
+// stdinName is the file name of the standard input in messages.
 const stdinName = "<stdin>"
 
 // input formats the standard input to the standard output.
@@ -187,7 +187,7 @@ func (f *formatter) file(path string) error {
 func (f *formatter) format(name string, src []byte) ([]byte, error) {
 	out, diags := lang.Format(src, name)
 	if diags.HasErrors() {
-		if name == stdinName || strings.HasSuffix(name, ".hcl") { // others are of variables, and not to be quoted: see lang.Config.Files
+		if name == stdinName || strings.HasSuffix(name, ".hcl") { // other files have variables' values, which are not quoted: see lang.Config.Files
 			f.files[name] = &hcl.File{Bytes: src}
 		}
 		return nil, diags
@@ -206,7 +206,7 @@ func (f *formatter) showDiff(name string, before, after []byte) error {
 	return nil
 }
 
-// lines are what a diff compares: each with its newline, the last one too.
+// lines splits text for a diff: each line ends in a newline, the last one too.
 func lines(text []byte) []string {
 	split := strings.SplitAfter(string(text), "\n")
 	split = slices.DeleteFunc(split, func(line string) bool { return line == "" })
@@ -216,8 +216,8 @@ func lines(text []byte) []string {
 	return split
 }
 
-// replaceFile changes a file's content as a whole: what is killed in between leaves the old one. A symbolic link stays
-// one, and the file's mode, owner and group stay as they were; the last two as far as this process may give them.
+// replaceFile replaces a file's content atomically. It keeps symbolic links and the file's mode, and its owner and group as
+// far as this process may set them.
 func replaceFile(path string, content []byte) error {
 	real, err := atomicfile.Resolve(path)
 	if err != nil {

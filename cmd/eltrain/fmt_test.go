@@ -9,12 +9,12 @@ import (
 	"testing"
 )
 
-// Errors have a title and a paragraph, as everywhere, and an exit code of their own; what was not written is not listed.
+// Errors have a summary and a detail, as everywhere, and their own exit code; files that were not written are not listed.
 func TestFmtTellsErrorsFromFilesThatDoNotParse(t *testing.T) {
 	dir := directoryWith(t, map[string]string{"ugly.hcl": "a=1\n", "bad/bad.hcl": "job {"})
 	none := eltrain(t, dir, "fmt", "nofile").check(t, exitError, "Error: Cannot format nofile\n\nThe file or directory nofile does not exist.")
 	eltrain(t, dir, "fmt", "bad").check(t, exitParse, "Error: ")
-	// A link to nowhere is there, and cannot be read.
+	// A dangling link is listed, but cannot be read.
 	if err := os.Symlink("nowhere", filepath.Join(dir, "bad", "link.hcl")); err != nil {
 		t.Fatal(err)
 	}
@@ -22,7 +22,7 @@ func TestFmtTellsErrorsFromFilesThatDoNotParse(t *testing.T) {
 	if strings.Count(both.err, "Error:") != 2 || none.out != "" {
 		t.Errorf("of two errors it says\n%s", both.err)
 	}
-	// With a limit of 0 bytes a file is made beside it and cannot be written, as on a full disk.
+	// With a limit of 0 bytes the temporary file can be created but not written, as on a full disk.
 	cmd := exec.Command("sh", "-c", `ulimit -f 0; trap "" XFSZ; exec "$@"`, "sh", binary, "fmt")
 	cmd.Dir, cmd.Env = dir, clean()
 	if full := run(t, cmd).check(t, exitError, "Error: Cannot format ugly.hcl\n\n", "file too large"); full.out != "" {
@@ -34,7 +34,7 @@ func TestFmtTellsErrorsFromFilesThatDoNotParse(t *testing.T) {
 	eltrain(t, dir, "fmt").check(t, exitDone, "ugly.hcl\n")
 }
 
-// Nobody can tell what is sensitive in a file of variables that does not parse.
+// In a file of variables that does not parse, it is unknown what is sensitive.
 func TestFmtQuotesNoFileOfVariables(t *testing.T) {
 	dir := directoryWith(t, map[string]string{"eltrain.vars": "n = 1\ntoken = \"hunter2\" x\n", "more.tfvars": "token = \"hunter2\" x\n"})
 	for _, args := range [][]string{{"fmt"}, {"fmt", "-check"}, {"fmt", "more.tfvars"}} {
@@ -44,7 +44,7 @@ func TestFmtQuotesNoFileOfVariables(t *testing.T) {
 	}
 }
 
-// Who formats may be root, in a container for instance, and the files somebody else's.
+// fmt may run as root, in a container for instance, on another user's files.
 func TestFmtKeepsTheOwner(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can give files away")

@@ -13,7 +13,7 @@ import (
 	"github.com/eltrain/eltrain/cmd/view"
 )
 
-// formats are the options by which a command speaks to programs.
+// formats are the options for machine-readable output.
 type formats struct {
 	json     bool
 	jsonInto string
@@ -32,8 +32,8 @@ func (a *formats) check() error {
 	return nil
 }
 
-// speak makes the session speak JSON where that was asked for, errors included. most is how long the run waits for who
-// reads the file of it and takes nothing, 0 for until ctx ends. finish reports whether the file has all of it.
+// speak switches the session's output, errors included, to JSON if requested. most bounds the wait for a blocked reader of
+// -json-into, 0 for until ctx ends. finish closes the file and returns an error if output was lost.
 func (s *session) speak(ctx context.Context, a formats, most time.Duration) (finish func() error, err error) {
 	switch {
 	case a.json:
@@ -50,7 +50,7 @@ func (s *session) speak(ctx context.Context, a formats, most time.Duration) (fin
 	return func() error { return nil }, nil
 }
 
-// linesLost says that the rest of the JSON goes nowhere. It is for people alone: the other face is what was lost.
+// linesLost warns that the rest of the JSON is dropped. It warns in text only: the JSON is what was lost.
 func (s *session) linesLost(path, why string) {
 	view.WriteDiagnostics(s.streams.Err, s.redactor.Diagnostics([]view.Diagnostic{view.Caution("JSON output stopped",
 		fmt.Sprintf("%s: %s. Later events are not in it; the run continues.", path, why))}))
@@ -63,14 +63,14 @@ func (l *lostOutput) Error() string { return l.err.Error() }
 
 func (l *lostOutput) Unwrap() error { return l.err }
 
-// faithful remembers whether all that was written to an output has arrived. A reader that has gone has read enough.
-type faithful struct {
+// checkedWriter remembers the first failed write. A reader that closed its end (EPIPE) is no failure.
+type checkedWriter struct {
 	io.Writer
 	mu   sync.Mutex
 	lost error // the first
 }
 
-func (f *faithful) Write(b []byte) (int, error) {
+func (f *checkedWriter) Write(b []byte) (int, error) {
 	n, err := f.Writer.Write(b)
 	if err == nil || errors.Is(err, syscall.EPIPE) {
 		return n, err
@@ -81,9 +81,9 @@ func (f *faithful) Write(b []byte) (int, error) {
 	return n, &lostOutput{err}
 }
 
-// faithfully returns the exit code of what was carried out: 1 if some of its output was lost, as on a full disk.
-func (s *session) faithfully(carryOut func() int) int {
-	out := &faithful{Writer: s.streams.Out.Writer}
+// failIfOutputLost returns the exit code of carryOut, or 1 if some of its output was lost, as on a full disk.
+func (s *session) failIfOutputLost(carryOut func() int) int {
+	out := &checkedWriter{Writer: s.streams.Out.Writer}
 	s.streams.Out.Writer = out
 	code := carryOut()
 	out.mu.Lock()
@@ -91,7 +91,7 @@ func (s *session) faithfully(carryOut func() int) int {
 	if out.lost == nil {
 		return code
 	}
-	// The other face of errors is the output that failed.
+	// As text only: JSON would go to the output that failed.
 	view.WriteDiagnostics(s.streams.Err, s.redactor.Diagnostics([]view.Diagnostic{view.Problem("Cannot write the output", sentence(out.lost))}))
 	return exitError
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/eltrain/eltrain/internal/hang"
 )
 
-// percent is how much the heap may grow now.
+// percent returns the current GC percentage.
 func percent() int {
 	sample := []metrics.Sample{{Name: "/gc/gogc:percent"}}
 	metrics.Read(sample)
@@ -45,16 +45,16 @@ func TestTheGarbageOfAMasterIsBoundedAnewAfterEachCollection(t *testing.T) {
 	for _, size := range []int{1 << 20, 64 << 20, 256 << 20} {
 		held = append(held, make([]byte, size))
 		runtime.GC()
-		within := func() bool { // of what is bounded for what lives just now, which other tests share
-			grows, want := float64(percent())/100*float64(living()), float64(masterGarbage.slack)+float64(masterGarbage.percent)/100*float64(living())
+		within := func() bool { // of the bound for the current live heap, which other tests share
+			grows, want := float64(percent())/100*float64(liveHeap()), float64(masterGarbage.slack)+float64(masterGarbage.percent)/100*float64(liveHeap())
 			return grows > 0.8*want && grows < 1.2*want
 		}
-		if living() < leastHeap {
+		if liveHeap() < minHeap {
 			continue
 		}
 		for end := time.Now().Add(hang.Bound); !within(); time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
-				t.Fatalf("%d bytes live, and may grow by %d %%", living(), percent())
+				t.Fatalf("%d bytes live, and may grow by %d %%", liveHeap(), percent())
 			}
 		}
 	}

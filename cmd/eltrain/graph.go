@@ -91,11 +91,10 @@ func (s *session) jobsGraph(a graphArgs) (g *view.Graph, ok bool) {
 	return g, true
 }
 
-// notKnown stands for how many slots a role has, or of further roles.
+// notKnown is the label for an unknown number of slots, and for unknown roles.
 const notKnown = "?"
 
-// markUnknown takes back what the graph says of a job and is not known: of a count that is derived from a variable without a
-// value the job has a zero.
+// markUnknown replaces counts that are derived from a variable without a value, which the job has as zero, by notKnown.
 func markUnknown(g *view.GraphJob, j *job.Job, unknown []string) {
 	for i := range j.Roles {
 		r := &j.Roles[i]

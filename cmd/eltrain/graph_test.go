@@ -20,7 +20,7 @@ func TestParseGraph(t *testing.T) {
 	}
 }
 
-// A command line that is to be copied stands on one line.
+// A command line for copying is on one line.
 func TestGraphHelpHasItsCommandOnOneLine(t *testing.T) {
 	if help := graphCommand().help(); !strings.Contains(help, "\n  eltrain graph | dot -Tsvg > graph.svg\n") {
 		t.Errorf("the help is\n%s", help)

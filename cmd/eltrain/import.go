@@ -46,7 +46,7 @@ func parseImport(s *session, args []string) (importArgs, error) {
 	return a, nil
 }
 
-// launcherHint reports how a command line is imported, if that is what the arguments look like: "--" is easily left out.
+// launcherHint adds how to import a command line if the arguments look like one: "--" is easily forgotten.
 func launcherHint(err error, args []string) error {
 	if !slices.ContainsFunc(args, importer.Launches) {
 		return err
@@ -95,7 +95,7 @@ func runImport(s *session, args []string) int {
 	return exitDone
 }
 
-// podChecks are what validate will ask of imported jobs, with the providers' blocks as they are written for them.
+// podChecks are the checks that validate will make of imported jobs, with the provider blocks that import writes.
 var podChecks = importer.Checks{
 	Role: func(provider string, r *job.Role) error {
 		if provider == volcano.Name {

@@ -52,7 +52,7 @@ func TestParseImport(t *testing.T) {
 	}
 }
 
-// What is imported is what validate accepts and fmt leaves alone, with warnings on standard error.
+// validate accepts imported jobs and fmt leaves them unchanged. Warnings go to standard error.
 func TestImportedJobsAreValid(t *testing.T) {
 	for name, args := range map[string][]string{
 		"manifest": {"import", "-"},
@@ -72,7 +72,7 @@ func TestImportedJobsAreValid(t *testing.T) {
 	}
 }
 
-// refusedManifest has what the provider's overlay refuses, or what is no pod template at all, in a pod that is one.
+// refusedManifest has fields that the provider's overlay refuses, or that no pod template has, in an otherwise valid pod.
 const refusedManifest = `apiVersion: batch/v1
 kind: Job
 metadata: {name: demo, namespace: Not_A_Namespace}
@@ -101,7 +101,7 @@ spec:
       - {name: prepare, image: "registry.example/p:1", unknownOfInit: 1}
 `
 
-// What the provider refuses is a warning that names the field and its line, and all around it stays.
+// A field that the provider refuses is a warning with the field and its line, and everything around it is imported.
 func TestWhatTheProviderRefusesIsAWarning(t *testing.T) {
 	t.Chdir(t.TempDir())
 	s := newScreenless(refusedManifest)
@@ -138,7 +138,7 @@ func TestWhatTheProviderRefusesIsAWarning(t *testing.T) {
 	valid(t, s.out.Bytes())
 }
 
-// valid checks that validate accepts a file and fmt leaves it alone. The working directory is the test's own.
+// valid checks that validate accepts a file and fmt leaves it unchanged. The working directory is the test's own.
 func valid(t rapid.TB, src []byte) {
 	t.Helper()
 	if err := os.WriteFile("job.hcl", src, 0o644); err != nil {
@@ -152,7 +152,7 @@ func valid(t rapid.TB, src []byte) {
 	}
 }
 
-// Whatever is imported is valid, also for the provider that is to run it.
+// Imported jobs of every kind are valid, for the provider that runs them too.
 func TestImportsOfEachKindAreValid(t *testing.T) {
 	for kind, draw := range importertest.Jobs {
 		t.Run(kind, func(t *testing.T) {
@@ -226,7 +226,7 @@ func TestImportOfNothingFails(t *testing.T) {
 	if code := s.run([]string{"import", "torchrun"}); code != exitError || !strings.Contains(s.err.String(), "no such file or directory. A command line is imported with:\n\n  eltrain import -- torchrun") {
 		t.Errorf("a launcher without --: %d, %s", code, s.err.String())
 	}
-	// One job that cannot be imported beside one that can: the one is written, and the other is not forgotten.
+	// Of two jobs, one cannot be imported: the other is written, and the error is reported.
 	s = newScreenless(manifest + "---\n" + strings.Replace(manifest, "completions: 2", "completions: 0", 1))
 	if code := s.run([]string{"import", "-"}); code != exitError || !strings.Contains(s.out.String(), `job "demo"`) {
 		t.Errorf("half of a file: %d, %s%s", code, s.out.String(), s.err.String())

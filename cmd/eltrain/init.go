@@ -11,7 +11,7 @@ import (
 	"github.com/eltrain/eltrain/cmd/view"
 )
 
-// sampleFile is what init writes: a job that runs anywhere, with what most jobs need.
+// sampleFile is the file that init writes: a job that runs anywhere, with what most jobs need.
 const sampleFile = "job.hcl"
 
 //go:embed sample.hcl
@@ -50,7 +50,7 @@ func runInit(s *session, args []string) int {
 	return exitDone
 }
 
-// writeNew writes a file that is not there yet: a job file is a person's.
+// writeNew writes a new file. It never overwrites one: a job file belongs to the user.
 func writeNew(path string, content []byte) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if errors.Is(err, fs.ErrExist) {

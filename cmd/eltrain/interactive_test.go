@@ -15,15 +15,15 @@ import (
 	"github.com/eltrain/eltrain/internal/soak"
 )
 
-// interactiveShells are those that -install-autocomplete knows, with the settings of a user: a prompt, and instead of
-// eltrain a function that prints what it is called with.
+// interactiveShells are those that -install-autocomplete knows, with a user's settings: a prompt, and instead of eltrain a
+// function that prints its arguments.
 var interactiveShells = []struct{ name, file, settings string }{
 	{"bash", ".bashrc", "PS1='ready> '\neltrain() { echo \"<$*>\"; }\n"},
 	{"zsh", ".zshrc", "PS1='ready> '\neltrain() { echo \"<$*>\"; }\n"},
 	{"fish", ".config/fish/config.fish", "function fish_prompt\n  echo -n 'ready> '\nend\nfunction fish_greeting\nend\nfunction eltrain\n  echo \"<$argv>\"\nend\n"},
 }
 
-// In real shells Tab completes commands, options, addresses and files, once -install-autocomplete was typed.
+// In real shells Tab completes commands, options, addresses and files after -install-autocomplete.
 func TestCompletionInShells(t *testing.T) {
 	soak.Only(t)
 	for _, shell := range interactiveShells {
@@ -43,7 +43,7 @@ func TestCompletionInShells(t *testing.T) {
 				t.Fatal(err)
 			}
 			writeFile(t, settings, shell.settings)
-			// Without it a fish that is new to its user reads all manuals in the background, with the terminal open.
+			// Without it a new fish parses all manual pages in the background, and keeps the terminal open.
 			if err := os.MkdirAll(filepath.Join(home, ".local", "share", "fish", "generated_completions"), 0o755); err != nil {
 				t.Fatal(err)
 			}
@@ -91,10 +91,10 @@ type interactive struct {
 	t      *testing.T
 	cmd    *exec.Cmd
 	screen *os.File
-	ended  chan struct{} // closed when nobody has the terminal anymore
+	ended  chan struct{} // closed when no process has the terminal open
 
 	mu   sync.Mutex
-	text bytes.Buffer // since what was found last
+	text bytes.Buffer // the output since the last match
 }
 
 func startShell(t *testing.T, cmd *exec.Cmd) *interactive {
@@ -136,7 +136,7 @@ func (sh *interactive) types(text string) {
 	}
 }
 
-// shows waits until the screen has a text behind what was waited for before.
+// shows waits until the screen has a text after the previous match.
 func (sh *interactive) shows(want string) {
 	sh.t.Helper()
 	found := func() bool {

@@ -11,16 +11,15 @@ import (
 	"time"
 )
 
-// interruptible returns a context that ends with the first SIGINT or SIGTERM: what is in flight is finished,
-// and the rest keeps running. The second one ends the process at once. stop restores the signals; it is
-// called once.
+// interruptible returns a context that the first SIGINT or SIGTERM cancels: changes in flight are finished, and the rest
+// keeps running. The second signal exits at once. stop restores the signals; call it once.
 func (s *session) interruptible() (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	done := make(chan struct{})
 	var owned sync.WaitGroup
-	owned.Go(func() { s.obey(signals, done, cancel) })
+	owned.Go(func() { s.handleSignals(signals, done, cancel) })
 	return ctx, func() {
 		signal.Stop(signals)
 		close(done)
@@ -40,11 +39,11 @@ A second interrupt exits at once.
 	interruptedAsking = "\n\nInterrupt received. Nothing was started.\n"
 )
 
-// toldMost is how long an interrupt waits until its receipt was printed.
-const toldMost = time.Second
+// ackTimeout bounds the wait for printing that an interrupt was received.
+const ackTimeout = time.Second
 
-// acknowledge prints that an interrupt was received, before its consequences. It is obeyed even if nobody reads: a
-// write that is blocked cannot be ended, and is left to the end of the process.
+// acknowledge prints that an interrupt was received, before anything is done about it. It does not wait for a blocked
+// reader: the write cannot be canceled, and is abandoned.
 func (s *session) acknowledge(text string) {
 	told := make(chan struct{})
 	go func() {
@@ -53,12 +52,12 @@ func (s *session) acknowledge(text string) {
 	}()
 	select {
 	case <-told:
-	case <-time.After(toldMost):
+	case <-time.After(ackTimeout):
 	}
 }
 
-// obey waits for up to two signals.
-func (s *session) obey(signals <-chan os.Signal, done <-chan struct{}, cancel func()) {
+// handleSignals handles up to two signals.
+func (s *session) handleSignals(signals <-chan os.Signal, done <-chan struct{}, cancel func()) {
 	select {
 	case <-signals:
 	case <-done:
@@ -74,7 +73,7 @@ func (s *session) obey(signals <-chan os.Signal, done <-chan struct{}, cancel fu
 	case <-signals:
 	case <-done:
 		select {
-		case <-signals: // it had come before
+		case <-signals: // it came before done
 		default:
 			return
 		}
@@ -83,14 +82,14 @@ func (s *session) obey(signals <-chan os.Signal, done <-chan struct{}, cancel fu
 	s.exit(exitError)
 }
 
-// detached lets a run outlive whoever reads its output: `eltrain apply | head` must not die of SIGPIPE in
-// the middle of a change. The first failed write counts as an interrupt instead. release is called once.
+// detached lets a run outlive the reader of its output: `eltrain apply | head` must not die of SIGPIPE in
+// the middle of a change. The first failed write counts as an interrupt instead. Call release once.
 //
-// It is for commands that change something, or whose exit code is an answer: see outlive. Of the others nothing is lost:
-// they only show, and die of SIGPIPE as other tools do.
+// It is for commands that change something, or whose exit code matters: see outlive. The others only show something, and die
+// of SIGPIPE as other tools do.
 func (s *session) detached(ctx context.Context) (run context.Context, release func()) {
 	ctx, cancel := context.WithCancel(ctx)
-	// Caught, SIGPIPE becomes an error of the write. It is not ignored: agents would inherit that.
+	// Catching SIGPIPE makes the write return an error. Ignoring it would too, but agents would inherit that.
 	caught := make(chan os.Signal, 1)
 	signal.Notify(caught, syscall.SIGPIPE)
 	s.streams.Out.Writer = &pipe{Writer: s.streams.Out.Writer, broken: cancel}
@@ -106,7 +105,7 @@ func (s *session) outlive() (release func()) {
 	return release
 }
 
-// pipe calls broken when nobody reads anymore, and then swallows what is written.
+// pipe calls broken when its reader is gone, and then discards what is written.
 type pipe struct {
 	io.Writer
 	broken func()

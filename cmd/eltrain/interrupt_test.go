@@ -15,7 +15,7 @@ import (
 	"github.com/eltrain/eltrain/state/file"
 )
 
-// unread is a terminal that takes nothing until it is closed.
+// unread is a terminal that blocks until it is closed.
 type unread chan struct{}
 
 func (u unread) Write(b []byte) (int, error) {
@@ -23,26 +23,26 @@ func (u unread) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Nobody has to read what an interrupt is answered with.
+// An interrupt takes effect even if nobody reads its acknowledgment.
 func TestInterruptsAreObeyedThoughNobodyReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScreenless("")
 		terminal := make(unread)
-		defer close(terminal) // releases the writes that an interrupt cannot end
+		defer close(terminal) // releases the writes that an interrupt cannot cancel
 		s.streams.Err.Writer = terminal
 		signals := make(chan os.Signal, 2)
 		signals <- syscall.SIGTERM
 		signals <- syscall.SIGTERM
 		cancelled := 0
-		s.obey(signals, make(chan struct{}), func() { cancelled++ })
+		s.handleSignals(signals, make(chan struct{}), func() { cancelled++ })
 		if cancelled != 1 || !slices.Equal(s.exits, []int{exitError}) {
 			t.Errorf("two interrupts cancel %d times and exit with %v", cancelled, s.exits)
 		}
 	})
 }
 
-// A reader that takes nothing anymore, as a pager that was left open, keeps neither a watch from ending nor the lock from the
-// next. A second interrupt ends the process.
+// A blocked reader, such as an open pager, keeps neither a watch from ending nor its lock from the next run. A second interrupt
+// exits at once.
 func TestAWatchGivesTheLockBackThoughNobodyReads(t *testing.T) {
 	dir := directoryWith(t, map[string]string{"main.hcl": "provider \"local\" {\n}\n"})
 	pipe := pipeIn(t, dir)
@@ -108,7 +108,7 @@ func TestAWatchGivesTheLockBackThoughNobodyReads(t *testing.T) {
 	}
 }
 
-// An interrupt ends the question whether to record what is seen, too: nothing is recorded.
+// An interrupt also cancels the approval of a refresh: nothing is recorded.
 func TestAnInterruptEndsTheQuestionOfARefresh(t *testing.T) {
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
 	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
@@ -144,7 +144,7 @@ func TestAnInterruptEndsTheQuestionOfARefresh(t *testing.T) {
 	}
 }
 
-// A destroy that has not reached its end is called one, whenever it was interrupted.
+// The messages about an interrupted destroy call it a destroy, whenever it was interrupted.
 func TestAnEarlyInterruptOfADestroyNamesIt(t *testing.T) {
 	for want, a := range map[string]applyArgs{"Destroy was interrupted": {planning: planning{destroy: true}}, "Apply was interrupted": {}} {
 		s := newScreenless("")

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What -prune=false leaves is named by the plan and by the apply that leave it, and by no other.
+// Jobs that -prune=false leaves are named only by the plan and the apply with that flag.
 func TestWhatPruneLeavesIsNamed(t *testing.T) {
 	t.Parallel()
 	dir, _ := started(t, sleeper("a", ""))

@@ -15,32 +15,32 @@ import (
 )
 
 const (
-	// openMost is how long a pipe's reader is waited for: it may be started beside eltrain, as by `jq . < pipe &`.
-	openMost = 5 * time.Second
-	// openAgain is how often it is looked for.
-	openAgain = 20 * time.Millisecond
-	// linesMost is how long a run that changes something waits for a reader that takes nothing. It is well below the time
-	// after which such a run drops output for people.
-	linesMost = 10 * time.Second
+	// openTimeout bounds the wait for a pipe's reader, which may be started at the same time, as by `jq . < pipe &`.
+	openTimeout = 5 * time.Second
+	// openInterval is the interval of tries to open the pipe.
+	openInterval = 20 * time.Millisecond
+	// linesTimeout is how long a run that changes something waits for a blocked reader. It is well below the time after which
+	// such a run drops output for people.
+	linesTimeout = 10 * time.Second
 	// linesInterrupted is how long any run waits after an interrupt.
 	linesInterrupted = time.Second
 )
 
-// lineFile is the file of -json-into. It may be a pipe, and the run does not hang on who reads that. It writes nothing
-// more after the first error: a line that is half there spoils the next.
+// lineFile is the file of -json-into. If it is a pipe, a blocked reader does not block the run. It writes nothing after the
+// first error: a partial line would corrupt the next.
 type lineFile struct {
 	*os.File
-	most   time.Duration     // that a write waits for the reader; 0 for until an interrupt
-	tell   func(why string)  // is reported once if the rest is left out and the run continues
-	settle func() (was bool) // ends the watch for the interrupt
+	most   time.Duration     // bounds a write's wait for the reader; 0 for until an interrupt
+	tell   func(why string)  // called once if the rest is dropped and the run continues
+	settle func() (was bool) // stops waiting for the interrupt
 
 	mu          sync.Mutex
 	interrupted bool
 	err         error // the first
 }
 
-// openLines opens a file for lines of JSON: a new one, a device or a pipe, or an old one, which is emptied if it has
-// such lines. Any other file is left as it is: it may be the state. The end of ctx is an interrupt.
+// openLines opens a file for lines of JSON: a new file, a device, a pipe, or an older file of such lines, which is truncated.
+// It refuses any other file: it may be the state. The end of ctx is an interrupt.
 func openLines(ctx context.Context, path string, most time.Duration, tell func(why string)) (*lineFile, error) {
 	info, err := os.Stat(path)
 	if err == nil && info.Mode().IsRegular() && info.Size() > 0 {
@@ -57,12 +57,12 @@ func openLines(ctx context.Context, path string, most time.Duration, tell func(w
 	return l, nil
 }
 
-// openForWriting opens a pipe to write only, or eltrain would be a reader of it, and never hear that the last of the
-// others has gone. That waits for nobody, nor does writing then hold up a thread: Go waits, to a deadline.
+// openForWriting opens a pipe write-only: as a reader too, eltrain would not notice that the last other reader is gone. With
+// O_NONBLOCK the open does not wait for a reader, and writes can have a deadline.
 func openForWriting(ctx context.Context, path string) (*os.File, error) {
-	look := time.NewTicker(openAgain)
+	look := time.NewTicker(openInterval)
 	defer look.Stop()
-	for end := time.Now().Add(openMost); ; {
+	for end := time.Now().Add(openTimeout); ; {
 		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|syscall.O_NONBLOCK, 0o666)
 		if !errors.Is(err, syscall.ENXIO) || !isPipe(path) {
 			return f, err
@@ -83,7 +83,7 @@ func isPipe(path string) bool {
 	return err == nil && info.Mode()&fs.ModeNamedPipe != 0
 }
 
-// checkLines checks that the first line of a file is one of a view.Stream.
+// checkLines checks that a file begins like the output of a view.Stream.
 func checkLines(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -97,7 +97,7 @@ func checkLines(path string) error {
 	return nil
 }
 
-// Write is for one caller at a time.
+// Write must not be called concurrently.
 func (l *lineFile) Write(b []byte) (int, error) {
 	if err := l.begin(); err != nil {
 		return 0, err
@@ -119,8 +119,7 @@ func (l *lineFile) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// begin sets the time to which the next write may wait, if there is to be one. What is no pipe has no such time, and
-// waits for nobody.
+// begin sets the next write's deadline, or returns the first error. A regular file has no deadlines, and never blocks.
 func (l *lineFile) begin() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -134,7 +133,7 @@ func (l *lineFile) begin() error {
 	return l.err
 }
 
-// interrupt bounds the write that waits, and those to come.
+// interrupt sets a deadline for the current write and later ones.
 func (l *lineFile) interrupt() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -142,8 +141,8 @@ func (l *lineFile) interrupt() {
 	l.SetWriteDeadline(time.Now().Add(linesInterrupted))
 }
 
-// finish closes the file, and reports whether all has arrived that was to. A reader that has gone has read enough, and what
-// was left out of a run that went on was told.
+// finish closes the file, and returns an error if output was lost. It ignores a reader that is gone, and losses that tell
+// already reported.
 func (l *lineFile) finish() error {
 	l.settle()
 	l.mu.Lock()

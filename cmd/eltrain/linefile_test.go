@@ -23,7 +23,7 @@ func pipeIn(t *testing.T, dir string) string {
 	return path
 }
 
-// readerOf opens a pipe to read only, and waits for no writer.
+// readerOf opens a pipe read-only, without waiting for a writer.
 func readerOf(t *testing.T, path string) *os.File {
 	t.Helper()
 	r, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
@@ -33,7 +33,7 @@ func readerOf(t *testing.T, path string) *os.File {
 	return r
 }
 
-// fill puts as much into a pipe as goes in.
+// fill fills a pipe's buffer.
 func fill(t *testing.T, path string) {
 	t.Helper()
 	w, err := syscall.Open(path, syscall.O_WRONLY|syscall.O_NONBLOCK, 0)
@@ -41,7 +41,7 @@ func fill(t *testing.T, path string) {
 		t.Fatal(err)
 	}
 	defer syscall.Close(w)
-	for _, size := range []int{4096, 1} { // a write of up to a page is done as a whole or not at all
+	for _, size := range []int{4096, 1} { // a write of up to a page is atomic
 		for err = nil; err == nil; {
 			_, err = syscall.Write(w, bytes.Repeat([]byte("\n"), size))
 		}
@@ -51,7 +51,7 @@ func fill(t *testing.T, path string) {
 	}
 }
 
-// A pipe that nobody reads is an error and no wait without end; one whose reader comes a moment later is no error.
+// A pipe without a reader is an error, after a bounded wait; a reader that comes a moment later is in time.
 func TestJSONIntoAPipeWithoutReader(t *testing.T) {
 	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
@@ -62,7 +62,7 @@ func TestJSONIntoAPipeWithoutReader(t *testing.T) {
 	if err := planning.Start(); err != nil {
 		t.Fatal(err)
 	}
-	// Opening waits for the writer, so it comes after it or at the same time. If the writer has given up, another ends that.
+	// Opening blocks until there is a writer. If eltrain has given up, the timer opens the pipe instead.
 	late := time.AfterFunc(hang.Bound, func() {
 		if w, err := syscall.Open(pipe, syscall.O_WRONLY|syscall.O_NONBLOCK, 0); err == nil {
 			syscall.Close(w)
@@ -83,7 +83,7 @@ func TestJSONIntoAPipeWithoutReader(t *testing.T) {
 	}
 }
 
-// A reader that goes when it has read enough changes neither what is done nor the exit code.
+// A reader that closes the pipe early changes neither what is done nor the exit code.
 func TestJSONIntoAPipeWhoseReaderGoes(t *testing.T) {
 	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
@@ -98,7 +98,7 @@ func TestJSONIntoAPipeWhoseReaderGoes(t *testing.T) {
 		{[]string{"apply", "-auto-approve"}, exitDone, "its reader is gone"},
 	} {
 		r := readerOf(t, pipe)
-		fill(t, pipe) // so that no line has been written when it goes
+		fill(t, pipe) // so that no line has been written when the reader closes it
 		cmd := commandIn(dir, append(c.args, "-json-into=pipe")...)
 		var out, errs bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &out, &errs
@@ -117,7 +117,7 @@ func TestJSONIntoAPipeWhoseReaderGoes(t *testing.T) {
 	}
 }
 
-// awaitWriter waits until a process has a file open.
+// awaitWriter waits until a process has a file open for writing.
 func awaitWriter(t *testing.T, pid int, path string) {
 	t.Helper()
 	descriptors := filepath.Join("/proc", strconv.Itoa(pid), "fd")
@@ -132,7 +132,7 @@ func awaitWriter(t *testing.T, pid int, path string) {
 	t.Fatalf("process %d never opens %s", pid, path)
 }
 
-// A plan waits for the reader of its pipe, and an interrupt ends that.
+// A plan waits for the reader of its pipe until an interrupt.
 func TestAnInterruptEndsJSONIntoAFullPipe(t *testing.T) {
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
 	pipe := pipeIn(t, dir)
@@ -163,7 +163,7 @@ func TestAnInterruptEndsJSONIntoAFullPipe(t *testing.T) {
 	}
 }
 
-// A watch keeps healing, and telling people, when the reader of its JSON takes nothing, or has gone.
+// A watch keeps healing and writing its text output when the reader of its JSON is blocked or gone.
 func TestAWatchGoesOnWithoutTheReaderOfItsJSON(t *testing.T) {
 	t.Parallel()
 	for _, goes := range []bool{false, true} {

@@ -16,12 +16,12 @@ import (
 )
 
 const (
-	// unlockTimeout bounds giving the lock back. If that fails, its lease runs out by itself.
+	// unlockTimeout bounds the release of the lock. If that fails, its lease expires.
 	unlockTimeout = 5 * time.Second
 )
 
-// lock takes the state's lock for an operation. Where another has it, that is reported once, and waited for as long as the
-// user said. waited: whatever was read before may be old by now.
+// lock takes the state's lock for an operation. If another holds it, lock says so once and waits up to timeout. waited: what
+// was read before may be out of date.
 func (s *session) lock(ctx context.Context, store state.Store, operation string, timeout time.Duration) (lock state.Lock, waited bool, err error) {
 	info := state.LockInfo{Operation: operation, Who: whoami()}
 	lock, err = store.Lock(ctx, info, 0)
@@ -58,7 +58,7 @@ func (s *session) unlock(lock state.Lock) {
 	}
 }
 
-// whoami is user@host, as far as it is known.
+// whoami returns user@host, as far as known.
 func whoami() string {
 	name, host := "unknown", "unknown"
 	if u, err := user.Current(); err == nil {

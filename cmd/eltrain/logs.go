@@ -38,7 +38,7 @@ func (a *logsArgs) declare(fs *flags) {
 	a.vars.declare(fs)
 }
 
-// fromZero reads an option that takes a number from 0.
+// fromZero parses an option's number, at least 0.
 func fromZero(to *int) func(string) error {
 	return func(text string) error {
 		n, err := strconv.Atoi(text)
@@ -113,7 +113,7 @@ func runLogs(s *session, args []string) int {
 	}
 	read := func(ctx context.Context, slot job.Address) (io.ReadCloser, error) {
 		if s := record.Slot(slot.Role, slot.Index); !a.follow && !launched(*s) {
-			return nil, fs.ErrNotExist // there may be output of an earlier job of that name
+			return nil, fs.ErrNotExist // any output is that of an earlier job of the same name
 		}
 		slot.Job = record.LaunchedAs(slot.Job)
 		return provider.Logs(ctx, record.UID, slot, a.tail, a.follow)
@@ -132,15 +132,15 @@ func runLogs(s *session, args []string) int {
 	case err != nil && ctx.Err() == nil:
 		return s.fail("Cannot read the output", err)
 	case len(mute) > 0 && len(mute) == len(sources):
-		return s.fail("No output yet", errors.New(whyMute(record, mute)))
+		return s.fail("No output yet", errors.New(whyNoOutput(record, mute)))
 	case len(mute) > 0:
-		s.diagnose(view.Caution("Some slots have no output", whyMute(record, mute)))
+		s.diagnose(view.Caution("Some slots have no output", whyNoOutput(record, mute)))
 	}
 	return exitDone
 }
 
-// unrecorded finds what runs of a job that the state has no record of, and says that it has none: nor has it seals of its
-// sensitive values.
+// unrecorded finds the running slots of a job without a record in the state. It warns about that, and that the job's
+// sensitive values are unknown.
 func (s *session) unrecorded(ctx context.Context, d *directory, name string) (*job.Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
@@ -156,15 +156,15 @@ func (s *session) unrecorded(ctx context.Context, d *directory, name string) (*j
 	return record, err
 }
 
-// cautionUnsearched says that what the job writes is not searched for all of its sensitive values. They are kept nowhere,
-// so it is searched for those that the files and the variables give now; the record has seals of those that run.
+// cautionUnsearched warns if some of the job's sensitive values cannot be hidden in its output. Only the values in the
+// current files and variables are known; the record has seals of those that the job runs with.
 func (s *session) cautionUnsearched(ctx context.Context, d *directory, record *job.Record) error {
 	if d.sealer.Knows(&record.Spec) {
-		return nil // it has none
+		return nil // it has no sensitive values
 	}
-	d.looks = true
+	d.readOnly = true
 	secrets := d.config.Secrets()
-	given := job.Job{Secrets: secrets, Roles: []job.Role{{Program: job.Program{Command: secrets}}}} // of jobs that are no longer declared, too
+	given := job.Job{Secrets: secrets, Roles: []job.Role{{Program: job.Program{Command: secrets}}}} // also for jobs that are no longer declared
 	if _, err := d.sealed(ctx, append(slices.Clone(d.config.Jobs), given)); err != nil {
 		return err
 	}
@@ -180,7 +180,7 @@ func (s *session) cautionUnsearched(ctx context.Context, d *directory, record *j
 	return nil
 }
 
-// unsetSecrets are the sensitive variables without a value.
+// unsetSecrets returns the names of sensitive variables without a value.
 func unsetSecrets(all []lang.Variable) []string {
 	var names []string
 	for _, v := range all {
@@ -198,11 +198,11 @@ func variables(names []string) string {
 	return "variables " + strings.Join(names, ", ")
 }
 
-// launched reports whether anything of a slot was ever started.
+// launched reports whether a slot was ever started.
 func launched(s job.Slot) bool { return s.Incarnation > 0 }
 
-// whyMute says of slots without output why they have none, those of one reason together.
-func whyMute(record *job.Record, mute []job.Address) string {
+// whyNoOutput says why slots have no output, grouped by reason.
+func whyNoOutput(record *job.Record, mute []job.Address) string {
 	type kind struct{ role, why string }
 	var order []kind
 	slots := map[kind][]int{}
@@ -230,10 +230,10 @@ func whyMute(record *job.Record, mute []job.Address) string {
 type logSource struct {
 	slot   job.Address
 	prefix string // before each line; "" for none
-	only   string // lines that do not begin so are left out
+	only   string // show only lines with this prefix
 }
 
-// logSources are the slots that are asked for.
+// logSources returns the requested slots.
 func logSources(record *job.Record, a logsArgs) ([]logSource, error) {
 	holder, processes, err := rankHolder(record, a.rank)
 	if err != nil {
@@ -246,7 +246,7 @@ func logSources(record *job.Record, a logsArgs) ([]logSource, error) {
 			continue
 		}
 		source := logSource{slot: slot}
-		if processes > 1 { // the agent marks each line with its process's rank
+		if processes > 1 { // the agent prefixes each line with its process's rank
 			source.only = fmt.Sprintf("[rank %d] ", a.rank)
 		}
 		sources = append(sources, source)
@@ -265,8 +265,8 @@ func logSources(record *job.Record, a logsArgs) ([]logSource, error) {
 	return sources, nil
 }
 
-// rankHolder is the slot with a process rank in the newest world, and how many processes it has. A rank
-// of -1 matches none.
+// rankHolder returns the slot that has a process rank in the newest world, and the slot's number of processes. A rank of -1
+// matches none.
 func rankHolder(record *job.Record, rank int) (slot job.Address, processes int, err error) {
 	if rank < 0 {
 		return job.Address{}, 0, nil
@@ -287,7 +287,7 @@ func rankHolder(record *job.Record, rank int) (slot job.Address, processes int, 
 // readLogs opens the output of one slot.
 type readLogs func(ctx context.Context, slot job.Address) (io.ReadCloser, error)
 
-// printLogs prints one slot after the other, and returns those without output.
+// printLogs prints the slots' output in order, and returns the slots without output.
 func printLogs(ctx context.Context, out io.Writer, sources []logSource, read readLogs) (mute []job.Address, err error) {
 	for _, source := range sources {
 		switch err := source.copy(ctx, out, read); {
@@ -300,7 +300,7 @@ func printLogs(ctx context.Context, out io.Writer, sources []logSource, read rea
 	return mute, nil
 }
 
-// followLogs shows all slots at once, line by line, until the context ends or all have ended.
+// followLogs shows the output of all slots as it comes, until ctx ends or all slots have ended.
 func followLogs(ctx context.Context, out io.Writer, sources []logSource, read readLogs) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -323,14 +323,14 @@ func followLogs(ctx context.Context, out io.Writer, sources []logSource, read re
 	return nil
 }
 
-// maxLogLine is where a line is broken that does not end.
+// maxLogLine is where a longer line is broken, in bytes.
 const maxLogLine = 64 << 10
 
 // copy writes the slot's output line by line, each with one Write.
 func (l logSource) copy(ctx context.Context, out io.Writer, read readLogs) error {
 	r, err := read(ctx, l.slot)
 	if err != nil {
-		return err // the provider says of what
+		return err // the provider's error names the slot
 	}
 	defer r.Close()
 	lines := bufio.NewReaderSize(r, maxLogLine)

@@ -75,7 +75,7 @@ func TestOutputThatIsMissingIsExplained(t *testing.T) {
 		all = append(all, record.Slots[i].Address)
 	}
 	const want = "ps[0]: has not started.\nw[0-1]: has no output; could not be started: no such directory.\nw[2]: has no output."
-	if got := whyMute(record, all); got != want {
+	if got := whyNoOutput(record, all); got != want {
 		t.Errorf("it says\n%s\nwant\n%s", got, want)
 	}
 }
@@ -84,7 +84,7 @@ func TestStatusOfWhatIsNotThereIsAnError(t *testing.T) {
 	record := logRecord()
 	record.Spec = job.Job{Name: "a", Roles: []job.Role{{Name: "ps"}, {Name: "w"}, {Name: "evaluator"}}}
 	for address, want := range map[string]string{
-		"job.a": "", "job.a.w": "", "job.a.w[2]": "", "job.a.evaluator": "", // none of its slots is there yet
+		"job.a": "", "job.a.w": "", "job.a.w[2]": "", "job.a.evaluator": "", // the role has no slots yet
 		"job.a.evaluater": "evaluator", "job.a.w[7]": "w[0-2]", "job.a.evaluator[0]": "ps[0], w[0-2]",
 	} {
 		sel, err := job.ParseSelector(address)

@@ -40,7 +40,7 @@ func TestProvidersSchemaIsTerraforms(t *testing.T) {
 	}
 }
 
-// hasAllFields holds a schema against a declared type: every field is in it, and nothing else but what is computed.
+// hasAllFields checks a schema against a Go type: it has every field, and otherwise only computed attributes.
 func hasAllFields(t *testing.T, path string, typ reflect.Type, block *tfjson.SchemaBlock) {
 	t.Helper()
 	declared := map[string]bool{}

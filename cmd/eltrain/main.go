@@ -1,6 +1,6 @@
-// Command eltrain reconciles elastic distributed training jobs: what HCL files say should run against
-// what does run. This package is the command line: it reads arguments, hands over to lang, apply and the
-// providers, and shows what they say through cmd/view. One file per subcommand.
+// Command eltrain reconciles elastic distributed training jobs: it makes what runs match what HCL files declare.
+// This package is the command line: it parses arguments, calls lang, apply and the providers, and shows their results through
+// cmd/view. One file per subcommand.
 package main
 
 import (
@@ -38,20 +38,20 @@ const (
 	exitUnclean = 3 // fmt -check: a file is not in canonical format
 )
 
-// session is what a command has of the world around it. The job directory is the working directory.
+// session is a command's environment. The job directory is the working directory.
 type session struct {
 	streams *view.Streams
 	environ []string
 	log     *slog.Logger
-	way     string // to the job directory, absolute, with its links
-	// stream also gets the output as JSON; machine: it is the only output.
+	jobPath string // path of the job directory: absolute, links not resolved
+	// stream gets the output as JSON; if machine is set it is the only output.
 	stream  *view.Stream
 	machine bool
-	compact bool              // warnings without an error are shown by their summaries
-	later   []view.Diagnostic // warnings of the files, for below the plan, or with the error that there is in its place
-	asking  atomic.Bool       // for approval: nothing is in flight
-	exit    func(code int)    // ends the process at once, on a second interrupt
-	// redactor knows every sensitive value that was read. Whatever leaves the process goes through it.
+	compact bool              // show only the summaries of warnings, unless there are errors
+	later   []view.Diagnostic // the files' warnings, to be shown below the plan, or with the error if there is no plan
+	asking  atomic.Bool       // at the approval prompt: nothing is in flight
+	exit    func(code int)    // exits at once, on a second interrupt
+	// redactor knows every sensitive value that was read. All output goes through it.
 	redactor view.Redactor
 }
 
@@ -63,18 +63,18 @@ type command struct {
 	about    string // paragraphs for -help
 	// declare declares the command's flags, for -help. Parsing uses the same function.
 	declare func(*flags)
-	// options is the text on options in -help, where it does not come from declare.
+	// options returns the text on options in -help, if it does not come from declare.
 	options func() string
-	// exits are what its exit codes mean, from 0 on; where it has none they are those of all others.
+	// exits are the meanings of its exit codes, from 0 on; nil for the common ones.
 	exits []string
-	// internal commands are for eltrain itself, not for people: they are not listed.
+	// internal commands are run by eltrain itself, and not listed.
 	internal bool
-	// subcommands have this one's name and a space before their own. A command with subcommands does nothing itself.
+	// The name of each subcommand begins with this command's and a space. A command with subcommands does nothing itself.
 	subcommands []*command
 	run         func(s *session, args []string) int
 }
 
-// mainCommands are in the order in which one uses them.
+// mainCommands are in the order of their use.
 func mainCommands() []*command {
 	return []*command{validateCommand(), planCommand(), applyCommand(), statusCommand(), destroyCommand()}
 }
@@ -86,7 +86,7 @@ func otherCommands() []*command {
 	}
 }
 
-// allCommands are all that can be typed, each before its subcommands.
+// allCommands returns all commands, each before its subcommands.
 func allCommands() []*command {
 	var all []*command
 	for _, c := range append(mainCommands(), otherCommands()...) {
@@ -95,7 +95,7 @@ func allCommands() []*command {
 	return all
 }
 
-// group is a command that has only subcommands.
+// group returns a command that has only subcommands.
 func group(name, synopsis, about string, subcommands ...*command) *command {
 	c := &command{name: name, usage: "SUBCOMMAND [options]", synopsis: synopsis, about: about, subcommands: subcommands}
 	c.run = func(s *session, args []string) int {
@@ -113,17 +113,17 @@ func group(name, synopsis, about string, subcommands ...*command) *command {
 	return c
 }
 
-// last is the last word of its name: what a subcommand is called after its command.
+// last returns the last word of the command's name.
 func (c *command) last() string { return c.name[strings.LastIndexByte(c.name, ' ')+1:] }
 
-// unknown shows that there is no such command, and which one was perhaps meant.
+// unknown reports an unknown command, and which one was perhaps meant.
 func (s *session) unknown(of, typed string, names []string) {
 	fmt.Fprintf(s.streams.Err, "%s has no command named %q%s\n\nTo see all of its commands, run:\n  %s -help\n", of, typed, didYouMean(typed, names), of)
 }
 
 // run carries out one command line and returns its exit code.
 func (s *session) run(args []string) int {
-	return s.faithfully(func() int { return s.carryOut(args) })
+	return s.failIfOutputLost(func() int { return s.carryOut(args) })
 }
 
 func (s *session) carryOut(args []string) int {
@@ -134,7 +134,7 @@ func (s *session) carryOut(args []string) int {
 	if err != nil {
 		return s.fail("Cannot use the directory given with -chdir", err)
 	}
-	if s.way, err = os.Getwd(); err != nil {
+	if s.jobPath, err = os.Getwd(); err != nil {
 		return s.fail("Cannot find the working directory", err)
 	}
 	if s.log, err = logger(s.getenv("ELTRAIN_LOG"), s.redactor.Writer(s.streams.Err)); err != nil {
@@ -149,15 +149,15 @@ func (s *session) carryOut(args []string) int {
 	return s.execute(readLine(args, known))
 }
 
-// line is a command line, read as far as its command.
+// line is a command line, parsed up to its command.
 type line struct {
 	global  []string // options before the command
-	name    string   // what stands where a command's name does; "" if nothing does
-	command *command // nil if there is none of that name
-	args    []string // what follows it
+	name    string   // the word in the place of the command's name, known or not; "" without one
+	command *command // nil if name is unknown
+	args    []string // the words after the name
 }
 
-// readLine takes the longest name of a command that the words begin with: "state" and "state list" are both one.
+// readLine finds the command with the longest name that matches: "state" and "state list" are both commands.
 func readLine(args []string, known []*command) line {
 	at := slices.IndexFunc(args, func(a string) bool { return !strings.HasPrefix(a, "-") })
 	if at < 0 {
@@ -188,13 +188,13 @@ func named(known []*command, name string) *command {
 // chdirOption comes before all others: see changeDirectory.
 const chdirOption = "-chdir"
 
-// The options of every command, and of none.
+// The options that every command has, and those that stand alone.
 var (
 	helpFlags    = []string{"-h", "-help", "--help"}
 	versionFlags = []string{"-v", "-version", "--version"}
 )
 
-// asksForHelp reports whether a command's help is asked for behind it. After "--" nothing is an option.
+// asksForHelp reports whether a help option follows the command. After "--" nothing is an option.
 func (l line) asksForHelp() bool {
 	for _, a := range l.args {
 		if a == "--" {
@@ -210,7 +210,7 @@ func (l line) asksForHelp() bool {
 // globals are the options of eltrain itself.
 type globals struct{ help, version, install, uninstall bool }
 
-// readGlobals reads the options before the command. Each is known, or none is obeyed.
+// readGlobals parses the options before the command. If one is unknown, it returns an error and none takes effect.
 func (l line) readGlobals() (globals, error) {
 	var g globals
 	for _, option := range l.global {
@@ -274,7 +274,7 @@ func (s *session) execute(l line) int {
 	return l.command.run(s, l.args)
 }
 
-// overview is the help of eltrain itself.
+// overview returns the help of eltrain itself.
 func overview() string {
 	var b strings.Builder
 	b.WriteString(`Usage: eltrain [global options] <command> [args]
@@ -313,7 +313,7 @@ Environment:
 	return b.String()
 }
 
-// getenv is the last value of a variable in the session's environment.
+// getenv returns the last value of a variable in the session's environment.
 func (s *session) getenv(name string) string {
 	for _, pair := range slices.Backward(s.environ) {
 		if value, ok := strings.CutPrefix(pair, name+"="); ok {
@@ -323,14 +323,14 @@ func (s *session) getenv(name string) string {
 	return ""
 }
 
-// errNoDirectory is Terraform's rule.
+// errNoDirectory: Terraform also requires the form -chdir=DIR.
 var errNoDirectory = errors.New("the flag needs a directory: write -chdir=DIR")
 
-// changeDirectory obeys -chdir=DIR, which stands before the command, and takes it away.
+// changeDirectory applies -chdir=DIR, which must precede the command, and returns args without it.
 func changeDirectory(args []string) ([]string, error) {
 	for i, arg := range args {
 		if !strings.HasPrefix(arg, "-") {
-			return args, nil // the command: what follows is its own
+			return args, nil // the command's own arguments follow
 		}
 		dir, ok := strings.CutPrefix(strings.TrimPrefix(arg, "-"), "-chdir=")
 		if !ok {
@@ -342,7 +342,7 @@ func changeDirectory(args []string) ([]string, error) {
 			}
 			continue
 		}
-		if dir == "" { // of a variable that is not set; it is not the current directory that was meant
+		if dir == "" { // probably an unset shell variable: do not take it for the current directory
 			return nil, errNoDirectory
 		}
 		dir, err := filepath.Abs(dir)
@@ -350,7 +350,7 @@ func changeDirectory(args []string) ([]string, error) {
 			err = os.Chdir(dir)
 		}
 		if err == nil {
-			err = os.Setenv("PWD", dir) // the way here, with its links: they may lead elsewhere one day
+			err = os.Setenv("PWD", dir) // the path with its links, which may point elsewhere later
 		}
 		if err != nil {
 			return nil, err
@@ -361,8 +361,8 @@ func changeDirectory(args []string) ([]string, error) {
 }
 
 // insertEnvironment puts the arguments of ELTRAIN_CLI_ARGS and ELTRAIN_CLI_ARGS_command right after the
-// command, so that those typed come last and win. A subcommand has an underscore in its variable's name. Internal commands get none: they are meant for people,
-// and an agent inherits its master's environment.
+// command, so that those typed come last and win. In a subcommand's variable its space is an underscore. Internal
+// commands get none: the arguments are meant for the user's commands, and an agent inherits its master's environment.
 func insertEnvironment(args []string, known []*command, getenv func(string) string) ([]string, error) {
 	at := slices.IndexFunc(args, func(a string) bool { return !strings.HasPrefix(a, "-") })
 	if at < 0 || slices.ContainsFunc(known, func(c *command) bool { return c.internal && c.name == args[at] }) {
@@ -384,8 +384,8 @@ func insertEnvironment(args []string, known []*command, getenv func(string) stri
 	return slices.Insert(slices.Clone(args), at+1, extra...), nil
 }
 
-// splitWords splits as a shell does: at spaces, but not within quotes; a backslash takes the next
-// character as it is, except within single quotes. open: it ends within a quote or after a backslash.
+// splitWords splits as a shell does: at spaces, but not within quotes; a backslash escapes the next
+// character, except within single quotes. open: s ends within a quote or after a backslash.
 func splitWords(s string) (words []string, open bool) {
 	var word strings.Builder
 	var quote rune
@@ -420,7 +420,7 @@ func splitWords(s string) (words []string, open bool) {
 	return words, quote != 0 || escaped
 }
 
-// logger writes records of the given level and above as text; none at all when level is empty.
+// logger writes records of the given level and above as text; nothing if level is empty.
 func logger(level string, w io.Writer) (*slog.Logger, error) {
 	if level == "" {
 		return slog.New(slog.DiscardHandler), nil
@@ -432,8 +432,8 @@ func logger(level string, w io.Writer) (*slog.Logger, error) {
 	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: l})), nil
 }
 
-// didYouMean ends a sentence about an unknown name: with the nearest known one if at most two letters are
-// wrong, which is Terraform's rule.
+// didYouMean ends a sentence about an unknown name: with the nearest known name if at most two letters
+// differ, as in Terraform.
 func didYouMean(typed string, names []string) string {
 	best, distance := "", min(3, len(typed))
 	for _, name := range names {
@@ -447,7 +447,7 @@ func didYouMean(typed string, names []string) string {
 	return fmt.Sprintf(". Did you mean %q?", best)
 }
 
-// fail shows an error and returns the exit code for it. That the output was lost is reported once, at the end: see faithfully.
+// fail shows an error and returns the exit code for it. Lost output is reported only once, at the end: see failIfOutputLost.
 func (s *session) fail(summary string, err error) int {
 	if errors.As(err, new(*lostOutput)) {
 		return exitError
@@ -456,7 +456,7 @@ func (s *session) fail(summary string, err error) int {
 	return exitError
 }
 
-// sentence is an error as a person writes: with a capital letter and a full stop.
+// sentence returns an error as a sentence, with a capital letter and a full stop.
 func sentence(err error) string {
 	text := err.Error()
 	if first, size := utf8.DecodeRuneInString(text); size > 0 && !strings.ContainsAny(firstWord(text), "/._=-\"") {
@@ -469,19 +469,19 @@ func sentence(err error) string {
 	return text + "."
 }
 
-// firstWord is what a text begins with; a name or a path is not to be capitalised.
+// firstWord returns a text's first word; a name or a path must not be capitalized.
 func firstWord(text string) string {
 	word, _, _ := strings.Cut(text, " ")
 	return word
 }
 
-// misused shows what is wrong with a command's arguments and returns the exit code for it.
+// misused shows an error in a command's arguments and returns the exit code for it.
 func (s *session) misused(name string, err error) int {
 	s.diagnose(view.Problem("Invalid command line", sentence(err)+"\n\nFor help, run "+strings.TrimSpace(programName+" "+name)+" -help"))
 	return exitError
 }
 
-// diagnose shows what is wrong or doubtful. With an error come the warnings that were held for below a plan: none follows.
+// diagnose shows errors and warnings. An error also releases the warnings held for below the plan: no plan follows.
 func (s *session) diagnose(diags ...view.Diagnostic) {
 	if len(diags) > 0 && !view.OnlyWarnings(diags) {
 		diags = append(s.held(), diags...)
@@ -499,7 +499,7 @@ func (s *session) diagnose(diags ...view.Diagnostic) {
 	}
 }
 
-// held are the warnings that are not shown yet.
+// held returns the warnings that are not shown yet, and forgets them.
 func (s *session) held() []view.Diagnostic {
 	warnings := s.later
 	s.later = nil

@@ -35,12 +35,12 @@ import (
 	"github.com/eltrain/eltrain/state/memory"
 )
 
-// binary is eltrain, built once for all tests that run it as a user does.
+// binary is the path of eltrain, built once for all tests that run it as a user does.
 var binary string
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	// Those that run eltrain as a user does wait far more than they work, also where there are two cores.
+	// Tests that run eltrain as a user does wait far more than they work, so more than the cores is fine.
 	if err := flag.Set("test.parallel", "8"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -133,7 +133,7 @@ func TestParseDestroyIsApplyDestroy(t *testing.T) {
 	}
 }
 
-// A plan asks nothing: that it shall not is said in scripts, that it shall is an error.
+// A plan never prompts: -input=false is accepted, for scripts, and -input=true is an error.
 func TestParsePlan(t *testing.T) {
 	for args, want := range map[string]string{
 		"-input=false":           "",
@@ -341,8 +341,8 @@ func TestSentence(t *testing.T) {
 	}
 }
 
-// Every command's help has one form: usage, what it does, each option with a sentence. One whose exit code may be
-// another than 0 and 1, or says something, says so.
+// Every command's help has the same form: usage, what it does, each option with a sentence. A command with exit codes other than
+// 0 and 1, or with special meanings of them, documents them.
 func TestHelpIsComplete(t *testing.T) {
 	for _, c := range allCommands() {
 		help := c.help()
@@ -393,8 +393,7 @@ func optionsOf(c *command) *flag.FlagSet {
 	return fs
 }
 
-// Every command that does something lists its exit codes, each with a sentence: 0 and 1 as all have them, and those that
-// only it has.
+// Every command without subcommands lists its exit codes, each with a sentence: the common 0 and 1, and its own.
 func TestHelpTellsOfExitCodes(t *testing.T) {
 	more := map[string]int{"plan": exitChanges, "apply": exitChanges, "fmt": exitUnclean}
 	for _, c := range allCommands() {
@@ -423,7 +422,7 @@ func TestHelpTellsOfExitCodes(t *testing.T) {
 	}
 }
 
-// Whatever the command, an option that it does not have is an error that leads to its help, and -help is none.
+// For every command an unknown option is an error that points to its help, and -help succeeds.
 func TestEveryCommandKnowsItsHelp(t *testing.T) {
 	jobDir(t, "")
 	for _, c := range allCommands() {
@@ -478,10 +477,10 @@ func TestApprovalEndsWithAnInterrupt(t *testing.T) {
 	if yes, err := s.approved(ctx, applyQuestion); yes || err != nil {
 		t.Errorf("an interrupt approves: %t, %v", yes, err)
 	}
-	w.Close() // releases the read that an interrupt cannot end
+	w.Close() // releases the read that an interrupt cannot cancel
 }
 
-// Nothing is in flight while somebody is asked, so nothing is waited for.
+// Nothing is in flight at a prompt, so an interrupt waits for nothing.
 func TestAnInterruptOfAQuestionSaysThatNothingWasBegun(t *testing.T) {
 	s := newScreenless("")
 	r, w := io.Pipe()
@@ -494,11 +493,11 @@ func TestAnInterruptOfAQuestionSaysThatNothingWasBegun(t *testing.T) {
 		for deadline := time.Now().Add(hang.Bound); !s.asking.Load(); time.Sleep(time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Error("nobody is asked")
-				break // the interrupt ends the question anyway
+				break // the interrupt cancels the prompt anyway
 			}
 		}
 		signals <- os.Interrupt
-		s.obey(signals, done, cancel)
+		s.handleSignals(signals, done, cancel)
 	})
 	if yes, err := s.approved(ctx, applyQuestion); yes || err != nil {
 		t.Errorf("an interrupt approves: %t, %v", yes, err)
@@ -510,7 +509,7 @@ func TestAnInterruptOfAQuestionSaysThatNothingWasBegun(t *testing.T) {
 	}
 }
 
-// What is wrong is said in eltrain's words, before anything else is done.
+// Invalid values are reported in eltrain's words, before anything else is done.
 func TestWrongValuesOfOptions(t *testing.T) {
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
 	for line, want := range map[string]string{
@@ -538,7 +537,7 @@ func TestTwoInterrupts(t *testing.T) {
 	cancelled := 0
 	signals <- os.Interrupt
 	signals <- os.Interrupt
-	s.obey(signals, done, func() { cancelled++ })
+	s.handleSignals(signals, done, func() { cancelled++ })
 	if cancelled != 1 || !slices.Equal(s.exits, []int{exitError}) {
 		t.Errorf("two interrupts cancel %d times and exit with %v", cancelled, s.exits)
 	}
@@ -558,7 +557,7 @@ func TestInterruptibleEndsWithItsCommand(t *testing.T) {
 	stop()
 }
 
-// brokenPipe fails as a write does whose reader has gone.
+// brokenPipe fails each write with EPIPE.
 type brokenPipe struct{ writes int }
 
 func (b *brokenPipe) Write([]byte) (int, error) {
@@ -579,7 +578,7 @@ func TestLostReaderInterruptsARun(t *testing.T) {
 	}
 }
 
-// How a run ended decides what is said, and the exit code.
+// How a run ended decides its messages and the exit code.
 func TestConclude(t *testing.T) {
 	interrupted, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -588,7 +587,7 @@ func TestConclude(t *testing.T) {
 	}
 	waiting := ended(job.JobPending)
 	waiting.Waits = []plan.Wait{{Job: "a", Role: "w", Reasons: said("2 gpu are wanted, 1 is available")}}
-	elsewhere := ended(job.JobRunning) // as it was last seen
+	elsewhere := ended(job.JobRunning) // as last observed
 	elsewhere.Waits = []plan.Wait{{Job: "a", Never: true, Reasons: said("It runs in another namespace.")}}
 	for name, c := range map[string]struct {
 		ctx  context.Context
@@ -715,7 +714,7 @@ func TestLockIsWaitedForAndItsHolderTold(t *testing.T) {
 	}
 }
 
-// On one machine a standby cannot listen where its leader does. It does once the leader is gone.
+// On one machine a standby cannot listen on its leader's address until the leader is gone.
 func TestStandbyListensAfterItsLeader(t *testing.T) {
 	leader, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -823,7 +822,7 @@ func TestOptionsNameThisVersion(t *testing.T) {
 	}
 }
 
-// said are reasons in somebody's own words.
+// said returns reasons with verbatim texts.
 func said(texts ...string) []job.Reason {
 	reasons := make([]job.Reason, len(texts))
 	for i, text := range texts {

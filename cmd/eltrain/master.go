@@ -30,13 +30,13 @@ import (
 	"github.com/eltrain/eltrain/state"
 )
 
-// defaultListen takes a free port that only this machine reaches.
+// defaultListen is a free port, reachable only from this machine.
 const defaultListen = "127.0.0.1:0"
 
-// keyTimeout bounds the reading of the key of sensitive values, when the first of them comes with an edit.
+// keyTimeout bounds reading the seals' key, when an edit adds the first sensitive value.
 const keyTimeout = 10 * time.Second
 
-// closeTimeout bounds the answering of open requests at the end.
+// closeTimeout bounds answering the open requests at shutdown.
 const closeTimeout = 5 * time.Second
 
 // master is one run of the loop, with the service that agents talk to.
@@ -49,13 +49,13 @@ type master struct {
 	worlds   *ledger
 	asked    *webhook
 	renewals *renewals
-	inForce  *lang.Config          // what was read last without errors
-	saved    *planfile.File        // the plan that is carried out; nil if it is made anew
-	shown    []plan.Wait           // of the plan that was shown
-	withheld map[string]job.Reason // of the same: jobs that -max-destroy holds back, with the reason
+	inForce  *lang.Config          // the newest configuration without errors
+	saved    *planfile.File        // the plan to carry out; nil if the loop makes it
+	shown    []plan.Wait           // waits of the plan that was shown
+	withheld map[string]job.Reason // jobs that -max-destroy holds back in that plan, with the reason
 }
 
-// newMaster does nothing yet.
+// newMaster starts nothing.
 func newMaster(s *session, d *directory, a applyArgs) *master {
 	service := d.config.Settings.Service
 	worlds, asked, renewals := new(ledger), new(webhook), new(renewals)
@@ -72,9 +72,8 @@ func newMaster(s *session, d *directory, a applyArgs) *master {
 	}
 }
 
-// attend has a watch's service listen before the state's lock is held, so that a standby can be probed: it is
-// alive, and is ready with its first turn. Where the holder of the lock has the address itself, on the same
-// machine, a standby listens after it.
+// attend makes a watch's service listen before it holds the state's lock, so that a standby can be probed: it is live, and
+// becomes ready with its first turn. If the lock's holder has the address, on the same machine, the standby listens after it.
 func (m *master) attend() error {
 	if !m.args.watch {
 		return nil
@@ -91,7 +90,7 @@ func (m *master) attend() error {
 	return err
 }
 
-// listen starts to serve, if it has not yet.
+// listen starts serving unless attend already did.
 func (m *master) listen() error {
 	if m.server.Addr() != nil {
 		return nil
@@ -110,7 +109,7 @@ func (m *master) listen() error {
 	return err
 }
 
-// ledger passes worlds on to the reconciler, which needs the server that has the ledger.
+// ledger passes worlds on to the reconciler. It breaks a cycle: the reconciler needs the server, which needs the ledger.
 type ledger struct {
 	form func(jobName, uid string, w job.World) error
 }
@@ -127,8 +126,8 @@ func (s *session) openJournal(lock state.Lock) (*state.Journal, error) {
 	})
 }
 
-// run carries out what was approved, and with -watch whatever comes after that. How that ended is reported once the lock is
-// given back: a terminal that takes nothing must not keep it from the next.
+// run carries out what was approved, and continues with -watch. It reports the result only after it released the lock: a
+// blocked terminal must not hold up the next run.
 func (m *master) run(ctx context.Context, lock state.Lock) int {
 	conclude := m.lead(ctx, lock)
 	m.unlock(lock)
@@ -144,7 +143,7 @@ func (m *master) lead(ctx context.Context, lock state.Lock) (conclude func() int
 	}
 	defer journal.Close()
 
-	// Agents are to find no server anymore when the lock is another's to take.
+	// The server must be down before the lock is released.
 	defer closeServer(m.session, m.server)
 	if err := m.listen(); err != nil {
 		return failed("Cannot start the elastic training service", err)
@@ -185,13 +184,13 @@ func (m *master) lead(ctx context.Context, lock state.Lock) (conclude func() int
 	}
 	last, err := d.Run(ctx)
 	if m.args.watch {
-		last.Records = d.Records() // it may have been interrupted before it had a plan, or changes have ended since
+		last.Records = d.Records() // last may be empty (interrupted before the first plan) or older than the last outcomes
 	}
 	m.keepObservation(d.Observed())
 	return func() int { return m.conclude(ctx, last, err) }
 }
 
-// view is where progress goes: to people, and to programs if requested.
+// view shows progress as text, and as JSON if requested.
 func (m *master) view() apply.View {
 	if m.stream == nil {
 		return m.progress
@@ -199,14 +198,13 @@ func (m *master) view() apply.View {
 	return view.Both{m.progress, view.NewStreamProgress(m.stream, &m.redactor)}
 }
 
-// reached is how agents reach the service. Its own certificate vouches for it, or the chain up to a root that stands in the
-// same file.
+// reached returns how agents reach the service: its URL, and the certificates that they trust: its own, or the chain with
+// the root from the same file.
 func (m *master) reached(certificates []byte) providers.Service {
 	return providers.Service{URL: advertised(m.server.URL(), m.config.Settings.Service.Advertise), Certificates: certificates}
 }
 
-// renewals passes certificates on to whoever publishes them. A master that waits for the lock has the agents told of
-// nothing.
+// renewals passes renewed certificates on to be published. A master that waits for the lock publishes none.
 type renewals struct {
 	mu      sync.Mutex
 	publish func(certificates []byte) // nil until this master leads
@@ -221,14 +219,14 @@ func (r *renewals) tell(certificates []byte) error {
 	return nil
 }
 
-// follow publishes those that come from now on.
+// follow publishes later renewals with publish.
 func (r *renewals) follow(publish func(certificates []byte)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.publish = publish
 }
 
-// cautionAddress says what is doubtful about where the service is reached.
+// cautionAddress warns about an address that is insecure, or that agents cannot dial.
 func (m *master) cautionAddress(a net.Addr, service lang.Service) {
 	tcp, ok := a.(*net.TCPAddr)
 	if !ok || tcp.IP.IsLoopback() {
@@ -244,7 +242,7 @@ func (m *master) cautionAddress(a net.Addr, service lang.Service) {
 	}
 }
 
-// advertised is the URL that agents dial: the server's own, or its scheme with the advertised address.
+// advertised returns the URL that agents dial: the server's own, or its scheme with the advertised address.
 func advertised(url, address string) string {
 	if address == "" {
 		return url
@@ -270,15 +268,15 @@ func (m *master) watchFiles() (*apply.FileWatcher, error) {
 	return files, err
 }
 
-// follow has what else the configuration is read from watched, too.
+// follow also watches what the configuration is read from besides the job directory.
 func (m *master) follow(files *apply.FileWatcher, further []string) {
 	if paths := m.watched(further); paths != nil {
 		files.Further(paths[1:])
 	}
 }
 
-// watched is all that the configuration is read from, the job directory first, by absolute paths. It is nil if that is
-// gone: when it is back all is read again.
+// watched returns the absolute paths of all that the configuration is read from, the job directory first. It returns nil if
+// that is gone: once it is back everything is read again.
 func (m *master) watched(further []string) []string {
 	base, err := filepath.EvalSymlinks(m.home())
 	if err != nil {
@@ -293,7 +291,7 @@ func (m *master) watched(further []string) []string {
 	return paths
 }
 
-// cautionSwap says what would be left behind if the job directory was replaced by another one.
+// cautionSwap warns about files that would be left behind if the job directory, a link, was pointed elsewhere.
 func (m *master) cautionSwap() {
 	real, err := filepath.EvalSymlinks(m.home())
 	if err != nil || real == filepath.Clean(m.home()) {
@@ -315,7 +313,7 @@ func (m *master) cautionSwap() {
 		m.home(), real, strings.Join(left, " and "))))
 }
 
-// reload reads the files again and watches them where they are now. An error changes nothing.
+// reload reads the files again, and watches those that they now refer to. After an error the configuration in force stays.
 func (m *master) reload(files *apply.FileWatcher) (apply.Files, error) {
 	caution, err := files.Git()
 	if err != nil {
@@ -324,12 +322,12 @@ func (m *master) reload(files *apply.FileWatcher) (apply.Files, error) {
 	cfg, diags := m.load(m.args.vars)
 	diags = append(diags, emptied(m.inForce, cfg)...)
 	if _, err := files.Git(); err != nil {
-		return apply.Files{}, err // it began meanwhile
+		return apply.Files{}, err // git began to write meanwhile
 	}
 	lost := lostJobs(addressesOf(m.inForce.Jobs), cfg)
 	either := slices.Compact(slices.Sorted(slices.Values(slices.Concat(furtherOf(m.inForce), furtherOf(cfg)))))
 	if !diags.HasErrors() && len(lost) > 0 {
-		m.follow(files, either) // what is not written yet may be in any
+		m.follow(files, either) // the missing jobs may be written to any of them
 		if err := files.Still(lost); err != nil {
 			return apply.Files{}, err
 		}
@@ -338,7 +336,7 @@ func (m *master) reload(files *apply.FileWatcher) (apply.Files, error) {
 	defer cancel()
 	read := apply.Files{Commit: commitOf(ctx, cfg), Caution: caution}
 	if diags.HasErrors() {
-		m.follow(files, either) // so may what repairs it
+		m.follow(files, either) // the correction may be written to any of them
 		var text bytes.Buffer
 		view.WriteDiagnostics(view.Screen{Writer: &text, Width: m.streams.Out.Width}, m.redactor.Diagnostics(view.DiagnoseHCL(diags, cfg.Files)))
 		return read, &apply.UnusableError{Brief: m.redactor.Hide(brief(cfg, diags)), Text: strings.TrimSpace(text.String())}
@@ -356,8 +354,8 @@ func (m *master) reload(files *apply.FileWatcher) (apply.Files, error) {
 	return read, nil
 }
 
-// emptied are the files with nothing in them, not one byte, that had something when they were in effect. Who takes out all of
-// a file's blocks removes the file, or leaves a line in it: what leaves nothing is an editor or a disk that failed midway.
+// emptied returns an error for each file of zero bytes that was not empty when it was last in force. A person who removes all
+// blocks removes the file, or leaves a line in it; zero bytes are left by an editor or a disk that failed midway.
 func emptied(before, now *lang.Config) (diags hcl.Diagnostics) {
 	if len(before.Directories) == 0 || len(now.Directories) == 0 {
 		return nil
@@ -375,8 +373,8 @@ func emptied(before, now *lang.Config) (diags hcl.Diagnostics) {
 	return diags
 }
 
-// lostJobs are the names of those of before that are no longer in the files, though nothing there says why. before has their
-// addresses by name.
+// lostJobs returns the names of the jobs in before that are no longer in the files, and that no moved or removed block
+// mentions. before has their addresses by name.
 func lostJobs(before map[string]string, now *lang.Config) (lost []string) {
 	declared, said := addressesOf(now.Jobs), blocksOf(now)
 	for _, name := range slices.Sorted(maps.Keys(before)) {
@@ -387,7 +385,7 @@ func lostJobs(before map[string]string, now *lang.Config) (lost []string) {
 	return lost
 }
 
-// addressesOf are the addresses of jobs as they are declared, by name.
+// addressesOf returns the addresses of jobs as declared, by name.
 func addressesOf(jobs []job.Job) map[string]string {
 	addresses := map[string]string{}
 	for i := range jobs {
@@ -396,8 +394,8 @@ func addressesOf(jobs []job.Job) map[string]string {
 	return addresses
 }
 
-// reconfigure gives the providers that are open their newest configurations, by name, where before are those that they were
-// opened with. Only the local one takes another: it gets that when nothing else is left to refuse.
+// reconfigure gives the open providers their new configurations; before has those that they were opened with. Only the local
+// provider accepts a change. It gets it last, once no other provider had to refuse.
 func reconfigure(open map[string]providers.Provider, before, configured map[string]any) error {
 	for _, name := range slices.Sorted(maps.Keys(configured)) {
 		_, takes := open[name].(*local.Provider)
@@ -418,7 +416,7 @@ func reconfigure(open map[string]providers.Provider, before, configured map[stri
 	return nil
 }
 
-// unhealthy are the phases in which a job is not what was asked for though nothing is left to be done now.
+// unhealthy are the phases of a job that is not as configured although an apply has nothing left to do.
 var unhealthy = map[job.JobPhase]bool{job.JobPending: true, job.JobStarting: true, job.JobDegraded: true, job.JobFailed: true}
 
 // conclude reports how a run ended and returns the exit code.
@@ -435,7 +433,7 @@ func (m *master) conclude(ctx context.Context, last plan.Plan, err error) int {
 		return m.notApplied(m.args, err)
 	case err != nil:
 		return m.fail(m.args.title()+" ended early", makeRoom(err))
-	case m.args.watch: // it was interrupted, which is how a watch ends
+	case m.args.watch: // interrupted, the normal end of a watch
 		m.progress.Unwatched(last.Records)
 		if m.stream != nil {
 			m.stream.Unwatched(m.progress.Done())
@@ -482,7 +480,7 @@ func (m *master) conclude(ctx context.Context, last plan.Plan, err error) int {
 	return m.done()
 }
 
-// done is the exit code of a run that did what it was to do.
+// done returns the exit code of a successful run.
 func (m *master) done() int {
 	m.diagnose(m.args.incomplete()...)
 	if m.args.detailedExitCode && m.progress.Done() != (plan.Summary{}) {
@@ -491,13 +489,13 @@ func (m *master) done() int {
 	return exitDone
 }
 
-// soFar is what an interrupted run has done, and what happens to the rest.
+// soFar returns an error that says what an interrupted run has done, and what is next.
 func (m *master) soFar(next string) error {
 	done := m.progress.Done()
 	return fmt.Errorf("%d added, %d changed, %d destroyed before that; %s", done.Add, done.Change, done.Remove, next)
 }
 
-// left is what a destroy that gave up has not done.
+// left returns an error that names what a destroy could not destroy.
 func left(last plan.Plan) error {
 	first := &last.Changes[0]
 	address := "job." + first.Job
@@ -510,8 +508,8 @@ func left(last plan.Plan) error {
 	return fmt.Errorf("%s could not be destroyed, for the reason shown above; the next destroy continues from here", address)
 }
 
-// heldBack is what the scope asks for and was not done, because it cannot be done alone. What -max-destroy holds back is
-// reported by problems.
+// heldBack returns an error for each job whose changes in scope were not made because they cannot be made alone. Those that
+// -max-destroy holds back are reported by problems.
 func (m *master) heldBack(last plan.Plan) []view.Diagnostic {
 	var out []view.Diagnostic
 	for _, w := range last.Waits {
@@ -522,7 +520,7 @@ func (m *master) heldBack(last plan.Plan) []view.Diagnostic {
 	return out
 }
 
-// problem is an error about a job, with the line that declares it.
+// problem returns an error about a job, with the line that declares it.
 func (m *master) problem(name, summary string, details ...string) view.Diagnostic {
 	found := view.DiagnoseHCL(hcl.Diagnostics{{
 		Severity: hcl.DiagError, Summary: summary, Detail: strings.Join(details, "\n"), Subject: lineOf(m.inForce, sourceOf(m.inForce, name)),
@@ -531,14 +529,14 @@ func (m *master) problem(name, summary string, details ...string) view.Diagnosti
 	return found[0]
 }
 
-// problems are the declared jobs that are not what was asked for.
+// problems returns an error for each job in scope that is not as configured.
 func (m *master) problems(last plan.Plan) []view.Diagnostic {
 	status := view.Status(view.Facts{Records: last.Records, Waits: last.Waits}, &m.redactor)
 	out := m.heldBack(last)
 	scope := plan.Scope{Targets: m.args.targets, Excludes: m.args.excludes}.Named(m.inForce.Jobs, last.Records)
 	for _, j := range status.Jobs {
 		name := strings.TrimPrefix(j.Address, "job.")
-		// Of one that can never be, or that runs where its provider does not look, the phase is an old one.
+		// The phase is out of date for a job that can never run, or that runs where its provider does not look.
 		never := slices.ContainsFunc(last.Waits, func(w plan.Wait) bool { return w.Never && w.Job == name })
 		is := fmt.Sprintf("%s is %s", j.Address, j.Phase)
 		switch {

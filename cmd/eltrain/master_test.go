@@ -12,7 +12,7 @@ import (
 	"github.com/eltrain/eltrain/plan"
 )
 
-// An apply that is interrupted does not say that all runs on where it has stopped something, be it to start it again.
+// An interrupted apply does not say that all jobs keep running if it has stopped slots, even to restart them.
 func TestAnInterruptedApplySaysWhatHasEnded(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -41,7 +41,7 @@ func TestAnInterruptedApplySaysWhatHasEnded(t *testing.T) {
 	}
 }
 
-// What -max-destroy holds back waits for nothing, to programs as to people: it is reported once, by the plan and by the run.
+// What -max-destroy holds back is reported as held, not as waiting, in text and JSON: once by the plan and once by the run.
 func TestWhatMaxDestroyHoldsBackIsToldOnceAndAsHeld(t *testing.T) {
 	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": twoJobs})

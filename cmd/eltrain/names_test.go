@@ -20,7 +20,7 @@ import (
 	"github.com/eltrain/eltrain/plan"
 )
 
-// sleeper is a job that runs until it is stopped. more is written into it.
+// sleeper is a job that runs until it is stopped. more is added to its block.
 func sleeper(name, more string) string {
 	return fmt.Sprintf(`job %q {
   role "worker" {
@@ -58,8 +58,8 @@ func started(t *testing.T, text string) (dir string, pids []int) {
 	return dir, pids
 }
 
-// killLeft ends what a directory's jobs left, and jobs that were forgotten with them: each agent by its own word. A last plan
-// looks at the ends, for what the agents cannot remove themselves: their cgroups.
+// killLeft ends what a directory's jobs left, forgotten jobs included, by a signal to each agent. A last plan observes their
+// ends, to remove the agents' cgroups, which they cannot remove themselves.
 func killLeft(t *testing.T, dir string) {
 	t.Helper()
 	records, err := filepath.Glob(filepath.Join(dir, ".eltrain", "jobs", "*", "slots", "*", "*", "agent.json"))
@@ -100,7 +100,7 @@ func samePIDs(t *testing.T, dir string, want []int) {
 	}
 }
 
-// uidOf is that of the directory's only job.
+// uidOf returns the UID of the directory's only job.
 func uidOf(t *testing.T, dir string) string {
 	t.Helper()
 	uids, err := filepath.Glob(filepath.Join(dir, ".eltrain", "jobs", "*"))
@@ -110,7 +110,7 @@ func uidOf(t *testing.T, dir string) string {
 	return filepath.Base(uids[0])
 }
 
-// A moved job keeps training, in the same processes; so does it after the next master, and its output is found.
+// A moved job keeps training in the same processes, under the next master too, and its output is found.
 func TestMovedJobTrainsOn(t *testing.T) {
 	t.Parallel()
 	dir, pids := started(t, sleeper("old", ""))
@@ -140,7 +140,7 @@ func TestMovedJobTrainsOn(t *testing.T) {
 	if phase, running, now := status(t, dir); phase != "Running" || running != 2 || now[0] != pids[0] {
 		t.Errorf("after a fault the job is %s with %d running, agents %v of %v", phase, running, now, pids)
 	}
-	// Without the state it is found under the name that it was launched under.
+	// Without the state it is found under its original name.
 	_, _, pids = status(t, dir)
 	removeState(t, dir)
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone, "Apply complete!")
@@ -166,8 +166,8 @@ func removeState(t *testing.T, dir string) {
 	}
 }
 
-// A forgotten job keeps running, also past masters that watch; a job that is declared under its name is another one; and it
-// can be imported back.
+// A forgotten job keeps running, even while masters watch; a job declared under its name is another job; and the forgotten one
+// can be imported again.
 func TestForgottenJobRunsOn(t *testing.T) {
 	t.Parallel()
 	dir, pids := started(t, sleeper("a", "lifecycle {\n    prevent_destroy = true\n  }"))
@@ -213,8 +213,8 @@ job "ev" {
 }
 `
 
-// A removed block without keys keeps all jobs that the block with for_each stood for, its own or its module's. One that names
-// none of the jobs that there are, while some end, is warned of.
+// A removed block without keys keeps all jobs of a block with for_each, its own or its module's. A removed block that matches no
+// job, while others are destroyed, causes a warning.
 func TestAllKeysOfAForgottenJobRunOn(t *testing.T) {
 	t.Parallel()
 	dir := directoryWith(t, map[string]string{
@@ -258,7 +258,7 @@ func TestAllKeysOfAForgottenJobRunOn(t *testing.T) {
 	eltrain(t, dir, "plan", "-detailed-exitcode").check(t, exitDone, "No changes.")
 }
 
-// A watch, which asks nobody, says so too, and continues.
+// A watch, which does not prompt, warns too, and continues.
 func TestAWatchWarnsOfARemovedBlockThatKeepsNothing(t *testing.T) {
 	t.Parallel()
 	dir, _ := started(t, sleeper("a", ""))
@@ -271,10 +271,10 @@ func TestAWatchWarnsOfARemovedBlockThatKeepsNothing(t *testing.T) {
 	}
 }
 
-// agentBeat is more than the time after which an agent asks its service again.
+// agentBeat is longer than an agent's interval between requests to the service.
 const agentBeat = 2 * time.Second
 
-// watch runs apply -watch while f does, which can ask for what it said so far.
+// watch runs apply -watch until f returns. said returns its output so far.
 func watch(t *testing.T, dir string, f func(said func() string)) (out string) {
 	t.Helper()
 	cmd := commandIn(dir, "apply", "-watch", "-auto-approve")
@@ -296,7 +296,7 @@ func watch(t *testing.T, dir string, f func(said func() string)) (out string) {
 	return
 }
 
-// What runs is imported by its UID after the state was lost, under another name; once it is, the block asks for nothing.
+// After the state was lost, a running job is imported by its UID under another name. After that the block has no effect.
 func TestImportAdoptsWhatRuns(t *testing.T) {
 	t.Parallel()
 	dir, pids := started(t, sleeper("old", ""))
@@ -323,7 +323,7 @@ func TestImportAdoptsWhatRuns(t *testing.T) {
 	}
 	eltrain(t, dir, "apply", "p").check(t, exitDone, "Resources: 1 imported, 0 added, 0 changed, 0 destroyed.")
 	samePIDs(t, dir, pids)
-	// Its world was formed once, by who launched it, and is told with the address that it had then.
+	// Its world was formed once, before the import, and the event has the address of that time.
 	events := eltrain(t, dir, "events").check(t, exitDone)
 	worlds := regexp.MustCompile(`(world_\w+) +(job\.\w+): .* rank 0 at (\S+)`).FindAllStringSubmatch(events.out, -1)
 	if len(worlds) != 2 || worlds[0][1] != "world_formed" || worlds[1][1] != "world_adopted" || worlds[1][2] != "job.b" || worlds[0][3] != worlds[1][3] {
@@ -334,7 +334,7 @@ func TestImportAdoptsWhatRuns(t *testing.T) {
 	eltrain(t, dir, "destroy", "-auto-approve").check(t, exitDone, "Destroy complete! Resources: 2 destroyed.")
 }
 
-// A job that must not be destroyed is not, whoever asks; a watch does all else and has it Degraded.
+// A job with prevent_destroy is never destroyed; a watch does everything else, and the job is Degraded.
 func TestPreventDestroy(t *testing.T) {
 	t.Parallel()
 	keep := "lifecycle {\n    prevent_destroy = true\n  }"
@@ -367,12 +367,12 @@ func TestPreventDestroy(t *testing.T) {
 		t.Errorf("the watch says nothing of it:\n%s", out)
 	}
 	allAlive(t, pids)
-	// What counts is the files, as long as they have the job.
+	// The files' setting counts as long as they declare the job.
 	rewrite(t, dir, sleeper("a", "")+other)
 	eltrain(t, dir, "destroy", "-auto-approve").check(t, exitDone, "Destroy complete! Resources: 3 destroyed.")
 }
 
-// What is ignored is neither done nor shown.
+// Ignored changes are neither made nor shown.
 func TestIgnoredChangesAreNoChanges(t *testing.T) {
 	t.Parallel()
 	ignore := "lifecycle {\n    ignore_changes = [priority, role.worker.command]\n  }"
@@ -389,8 +389,8 @@ func TestIgnoredChangesAreNoChanges(t *testing.T) {
 	eltrain(t, dir, "destroy", "-auto-approve").check(t, exitDone)
 }
 
-// Of a removed block only what is not to be ended concerns the planner: a job by its name and its address, a module by its address and
-// by how the names of its jobs begin; and what it was before it was moved in the same way.
+// Only removed blocks with destroy = false concern the planner: a job by name and address, a module by address and the prefix of
+// its jobs' names, and the same for what they were before a move.
 func TestRemovedBlocksReachThePlanner(t *testing.T) {
 	b := blocksOf(&lang.Config{Removed: []lang.Removed{{Job: "a", Address: "job.a", Was: []lang.Removed{{Job: "o", Address: "job.o"}, {Module: "p-", Address: "module.p"}}}, {Job: "b", Address: "job.b", Destroy: true}, {Module: "m-", Address: "module.m"}, {Module: "n-", Destroy: true}}})
 	if !maps.Equal(b.Forget, map[string]bool{"a": true, "o": true}) || !slices.Equal(b.ForgetDeclared, []string{"job.o", "job.a"}) || !slices.Equal(b.ForgetWithin, []plan.Module{{Address: "module.p", Begins: "p-"}, {Address: "module.m", Begins: "m-"}}) {

@@ -14,8 +14,8 @@ import (
 	"github.com/eltrain/eltrain/state"
 )
 
-// outputs are what the state is to remember of the configuration's outputs: those of a saved plan, where there is one. Of a
-// directory that is destroyed there are none, and a destroy of a part of it leaves them as they are.
+// outputs returns the outputs to store in the state: those of the saved plan if there is one, else of the configuration. A
+// destroy removes them; a destroy with -target or -exclude leaves them as they are.
 func (a planning) outputs(d *directory) map[string]state.Output {
 	switch {
 	case a.saved != nil:
@@ -28,7 +28,7 @@ func (a planning) outputs(d *directory) map[string]state.Output {
 	return outputsOf(d.config)
 }
 
-// outputsOf are a configuration's outputs. One that JSON cannot hold has been reported by the plan.
+// outputsOf returns a configuration's outputs, or nil on errors: the plan has reported those.
 func outputsOf(cfg *lang.Config) map[string]state.Output {
 	_, outputs, err := given(cfg)
 	if err != nil {
@@ -37,7 +37,7 @@ func outputsOf(cfg *lang.Config) map[string]state.Output {
 	return storedOutputs(outputs)
 }
 
-// given are a configuration's variables and outputs as JSON. A sensitive one has its type only.
+// given returns a configuration's variables and outputs as JSON. Sensitive ones have only their type.
 func given(cfg *lang.Config) (variables, outputs map[string]view.GivenValue, err error) {
 	var secrets job.Secrets
 	secrets.Add(cfg.Secrets()...)
@@ -68,7 +68,7 @@ func givenValue(v cty.Value, hidden bool, secrets *job.Secrets) (view.GivenValue
 	return view.GivenValue{Value: value, Type: kind}, err
 }
 
-// namesIn are the names of attributes that a type has in it. They may have been made of sensitive values.
+// namesIn returns the attribute names within a type. They may be derived from sensitive values.
 func namesIn(ty cty.Type) []string {
 	var inner []cty.Type
 	var names []string
@@ -103,7 +103,7 @@ func givenOutputs(stored map[string]state.Output) map[string]view.GivenValue {
 	return out
 }
 
-// showOutputs shows the outputs once they are applied.
+// showOutputs shows the outputs after an apply.
 func (m *master) showOutputs() {
 	outputs := givenOutputs(m.args.outputs(m.directory))
 	view.WriteOutputs(m.streams.Out, outputs)

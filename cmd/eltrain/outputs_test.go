@@ -9,7 +9,7 @@ import (
 	"github.com/eltrain/eltrain/lang"
 )
 
-// Of a sensitive value its type is known, as Terraform's state has it, but not where names in that would tell the value.
+// The type of a sensitive value is kept, as in Terraform's state, unless attribute names in it would reveal the value.
 func TestTheTypeOfWhatIsSensitive(t *testing.T) {
 	const secret = "hunter2hunter2"
 	hidden := cty.StringVal(secret).Mark(lang.Sensitive)

@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// ownedByRoot reports whether a file is root's.
+// ownedByRoot reports whether root owns a file.
 func ownedByRoot(info fs.FileInfo) bool {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	return ok && st.Uid == 0

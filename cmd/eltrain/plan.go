@@ -19,12 +19,12 @@ import (
 // planning are the options that plan and apply share.
 type planning struct {
 	destroy     bool
-	maxDestroy  *int              // how many slots a change of the files may have removed; nil is no bound
-	keep        bool              // leave recorded jobs alone that are not declared
-	rerun       bool              // start jobs again that have failed
-	watch       bool              // what is planned continues forever
-	uids        map[string]string // of jobs that are new in a saved plan, by name
-	saved       *view.PlanFacts   // what a saved plan was made from; nil without one
+	maxDestroy  *int              // most slots that a change of the files may remove; nil for no bound
+	keep        bool              // leave alone recorded jobs that are not declared
+	rerun       bool              // start failed jobs again
+	watch       bool              // plan for a run that never ends
+	uids        map[string]string // UIDs of the jobs that are new in a saved plan, by name
+	saved       *view.PlanFacts   // what the saved plan was made from; nil without one
 	vars        assignments
 	lockTimeout time.Duration
 	compact     bool // warnings
@@ -37,8 +37,7 @@ func (a *planning) declare(fs *flags) {
 	a.vars.declare(fs)
 }
 
-// declarePrune declares -prune, which plan and apply take: beside a master that leaves what is not in the files, a plan
-// without it would promise what is not done.
+// declarePrune declares -prune. plan has it too, to show what a master with -prune=false will do.
 func declarePrune(fs *flags, prune *bool) {
 	fs.BoolVar(prune, "prune", true, "Keep jobs that are no longer in the files.")
 }
@@ -124,7 +123,7 @@ func runPlan(s *session, args []string) int {
 	defer s.bound(planGarbage)()
 	ctx, stop := s.interruptible()
 	defer stop()
-	defer s.outlive()() // who does not read on may still want the exit code, and the plan saved
+	defer s.outlive()() // the exit code and the saved plan matter even if the reader is gone
 	finish, err := s.speak(ctx, a.formats, 0)
 	if err != nil {
 		return s.fail("Cannot write the JSON", err)
@@ -146,7 +145,7 @@ func (s *session) plan(ctx context.Context, a planArgs) int {
 		return exitError
 	}
 	defer d.close(s)
-	d.looks = a.out == "" // what is saved is sealed with the place's own key
+	d.readOnly = a.out == "" // a saved plan is sealed with the state's key
 	facts, stored, ok := s.look(ctx, d, a)
 	if !ok {
 		return exitError
@@ -170,7 +169,7 @@ func (s *session) plan(ctx context.Context, a planArgs) int {
 	return exitDone
 }
 
-// look makes the plan. stored is the state that it was made from.
+// look makes the plan. stored is the state that it is made from.
 func (s *session) look(ctx context.Context, d *directory, a planArgs) (facts view.PlanFacts, stored state.State, ok bool) {
 	var err error
 	if a.offline() {
@@ -183,7 +182,7 @@ func (s *session) look(ctx context.Context, d *directory, a planArgs) (facts vie
 			s.fail("Cannot read the state's lock", err)
 			return facts, stored, false
 		}
-		stored, err = d.store.Read(ctx) // before the plan reads it: if it moves in between, the saved plan is out of date
+		stored, err = d.store.Read(ctx) // before the plan reads it: if it changes in between, the saved plan is stale
 		if err != nil {
 			s.fail("Cannot read the state", err)
 			return facts, stored, false
@@ -200,7 +199,7 @@ func (s *session) look(ctx context.Context, d *directory, a planArgs) (facts vie
 	return facts, stored, true
 }
 
-// showPlan shows a plan in the face that was asked for, with what to do next.
+// showPlan shows a plan in the requested format, with what to do next.
 func (s *session) showPlan(a planArgs, model *view.PlanModel) error {
 	if s.stream != nil {
 		s.stream.Plan(model)
@@ -218,12 +217,12 @@ func (s *session) showPlan(a planArgs, model *view.PlanModel) error {
 	return nil
 }
 
-// readFor reads the configuration that is planned for. To destroy, its files need not be valid: what is wrong
-// with them must not keep anything running.
+// readFor reads the configuration to plan for. For a destroy the files need not be valid: their errors must not keep anything
+// running.
 //
-// Its warnings are held for below the plan, where those of the plan are.
+// The files' warnings are held, to be shown below the plan with the plan's own.
 func (s *session) readFor(a planning) (cfg *lang.Config, ok bool) {
-	s.later = nil // of an earlier reading
+	s.later = nil // drop those of an earlier read
 	if a.destroy {
 		return s.readAnyway(a.vars), true
 	}
@@ -237,11 +236,11 @@ func (s *session) readFor(a planning) (cfg *lang.Config, ok bool) {
 	return cfg, true
 }
 
-// lockPoll is how often it is looked whether an apply has ended.
+// lockPoll is how often awaitApply checks whether the lock is free.
 const lockPoll = 200 * time.Millisecond
 
-// awaitApply waits while an apply that will end holds the lock, for timeout at most. What it has done by
-// then is what is planned with.
+// awaitApply waits, for timeout at most, while an apply without -watch holds the lock. The plan is then made from what that
+// apply has done so far.
 func (d *directory) awaitApply(ctx context.Context, timeout time.Duration) error {
 	deadline := time.Now().Add(timeout)
 	for {
@@ -257,11 +256,11 @@ func (d *directory) awaitApply(ctx context.Context, timeout time.Duration) error
 	}
 }
 
-// previewTimeout bounds the look at what runs. Lists of 10,000 pods come within some seconds; later than this a
-// provider cannot be reached, and its own error is more useful than further waiting.
+// previewTimeout bounds observing what runs. Lists of 10,000 pods take some seconds; a provider that takes longer than this
+// is not reachable, and its own error is more useful than further waiting.
 const previewTimeout = 30 * time.Second
 
-// preview is the plan for the directory as it is now.
+// preview plans for the directory as it is now.
 func (d *directory) preview(ctx context.Context, s *session, a planning) (view.PlanFacts, error) {
 	ctx, cancel := context.WithTimeout(ctx, previewTimeout)
 	defer cancel()
@@ -273,14 +272,14 @@ func (d *directory) preview(ctx context.Context, s *session, a planning) (view.P
 		return view.PlanFacts{}, err
 	}
 	d.prior = stored.Outputs
-	decided, err := s.looking(d, d.setup(a, stored)).Preview(ctx, time.Now())
+	decided, err := s.reportingPlanner(d, d.setup(a, stored)).Preview(ctx, time.Now())
 	if err != nil {
 		return view.PlanFacts{}, err
 	}
 	return d.planFacts(decided, reached(ctx))
 }
 
-// planFacts are what a plan is shown from.
+// planFacts returns what a plan is shown from.
 func (d *directory) planFacts(decided apply.Decision, reached map[string]view.Reached) (facts view.PlanFacts, err error) {
 	facts = view.PlanFacts{Input: decided.Input, Plan: decided.Plan, Version: version, Reached: reached}
 	facts.Variables, facts.Outputs, err = given(d.config)
@@ -289,14 +288,14 @@ func (d *directory) planFacts(decided apply.Decision, reached map[string]view.Re
 	switch {
 	case !decided.Input.Destroy:
 	case decided.Input.Scope.Limited():
-		facts.Outputs = facts.PriorOutputs // they may be of what stays
+		facts.Outputs = facts.PriorOutputs // they may belong to jobs that stay
 	default:
 		facts.Outputs = nil
 	}
 	return facts, err
 }
 
-// checks are what the conditions of the files came to. For a destroy they do not count.
+// checks returns the results of the files' conditions. For a destroy they are unknown.
 func checks(cfg *lang.Config, destroy bool) []view.CheckFact {
 	var out []view.CheckFact
 	for _, c := range cfg.Checked {
@@ -309,17 +308,17 @@ func checks(cfg *lang.Config, destroy bool) []view.CheckFact {
 	return out
 }
 
-// reached is how far jobs are by the word of the master that runs them; nothing if there is none.
+// reached returns the progress of jobs as reported by the running master; nil without one.
 func reached(ctx context.Context) map[string]view.Reached {
 	live, err := apply.Fetch(ctx, runDirectory)
 	if err != nil {
-		return nil // a plan is no worse without
+		return nil // the plan does not depend on it
 	}
 	out := map[string]view.Reached{}
 	for i := range live.Snapshot.Incarnations {
 		inc := &live.Snapshot.Incarnations[i]
 		m := inc.Member
-		if rec := live.Records[inc.Slot.Job]; m == nil || rec == nil || rec.UID != inc.UID { // another job's of the same name
+		if rec := live.Records[inc.Slot.Job]; m == nil || rec == nil || rec.UID != inc.UID { // UID: of another job of that name
 			continue
 		}
 		far := out[inc.Slot.Job]
@@ -333,7 +332,7 @@ func reached(ctx context.Context) map[string]view.Reached {
 	return out
 }
 
-// setup is what a plan, or a run, is made with over a state.
+// setup returns the input of a plan or a run, given the state.
 func (d *directory) setup(a planning, stored state.State) apply.Setup {
 	return apply.Setup{
 		Intent: apply.Intent{Watch: a.watch, Destroy: a.destroy, Prevent: a.prevent(d.config), Keep: a.keep, MaxDestroy: a.maxDestroy,
@@ -343,8 +342,7 @@ func (d *directory) setup(a planning, stored state.State) apply.Setup {
 	}
 }
 
-// wanted are the jobs that are to run. Those that are declared are read to destroy them too: for what of them is
-// sensitive.
+// wanted returns the jobs that should run: none for a destroy. Even then the files are read, for their sensitive values.
 func (a planning) wanted(cfg *lang.Config) []job.Job {
 	if a.destroy {
 		return nil
@@ -352,7 +350,7 @@ func (a planning) wanted(cfg *lang.Config) []job.Job {
 	return cfg.Jobs
 }
 
-// newUID is that of a saved plan, where there is one.
+// newUID returns the saved plan's UID for a job if there is one, else a new one.
 func (a planning) newUID(name string) string {
 	if uid := a.uids[name]; uid != "" {
 		return uid
@@ -360,6 +358,6 @@ func (a planning) newUID(name string) string {
 	return newUID(name)
 }
 
-// newUID returns another identifier each time: a job that is declared again is another job, though its name is
-// the same, and the master may be the same.
+// newUID returns a different identifier each time: a job that was destroyed and is declared again is another job, even under
+// the same name and the same master.
 func newUID(string) string { return uuid.NewString() }

@@ -17,7 +17,7 @@ import (
 	"github.com/eltrain/eltrain/plan"
 )
 
-// linesOf are the lines of -json, by type.
+// linesOf returns the lines of -json, by type.
 func linesOf(t *testing.T, text string) map[string][]map[string]any {
 	t.Helper()
 	out := map[string][]map[string]any{}
@@ -31,7 +31,7 @@ func linesOf(t *testing.T, text string) map[string][]map[string]any {
 	return out
 }
 
-// A run that ends does what its plan shows, and grows no elastic role beyond that, though there is room: a watch does. So a
+// A plain apply does what its plan shows, and does not grow an elastic role further although there is room; a watch does. So a
 // saved plan does what was approved, and a plan after it is empty.
 func TestARunThatEndsGrowsNothingThatWasNotShown(t *testing.T) {
 	t.Parallel()
@@ -48,8 +48,8 @@ func TestARunThatEndsGrowsNothingThatWasNotShown(t *testing.T) {
 	eltrain(t, dir, "plan", "-detailed-exitcode").check(t, exitDone, "replicas = 3 (now 4, scaled within 2..4)", "No changes.")
 }
 
-// What scaling made of a role is no drift, whatever number the file begins with: it is said, and left. A bound that is moved
-// clamps it.
+// A size that scaling chose is not drift, whatever initial number the file has: it is shown, and kept. A changed bound clamps
+// it.
 func TestScalingAndFilesNeverFightOverASize(t *testing.T) {
 	t.Parallel()
 	text := strings.Replace(growing("", ""), "max = 2", "max = 4", 1)
@@ -58,7 +58,7 @@ func TestScalingAndFilesNeverFightOverASize(t *testing.T) {
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)
 	rewrite(t, dir, strings.Replace(text, "replicas   = 1", "replicas   = 4", 1))
 	grown := linesOf(t, eltrain(t, dir, "apply", "-auto-approve", "-json").check(t, exitDone).out)["scale_decision"]
-	// It is reported as planned, and as begun.
+	// It is reported when planned, and when started.
 	if len(grown) != 2 || !strings.HasPrefix(grown[1]["@message"].(string), "job.elastic.worker: scaled within 1..4: 1 -> 4 slots") {
 		t.Errorf("apply -json decides %v", grown)
 	}
@@ -100,7 +100,7 @@ func TestScalingAndFilesNeverFightOverASize(t *testing.T) {
 	eltrain(t, dir, "plan", "-detailed-exitcode").check(t, exitChanges, "role.worker.scaling.max = 4 -> 3", "its role may have at most 3 slots", "0 to add, 1 to change, 1 to destroy")
 }
 
-// A plan says of a job that failed that it did, why, and what happens to it: a plain apply starts it again, a watch does not.
+// A plan says which jobs have failed, why, and what happens to them: a plain apply starts them again, a watch does not.
 func TestAPlanTellsOfFailedJobs(t *testing.T) {
 	const failing = `job "bad" {
   role "worker" {
@@ -149,8 +149,8 @@ func TestAPlanTellsOfFailedJobs(t *testing.T) {
 	}
 }
 
-// One job that fails does not take back another that starts with it. What failed is named once, at the end, with the line
-// that declares it, and the next plan continues with that alone.
+// A job that fails does not roll back another that starts with it. The failed one is named once, at the end, with the line that
+// declares it, and the next plan has only that job.
 func TestWhatSucceededStaysAndWhatFailedIsNamedOnce(t *testing.T) {
 	t.Parallel()
 	good := strings.Replace(twoWorkers, "tiny", "good", 1)
@@ -176,7 +176,7 @@ func TestWhatSucceededStaysAndWhatFailedIsNamedOnce(t *testing.T) {
 	}
 }
 
-// A plan that changes outputs alone counts no changes; show has the outputs of the state, too.
+// A plan that changes only outputs counts no changes; show has the outputs of the state too.
 func TestPlansOfOutputsAlone(t *testing.T) {
 	const outputs = "output \"size\" {\n  value = 3\n}\noutput \"token\" {\n  value     = \"hunter2hunter2\"\n  sensitive = true\n}\n"
 	dir := directoryWith(t, map[string]string{"main.hcl": outputs})
@@ -205,7 +205,7 @@ func TestPlansOfOutputsAlone(t *testing.T) {
 	eltrain(t, dir, "show").check(t, exitDone, "Outputs:\n\nsize = 3\ntoken = (sensitive value)\n")
 }
 
-// Before a saved plan is carried out its changes are told, as Terraform does.
+// The changes of a saved plan are reported before it is carried out, as in Terraform.
 func TestApplyOfASavedPlanTellsItsChanges(t *testing.T) {
 	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
@@ -221,8 +221,7 @@ func TestApplyOfASavedPlanTellsItsChanges(t *testing.T) {
 	}
 }
 
-// What must not be done is reported in one way, also where it is found only once the lock is held: each where the files ask
-// for it.
+// Refusals are reported in one form, even if found only once the lock is held: each with the line of the files that caused it.
 func TestRefusalsAreToldInOneWay(t *testing.T) {
 	refusal := plan.Refusal{Job: "a", Reason: job.Because(plan.ImportAmbiguous, "id", "x", "uid", "1", "other", "2")}
 	want := "\nError: Ambiguous import\n\nThe id \"x\" exists in two jobs. Import by the job's UID: 1 or 2.\n"
@@ -246,7 +245,7 @@ func TestWarningsComeInOrder(t *testing.T) {
 		return b.String()
 	}
 	dir := directoryWith(t, map[string]string{"b.hcl": check("three", "four"), "a.hcl": "variable \"n\" {\n  default = 1\n}\n" + check("one", "two")})
-	for range 5 { // an order that comes of a map is another one each time
+	for range 5 { // a map's order would differ each time
 		o := eltrain(t, dir, "plan").check(t, exitDone)
 		at := -1
 		for _, text := range []string{"about one", "about two", "about three", "about four"} {
@@ -259,7 +258,7 @@ func TestWarningsComeInOrder(t *testing.T) {
 	}
 }
 
-// A run that did what it was to do ends with its count in JSON, in Terraform's words; one that did not, does not.
+// Only a successful run ends with its counts in JSON, in Terraform's words.
 func TestOnlyWhatReachedItsEndIsSummedUp(t *testing.T) {
 	failed := plan.Plan{Records: job.Records{"a": {Spec: job.Job{Name: "a"}, Phase: job.JobFailed}}}
 	for name, c := range map[string]struct {
@@ -289,7 +288,7 @@ func TestOnlyWhatReachedItsEndIsSummedUp(t *testing.T) {
 	}
 }
 
-// A watch that was interrupted says what it leaves running, and how to continue with it.
+// An interrupted watch says what it leaves running, and how to continue.
 func TestAWatchSaysWhatItLeaves(t *testing.T) {
 	running := []job.Slot{{Phase: job.Running, Incarnation: 1}}
 	for name, c := range map[string]struct {
@@ -309,7 +308,7 @@ func TestAWatchSaysWhatItLeaves(t *testing.T) {
 	}
 }
 
-// Warnings of the files are reported below the plan, or with the error that there is in its place; once in any case.
+// Warnings of the files are reported once: below the plan, or with the error if there is no plan.
 func TestWarningsOfTheFilesAreToldThoughThereIsNoPlan(t *testing.T) {
 	t.Parallel()
 	const doubt = "Value for an undeclared variable"
@@ -326,7 +325,7 @@ func TestWarningsOfTheFilesAreToldThoughThereIsNoPlan(t *testing.T) {
 		}
 	}
 	for _, command := range [][]string{{"plan"}, {"plan", "-compact-warnings"}, {"apply", "-auto-approve"}, {"apply", "-auto-approve", "-refresh-only"}} {
-		once(exitError, append(slices.Clone(command), "-target=job.nobody")...) // found when the plan is there
+		once(exitError, append(slices.Clone(command), "-target=job.nobody")...) // found after planning
 	}
 	once(exitDone, "plan")
 	o := eltrain(t, dir, "plan", "-json", "-target=job.nobody", "-var-file=more.vars").check(t, exitError)
@@ -343,8 +342,8 @@ func TestWarningsOfTheFilesAreToldThoughThereIsNoPlan(t *testing.T) {
 	once(exitError, "apply", "-auto-approve")
 }
 
-// A job that fails each time takes nothing from a healthy one of its priority when an apply starts it again, and its world
-// keeps training: it stays as it failed, with the reason, and what to do about it. As a new job it gets its share.
+// When an apply would start a repeatedly failing job again, it takes nothing from a healthy job of the same priority, whose
+// world keeps training: the job stays failed, with the reason and what to do. As a new job it gets its share.
 func TestAJobThatFailsEachTimeLeavesAHealthyOneAlone(t *testing.T) {
 	t.Parallel()
 	const node = `provider "local" {
@@ -400,7 +399,7 @@ func TestAJobThatFailsEachTimeLeavesAHealthyOneAlone(t *testing.T) {
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone, "job.good: gives up 2 slots", "Apply complete!")
 }
 
-// The record of a job that has ended is listed, and said beside the slots that are counted.
+// A plan lists ended jobs whose records it removes, and counts them beside the slots.
 func TestAPlanSaysWhichJobsItRemovesFromTheState(t *testing.T) {
 	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": strings.Replace(sleeper("done", ""), "exec sleep 300", "exit 0", 1) + sleeper("live", "")})

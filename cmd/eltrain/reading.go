@@ -16,12 +16,11 @@ import (
 	"github.com/eltrain/eltrain/lang"
 )
 
-// steadyTries bounds how often files are read again because they changed meanwhile. A swap of links takes a moment;
-// who writes for longer is waited for by a watch, and asks again otherwise.
+// steadyTries bounds how often files are read again because they changed during the read. Swapping a link takes a moment;
+// longer writes are waited for by a watch, while other commands fail.
 const steadyTries = 5
 
-// readSteady reads the job directory's files where it is by now, all of one revision: if they are exchanged meanwhile
-// they are read again.
+// readSteady reads the job directory's files, all of one revision: if they change during the read it reads them again.
 func (s *session) readSteady(vars assignments) (*lang.Config, hcl.Diagnostics) {
 	paths := []string{s.home()}
 	for range steadyTries {
@@ -39,20 +38,20 @@ func (s *session) readSteady(vars assignments) (*lang.Config, hcl.Diagnostics) {
 	}}
 }
 
-// home is the way to the job directory, with its links: where they lead may change.
+// home returns the path of the job directory, links not resolved: they may be changed.
 func (s *session) home() string {
-	if s.way != "" {
-		return s.way
+	if s.jobPath != "" {
+		return s.jobPath
 	}
 	return jobDirectory
 }
 
-// directoryNow is where the way to the job directory leads now: the working directory, if it is that still. In there
-// no link is followed anymore, so one that is replaced mixes nothing.
+// directoryNow resolves the path of the job directory: to the working directory if it still is that. Reads below the result
+// do not follow the links again, so replacing one does not mix revisions.
 func (s *session) directoryNow() string {
 	real, err := filepath.EvalSymlinks(s.home())
 	if err != nil {
-		return s.home() // reading it says what is wrong
+		return s.home() // reading it returns the error
 	}
 	there, err := os.Stat(real)
 	if err != nil {
@@ -64,7 +63,7 @@ func (s *session) directoryNow() string {
 	return real
 }
 
-// in returns the assignments for a job directory that is read from elsewhere than the working directory.
+// in returns the assignments with their file names relative to dir, for a job directory other than the working directory.
 func (a assignments) in(dir string) assignments {
 	if dir == jobDirectory {
 		return a
@@ -78,8 +77,8 @@ func (a assignments) in(dir string) assignments {
 	return out
 }
 
-// furtherOf is what a configuration is read from besides the job directory: the directories of its modules, and the files
-// that it names.
+// furtherOf returns what a configuration is read from besides the job directory: its modules' directories and the files that
+// it names.
 func furtherOf(cfg *lang.Config) []string {
 	if len(cfg.Directories) == 0 {
 		return nil
@@ -87,8 +86,8 @@ func furtherOf(cfg *lang.Config) []string {
 	return slices.Concat(cfg.Directories[1:], cfg.Named)
 }
 
-// commitOf names the commit that a configuration is of: of its directories, or else of what the links in them lead to.
-// It is "" if that is not known.
+// commitOf returns the commit of a configuration: of its directories, or else of what the links in them point to. It returns
+// "" if that is unknown.
 func commitOf(ctx context.Context, cfg *lang.Config) string {
 	var dirs []string
 	add := func(path string) {
@@ -112,7 +111,7 @@ func commitOf(ctx context.Context, cfg *lang.Config) string {
 	return ""
 }
 
-// brief is the first error in one sentence, with its place in the job directory that was read.
+// brief returns the first error in one sentence, with its place in the job directory.
 func brief(cfg *lang.Config, diags hcl.Diagnostics) string {
 	dir := ""
 	if len(cfg.Directories) > 0 {

@@ -17,7 +17,7 @@ import (
 func reads(t *testing.T, dir string) *session {
 	t.Helper()
 	t.Chdir(dir)
-	return &session{streams: view.Standard(), way: dir}
+	return &session{streams: view.Standard(), jobPath: dir}
 }
 
 func put(t *testing.T, path, text string) {
@@ -30,7 +30,7 @@ func put(t *testing.T, path, text string) {
 	}
 }
 
-// link makes a link, or replaces one in one step.
+// link creates a link, or replaces one atomically.
 func link(t *testing.T, to, at string) {
 	t.Helper()
 	if err := os.Symlink(to, at+".new"); err != nil {
@@ -41,8 +41,8 @@ func link(t *testing.T, to, at string) {
 	}
 }
 
-// Each revision says the same number in two files, in a module, and in two files that a job may name. If they were of two
-// revisions, the job would have no priority.
+// Each revision has one number in two files, in a module, and in two files that a job may name. If a read mixed two revisions,
+// the job would have no priority.
 func TestNoReadingMixesTwoRevisions(t *testing.T) {
 	root := t.TempDir()
 	revision := func(n int) {
@@ -69,8 +69,7 @@ job "s" {
 		}
 	}
 	revision(0)
-	// Both ways in which git-sync is followed, by a link and by a directory of links, and files that are beside what is read in
-	// any case.
+	// Both ways to follow git-sync, by a link and by a directory of links, and a job elsewhere that names files behind the link.
 	links := filepath.Join(root, "links")
 	for _, name := range []string{"a.hcl", "job.hcl", "z.hcl", "m"} {
 		if err := os.MkdirAll(links, 0o755); err != nil {
@@ -93,7 +92,7 @@ job "s" {
 			stop := make(chan struct{})
 			var swapping sync.WaitGroup
 			last := 0
-			var pause atomic.Int64 // between two exchanges: a reading is to come to its end at times on any machine
+			var pause atomic.Int64 // between two exchanges: long enough that some reads complete on any machine
 			swapping.Go(func() {
 				for {
 					select {
@@ -157,7 +156,7 @@ func TestADirectoryThatIsAnotherByNowIsReadWhereItIs(t *testing.T) {
 	}
 	expect("2")
 
-	// Gone, a loop, and back.
+	// Missing, a loop, and back.
 	for _, c := range []struct {
 		name, told string
 		make       func(at string) error
@@ -194,7 +193,7 @@ func TestLoopsOfLinksAreDiagnostics(t *testing.T) {
 	}
 }
 
-// What status and events say of files that cannot be applied names a line where there is one, and no other.
+// status and events name a line of files that cannot be applied only if the error has one.
 func TestTheFirstErrorInBriefNamesALineWhereThereIsOne(t *testing.T) {
 	mistake := func(text string) func(dir string) {
 		return func(dir string) { put(t, filepath.Join(dir, "main.hcl"), text) }
@@ -214,8 +213,8 @@ func TestTheFirstErrorInBriefNamesALineWhereThereIsOne(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "jobs")
 			c.leave(dir)
-			t.Chdir(t.TempDir()) // read from elsewhere, as a directory that is exchanged
-			s := &session{streams: view.Standard(), way: dir}
+			t.Chdir(t.TempDir()) // read from another directory, as if it was replaced
+			s := &session{streams: view.Standard(), jobPath: dir}
 			cfg, diags := s.load(nil)
 			told, want := brief(cfg, diags), strings.Replace(c.told, "DIR", dir, 1)
 			if !strings.Contains(told, want) {
@@ -241,7 +240,7 @@ func TestTheWebhooksTokenIsForItsOwnerAlone(t *testing.T) {
 		{"its group may write", good, 0o660, "chmod 600"},
 		{"short", good[1:], 0o600, "openssl rand"},
 		{"empty", " \n", 0o600, "openssl rand"},
-		{"large", strings.Repeat("x", mostToken+1), 0o600, "too large"},
+		{"large", strings.Repeat("x", maxToken+1), 0o600, "too large"},
 	} {
 		put(t, path, c.text)
 		if err := os.Chmod(path, c.mode); err != nil {
@@ -261,7 +260,7 @@ func TestTheWebhooksTokenIsForItsOwnerAlone(t *testing.T) {
 			t.Errorf("%s is taken for a token", other)
 		}
 	}
-	// Its group may read a file of root's, and of nobody else's.
+	// The group may read only root's file.
 	put(t, path, good)
 	if err := os.Chmod(path, 0o640); err != nil {
 		t.Fatal(err)

@@ -11,9 +11,9 @@ import (
 	"github.com/eltrain/eltrain/providers"
 )
 
-// looking makes a planner for an observation that somebody waits for: programs are told when it starts and when it
-// has ended. The loop of an apply observes in each turn without reporting it.
-func (s *session) looking(d *directory, setup apply.Setup) *apply.Planner {
+// reportingPlanner makes a planner for one observation that the user waits for: its start and end go to the JSON stream. The loop of
+// an apply observes in each turn without reporting it.
+func (s *session) reportingPlanner(d *directory, setup apply.Setup) *apply.Planner {
 	asked := maps.Clone(d.providers)
 	if s.stream != nil {
 		for name, p := range asked {
@@ -23,8 +23,8 @@ func (s *session) looking(d *directory, setup apply.Setup) *apply.Planner {
 	return apply.NewPlanner(setup, asked, d.sealer)
 }
 
-// refreshing is a provider that reports to a stream when it is asked what runs, and when it has answered, for each job that the
-// state has of it. Of what is in no state yet there is nothing to refresh, as in Terraform.
+// refreshing is a provider that reports the start and end of each observation to a stream, for each of its jobs in the
+// state. What is not in the state is not refreshed, as in Terraform.
 type refreshing struct {
 	providers.Provider
 	name    string
@@ -42,7 +42,7 @@ func (p refreshing) Observe(ctx context.Context) (*providers.Observation, error)
 	return o, err
 }
 
-// each reports each of its jobs.
+// each calls tell for each job of the provider.
 func (p refreshing) each(tell func(name string, rec *job.Record)) {
 	for _, name := range slices.Sorted(maps.Keys(p.records)) {
 		if p.records[name].Spec.Provider == p.name {

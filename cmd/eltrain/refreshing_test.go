@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Programs are told of a look at what runs, once for each job that the state has, however many slots it has: by a plan, by
-// an apply once, and not when nobody is asked.
+// The JSON stream reports an observation once for each job in the state, whatever its number of slots: for a plan, once for an
+// apply, and not if no provider is asked.
 func TestALookAtWhatRunsIsTold(t *testing.T) {
 	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})

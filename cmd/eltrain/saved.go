@@ -31,7 +31,7 @@ func (s *session) save(d *directory, a planArgs, stored state.State, facts view.
 	}
 	f := &planfile.File{
 		Eltrain: version, Made: facts.Input.Now, Lineage: stored.Lineage, Serial: stored.Serial, Home: home, Place: place,
-		Settings: d.config.Settings, Assignments: harmless(d.config, a.vars),
+		Settings: d.config.Settings, Assignments: withoutSecrets(d.config, a.vars),
 		Facts: facts, Expects: planfile.Expect(&facts.Input, &facts.Plan),
 	}
 	for _, p := range d.config.Providers {
@@ -44,27 +44,27 @@ func (s *session) save(d *directory, a planArgs, stored state.State, facts view.
 	return f.Write(a.out)
 }
 
-// harmless are assignments without the values of sensitive variables.
-func harmless(cfg *lang.Config, vars assignments) []lang.Assignment {
+// withoutSecrets returns vars without the values of sensitive variables.
+func withoutSecrets(cfg *lang.Config, vars assignments) []lang.Assignment {
 	return slices.DeleteFunc(slices.Clone(vars), func(a lang.Assignment) bool {
 		return slices.ContainsFunc(cfg.Variables, func(v lang.Variable) bool { return a.File == "" && v.Name == a.Name && v.Sensitive })
 	})
 }
 
-// homeOf is where a state is kept, as the same word from wherever it is asked.
+// homeOf names where a state is kept, the same from any working directory.
 func homeOf(settings lang.State) (string, error) {
 	if settings.Type == "kubernetes" {
 		return ownerOf(settings)
 	}
-	path, err := settled(cmp.Or(settings.Path, defaultState))
+	path, err := resolvedPath(cmp.Or(settings.Path, defaultState))
 	if err != nil {
 		return "", fmt.Errorf("find the state: %w", err)
 	}
 	return "file " + path, nil
 }
 
-// settled is an absolute path to what need not be there yet, through no symbolic link.
-func settled(path string) (string, error) {
+// resolvedPath returns an absolute path without symbolic links in its directory. The file need not exist.
+func resolvedPath(path string) (string, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return "", err
@@ -75,8 +75,8 @@ func settled(path string) (string, error) {
 	return path, nil
 }
 
-// placeOf is where what a plan is about runs: the job directory and that of run-time files, without symbolic links. It is
-// "" for a plan in which nothing runs on this machine: that may be carried out elsewhere.
+// placeOf names where a plan's local jobs run: the job directory and that of run-time files, without symbolic links. It is ""
+// for a plan without local jobs, which can be carried out elsewhere.
 func placeOf(in *plan.Input) (string, error) {
 	here := slices.ContainsFunc(in.Jobs, func(j job.Job) bool { return j.Provider == local.Name })
 	for _, rec := range in.Records {
@@ -96,14 +96,14 @@ func placeOf(in *plan.Input) (string, error) {
 	if !filepath.IsAbs(runs) {
 		runs = filepath.Join(dir, runs)
 	}
-	if runs, err = settled(runs); err != nil {
+	if runs, err = resolvedPath(runs); err != nil {
 		return "", fmt.Errorf("find the directory of run-time files: %w", err)
 	}
 	return dir + ", with run-time files in " + runs, nil
 }
 
-// checkPlace refuses a plan of another directory that shares its state with this one: what is started here would not
-// find its files, and what runs there would look lost.
+// checkPlace rejects a plan made in another directory that shares the state with this one: jobs started here would not find
+// their files, and jobs running there would appear lost.
 func checkPlace(f *planfile.File) error {
 	place, err := placeOf(&f.Facts.Input)
 	if err != nil {
@@ -115,7 +115,7 @@ func checkPlace(f *planfile.File) error {
 	return nil
 }
 
-// configOf is the configuration that a saved plan was made from.
+// configOf returns the configuration that a saved plan was made from.
 func (s *session) configOf(f *planfile.File) (*lang.Config, error) {
 	cfg := &lang.Config{Settings: f.Settings, Jobs: f.Facts.Input.Jobs}
 	known := s.options(nil).Providers
@@ -133,8 +133,8 @@ func (s *session) configOf(f *planfile.File) (*lang.Config, error) {
 	return cfg, nil
 }
 
-// unseal finds the sensitive values of a saved plan's jobs. They are read as for a plan: from the files and the
-// environment, which are only asked if any is needed.
+// unseal finds the sensitive values of a saved plan's jobs. It reads them as a plan does, from the files and the
+// environment, but only if the plan needs any.
 func (s *session) unseal(ctx context.Context, d *directory, f *planfile.File) error {
 	if !f.Sealed() {
 		return nil
@@ -145,12 +145,12 @@ func (s *session) unseal(ctx context.Context, d *directory, f *planfile.File) er
 		err = f.CheckSealed(d.sealer)
 	}
 	if err != nil && diags.HasErrors() {
-		s.diagnose(view.DiagnoseHCL(diags, cfg.Files)...) // usually that is why
+		s.diagnose(view.DiagnoseHCL(diags, cfg.Files)...) // usually the cause
 	}
 	return err
 }
 
-// notApplied says why what was approved is not carried out: a saved plan, or one that was made without asking the providers.
+// notApplied says why an approved plan is not carried out: a saved one, or one made without asking the providers.
 func (s *session) notApplied(a applyArgs, err error) int {
 	saved := a.planFile != ""
 	var stale *planfile.StaleError
@@ -165,7 +165,7 @@ func (s *session) notApplied(a applyArgs, err error) int {
 	return s.fail("The plan was not applied", err)
 }
 
-// applySaved carries a saved plan out, or refuses and changes nothing.
+// applySaved carries out a saved plan, or rejects it and changes nothing.
 func (s *session) applySaved(ctx context.Context, a applyArgs) int {
 	f, err := planfile.Read(a.planFile, version)
 	if err != nil {
@@ -231,8 +231,8 @@ func (s *session) applySaved(ctx context.Context, a applyArgs) int {
 	return m.run(ctx, lock)
 }
 
-// recheck checks that what runs is as the plan expects, before the service is published. What has to
-// be done besides, because of what happened to others, is reported.
+// recheck checks, before the service is published, that what runs is as the plan expects. It warns about further changes that
+// have become necessary since.
 func (s *session) recheck(ctx context.Context, d *directory, a applyArgs, f *planfile.File) error {
 	facts, err := d.preview(ctx, s, a.planning)
 	if err != nil {
@@ -249,7 +249,7 @@ func (s *session) recheck(ctx context.Context, d *directory, a applyArgs, f *pla
 	return nil
 }
 
-// newUIDs are the identifiers that a plan gave to jobs that are new.
+// newUIDs returns the UIDs that a plan gave to new jobs, by name.
 func newUIDs(facts *view.PlanFacts) map[string]string {
 	uids := map[string]string{}
 	for name, rec := range facts.Plan.Records {
@@ -260,8 +260,8 @@ func newUIDs(facts *view.PlanFacts) map[string]string {
 	return uids
 }
 
-// stillApproved is asked once the first real look has been taken, before anything is stored or done: a saved plan is to
-// hold still, and nothing may be asked for by now that must not be done.
+// stillApproved checks the first plan of a run before anything is stored or done: it must have no refusals, and a saved plan
+// must still be valid.
 func (m *master) stillApproved(in *plan.Input, p *plan.Plan) error {
 	if len(p.Refusals) > 0 {
 		return &RefusedPlanError{p.Refusals}

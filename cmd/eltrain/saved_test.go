@@ -33,7 +33,7 @@ func withToken(text string) string {
 	return strings.Replace(text, "stop_grace = \"1s\"", "stop_grace = \"1s\"\n    env        = { TOKEN = var.token }", 1)
 }
 
-// in runs the binary in dir with more in its environment.
+// in runs the binary in dir with additional environment.
 func in(t *testing.T, dir string, environ []string, args ...string) outcome {
 	t.Helper()
 	cmd := commandIn(dir, args...)
@@ -64,7 +64,7 @@ func TestSavedPlanIsShownAndApplied(t *testing.T) {
 		t.Errorf("-json-into gives %s", lines)
 	}
 
-	// The value is wanted again, and the same; what the files say by now is not asked.
+	// The same sensitive value must be given again; the current files do not matter.
 	eltrain(t, dir, "apply", "p").check(t, exitError, "job.tiny", "ELTRAIN_VAR_x")
 	in(t, dir, []string{"ELTRAIN_VAR_token=another"}, "apply", "p").check(t, exitError, "differ from those the plan was made with")
 	if _, err := os.Stat(filepath.Join(dir, defaultState)); err == nil {
@@ -75,19 +75,19 @@ func TestSavedPlanIsShownAndApplied(t *testing.T) {
 	}
 	in(t, dir, set, "apply", "p").check(t, exitDone, "Apply complete! Resources: 2 added, 0 changed, 0 destroyed.")
 
-	// What was applied is not applied again.
+	// A plan cannot be applied twice.
 	in(t, dir, set, "apply", "p").check(t, exitError, "Error: Saved plan is stale", "can no longer be applied because there was", "Nothing was changed.")
 	in(t, dir, set, "plan", "-out=p3").check(t, exitDone, "Plan: 0 to add, 1 to change")
 	in(t, dir, set, "apply", "-auto-approve").check(t, exitDone)
 	in(t, dir, set, "apply", "p3").check(t, exitError, "Error: Saved plan is stale", "because the state was", "its serial is")
 
-	// The state, as JSON of Terraform's.
+	// The state, as Terraform's JSON.
 	var state tfjson.State
 	if err := json.Unmarshal([]byte(in(t, dir, set, "show", "-json").check(t, exitDone).out), &state); err != nil || len(state.Values.RootModule.Resources) != 3 {
 		t.Errorf("the state is %+v, %v", state, err)
 	}
 
-	// A plan to destroy is one as well, and has no secret of the records in it.
+	// A plan to destroy can be saved too, and contains no secret of the records.
 	in(t, dir, set, "plan", "-destroy", "-out=gone").check(t, exitDone, "Plan: 0 to add, 0 to change, 2 to destroy.", "its world of 2 slots")
 	f, err := planfile.Read(filepath.Join(dir, "gone"), version)
 	if err != nil {
@@ -99,7 +99,7 @@ func TestSavedPlanIsShownAndApplied(t *testing.T) {
 	eltrain(t, dir, "apply", "gone").check(t, exitDone, "Destroy complete! Resources: 2 destroyed.")
 }
 
-// What a plan was made with is in it: another environment, where it is applied, makes no other job of it.
+// A saved plan contains its variables: another environment at apply does not change the job.
 func TestASavedPlanHoldsItsVariables(t *testing.T) {
 	t.Parallel()
 	text := "variable \"n\" {\n  type    = number\n  default = 1\n}\n" + strings.Replace(twoWorkers, "replicas   = 2", "replicas   = var.n", 1)
@@ -110,7 +110,7 @@ func TestASavedPlanHoldsItsVariables(t *testing.T) {
 	eltrain(t, dir, "plan", "-var=n=2", "-detailed-exitcode").check(t, exitDone, "No changes.")
 }
 
-// A state that was recreated may have the serial that the plan knows: it is another anyway.
+// A recreated state is another one, even if it has the serial that the plan expects.
 func TestASavedPlanOfAnotherLineageIsRefused(t *testing.T) {
 	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
@@ -147,7 +147,7 @@ func TestSavedPlanIsRefusedWhenItsObjectsMoved(t *testing.T) {
 	}
 	eltrain(t, dir, "plan", "-out=p").check(t, exitDone, "Plan: 2 to add, 0 to change, 2 to destroy.")
 	before := read(t, filepath.Join(dir, defaultState))
-	// Somebody kills an agent: the state does not know, the object is not as it was.
+	// An agent is killed: the state does not have that, but the object has changed.
 	agent := slotsOf(t, dir)["job.tiny.worker[1]"].AgentPID
 	if err := syscall.Kill(agent, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
@@ -179,7 +179,7 @@ func TestSavedPlanOfAnotherDirectoryOrDamaged(t *testing.T) {
 	}
 }
 
-// Two directories with one state are two places for processes: a plan of the one is not carried out in the other.
+// Two directories with one state are two places for processes: a plan made in one is rejected in the other.
 func TestSavedPlanOfAnotherDirectoryWithTheSameState(t *testing.T) {
 	t.Parallel()
 	shared := filepath.Join(t.TempDir(), defaultState)
@@ -193,7 +193,7 @@ func TestSavedPlanOfAnotherDirectoryWithTheSameState(t *testing.T) {
 	if _, err := os.Stat(shared); err == nil {
 		t.Fatal("a refused plan left a state behind")
 	}
-	// By another way it is the same directory.
+	// By another path it is the same directory.
 	link := filepath.Join(t.TempDir(), "link")
 	if err := os.Symlink(dir, link); err != nil {
 		t.Fatal(err)
@@ -202,7 +202,7 @@ func TestSavedPlanOfAnotherDirectoryWithTheSameState(t *testing.T) {
 	eltrain(t, dir, "-chdir="+link, "apply", "p").check(t, exitDone, "2 added")
 }
 
-// What runs in a cluster may be planned in one directory and applied in another.
+// Jobs on a cluster may be planned in one directory and applied in another.
 func TestAPlanForAClusterHasNoPlace(t *testing.T) {
 	for provider, local := range map[string]bool{"kubernetes": false, "local": true} {
 		j := job.Job{Name: "a", Provider: provider}
@@ -214,7 +214,7 @@ func TestAPlanForAClusterHasNoPlace(t *testing.T) {
 	}
 }
 
-// What a provider block has is in saved plans, and in the journal: nothing sensitive may come so far.
+// Provider blocks are stored in saved plans and in the journal: sensitive values are rejected in them.
 func TestSensitiveValuesInProviderBlocks(t *testing.T) {
 	const secret = "topsecret99"
 	variable := "variable \"t\" {\n  sensitive = true\n  default   = \"" + secret + "\"\n}\n"
@@ -247,7 +247,7 @@ func TestWhatGoesWithNoSavedPlan(t *testing.T) {
 		}
 	}
 	if a, err := parseApply(&newScreenless("").session, []string{"p"}); err != nil || a.planFile != "p" {
-		t.Errorf("apply p: %+v, %v", a, err) // nobody is asked, so nobody need be there
+		t.Errorf("apply p: %+v, %v", a, err) // it does not prompt, so no terminal is needed
 	}
 	for args, want := range map[string]string{"-json -markdown p": "cannot be used together", "-markdown": "name its file", "-var=a=1 p": "-var", "p q": "not expected"} {
 		if _, err := parseShow(&newScreenless("").session, strings.Fields(args)); err == nil || !strings.Contains(err.Error(), want) {
@@ -259,7 +259,7 @@ func TestWhatGoesWithNoSavedPlan(t *testing.T) {
 	}
 }
 
-// The provider's block comes out of a saved plan as it went in, or the master would work with another.
+// A saved plan preserves the provider's block, which the master uses.
 func TestProviderBlocksSurviveAPlanFile(t *testing.T) {
 	kubernetes := pods.Config{Context: "prod", Namespace: "ml", QPS: 2.5, Parallelism: 7, Pod: map[string]any{"spec": map[string]any{"priority": 3.0}}}
 	blocks := []lang.ProviderConfig{
@@ -284,7 +284,7 @@ func TestProviderBlocksSurviveAPlanFile(t *testing.T) {
 	}
 }
 
-// Errors of plan -json are JSON too, and nothing else is on either output.
+// Errors of plan -json are JSON too, and neither output has anything else.
 func TestPlanJSONTellsErrors(t *testing.T) {
 	dir := directoryWith(t, map[string]string{"main.hcl": `job "x" {}`})
 	o := eltrain(t, dir, "plan", "-json").check(t, exitError, `"type":"diagnostic"`, `"type":"version"`)
@@ -303,8 +303,8 @@ func TestPlanJSONTellsErrors(t *testing.T) {
 	}
 }
 
-// A consumer that has read enough spoils nothing. What changes something, or whose exit code is an answer, continues to its
-// end; what only shows ends by SIGPIPE, as other tools do. Nobody says anything about the pipe.
+// A reader may close the pipe early. Commands that change something, or whose exit code matters, continue to their end; others
+// die of SIGPIPE as other tools do. None of them mentions the pipe.
 func TestConsumersMayCloseThePipe(t *testing.T) {
 	t.Parallel()
 	const dies = -1
@@ -318,8 +318,8 @@ func TestConsumersMayCloseThePipe(t *testing.T) {
 	}{
 		{"plan -json -out=q -detailed-exitcode", exitChanges}, {"plan -markdown -detailed-exitcode", exitChanges}, {"plan -detailed-exitcode", exitChanges},
 		{"show p", dies}, {"show -json p", dies}, {"show -markdown p", dies}, {"graph -plan=p", dies},
-		{"apply -auto-approve", exitError}, // which is an interrupt
-		{"", exitDone},                     // all are applied
+		{"apply -auto-approve", exitError}, // a closed pipe is an interrupt
+		{"", exitDone},                     // everything is applied
 		{"validate", exitDone}, {"validate -json", exitDone}, {"status", exitDone}, {"status -json", exitDone},
 		{"show", dies}, {"show -json", dies}, {"events", dies}, {"events -json", dies}, {"logs job.tiny", dies}, {"graph", dies}, {"console", dies},
 		{"providers schema -json", dies}, {"state list", dies}, {"state show job.tiny", dies}, {"state pull", dies}, {"version", dies}, {"version -json", dies},
@@ -372,7 +372,7 @@ func TestConsumersMayCloseThePipe(t *testing.T) {
 	}
 }
 
-// apply -json tells all that apply tells, a line each, and nothing else.
+// apply -json reports all that apply does, a line each, and nothing else.
 func TestApplyJSON(t *testing.T) {
 	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
@@ -416,7 +416,7 @@ func TestApplyJSON(t *testing.T) {
 	}
 }
 
-// What is not there is said to be missing by its name, in words.
+// Errors about missing files name them, in plain words.
 func TestMissingFilesAreNamed(t *testing.T) {
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
 	for _, command := range [][]string{{"show", "nix"}, {"apply", "nix"}} {

@@ -21,12 +21,12 @@ import (
 	"github.com/eltrain/eltrain/state"
 )
 
-// scoping are the options that bound what a plan is about, and say what it is made from.
+// scoping are the options that limit the scope of a plan, and say what it is made from.
 type scoping struct {
 	targets  addresses
 	excludes addresses
 	replaces addresses
-	// refreshOnly records what is seen and does nothing else. refresh: the providers are asked.
+	// refreshOnly records what is observed and does nothing else. refresh: ask the providers.
 	refreshOnly bool
 	refresh     bool
 	observed    string // a saved plan with the observation to plan from
@@ -51,13 +51,13 @@ func (a *scoping) declare(fs *flags) {
 	fs.Func("target", "Change only what `ADDRESS` names and what it depends on: job.NAME, job.NAME.ROLE, job.NAME.ROLE[3], or a set: [0-3,7], [*]. Of a job or a module with for_each, job.NAME is all of them and job.NAME[\"KEY\"] is one; module.NAME is all jobs of the module. Can be given several times. For exceptions, not for routine use.", a.targets.add)
 }
 
-// declareRest declares those that have no sense in a destroy. refreshOnly is what the command does with -refresh-only.
+// declareRest declares the options that make no sense for a destroy. refreshOnly is the usage of -refresh-only.
 func (a *scoping) declareRest(fs *flags, refreshOnly string) {
 	fs.BoolVar(&a.refreshOnly, "refresh-only", false, refreshOnly)
 	fs.Func("replace", "Replace what `ADDRESS` names, even if nothing is wrong with it. Can be given several times.", a.replaces.add)
 }
 
-// given names the first of these options that was used; "" if none was.
+// given returns the first of these options that was used; "" if none was.
 func (a *scoping) given() string {
 	switch {
 	case len(a.targets) > 0:
@@ -95,14 +95,14 @@ func (a *scoping) check(destroy bool) error {
 	return nil
 }
 
-// scope is the planner's scope. That of a saved plan takes precedence.
+// scope returns the planner's scope. That of a saved plan takes precedence.
 func (a planning) scope(cfg *lang.Config) plan.Scope {
 	if a.saved != nil {
 		return a.saved.Input.Scope
 	}
 	scope := plan.Scope{Targets: a.targets, Excludes: a.excludes}
 	if !scope.Limited() || a.destroy {
-		return scope // a destroy has no use for the files, which need not be valid
+		return scope // the references come from the files, which need not be valid for a destroy
 	}
 	scope.References = map[string][]string{}
 	for _, ref := range cfg.ValueReferences() {
@@ -114,7 +114,7 @@ func (a planning) scope(cfg *lang.Config) plan.Scope {
 	return scope
 }
 
-// checkAddresses reports which of the addresses names nothing.
+// checkAddresses returns an error for an address that names nothing.
 func (a *scoping) checkAddresses(in plan.Input, cfg *lang.Config) error {
 	in.Jobs = cfg.Jobs // a plan to destroy has none
 	for _, sel := range plan.Named(slices.Concat(a.targets, a.excludes, a.replaces), in.Jobs, in.Records) {
@@ -133,7 +133,7 @@ func (a *scoping) checkAddresses(in plan.Input, cfg *lang.Config) error {
 	return nil
 }
 
-// possibleSlots are the slots that a job may have by the files, and those that the state has, by role.
+// possibleSlots returns by role the slots that a job may have according to the files, and those that the state has.
 func possibleSlots(name string, in plan.Input) map[string][]int {
 	indices := map[string][]int{}
 	for i := range in.Jobs {
@@ -155,7 +155,7 @@ func possibleSlots(name string, in plan.Input) map[string][]int {
 	return indices
 }
 
-// cautions are what whoever asked for this plan should keep in mind.
+// cautions returns warnings about the effects of these options on the plan.
 func (a *scoping) cautions(in plan.Input) []view.Diagnostic {
 	which, missing := a.bound(), a.missing(in)
 	if which == "" {
@@ -166,7 +166,7 @@ func (a *scoping) cautions(in plan.Input) []view.Diagnostic {
 			"The %s option is not for routine use, and is provided only for exceptional situations such as recovering from errors or mistakes.", which, which)))
 }
 
-// missing reports which slots were named by their numbers and are not there, or cannot be replaced.
+// missing warns about slots named by number that do not exist, or cannot be replaced.
 func (a *scoping) missing(in plan.Input) []view.Diagnostic {
 	var named []string
 	note := func(sel job.Selector, absent []int) {
@@ -187,7 +187,7 @@ func (a *scoping) missing(in plan.Input) []view.Diagnostic {
 		strings.Join(named, ", ")+": these slots do not exist, so nothing is planned for them. eltrain status lists those that do.")}
 }
 
-// incomplete warns after a plan with a scope was applied.
+// incomplete warns after an apply that was limited to a scope.
 func (a *scoping) incomplete() []view.Diagnostic {
 	which := a.bound()
 	if which == "" {
@@ -198,7 +198,7 @@ func (a *scoping) incomplete() []view.Diagnostic {
 			"Note that the %s option is not suitable for routine use, and is provided only for exceptional situations such as recovering from errors or mistakes.", which, which))}
 }
 
-// bound is the option that leaves something out of the plan; "" if none does.
+// bound returns the option that leaves something out of the plan; "" if none does.
 func (a *scoping) bound() string {
 	switch {
 	case len(a.targets) > 0:
@@ -209,10 +209,10 @@ func (a *scoping) bound() string {
 	return ""
 }
 
-// observationFile is where the newest observation is kept, for -refresh=false.
+// observationFile returns the path of the newest observation, for -refresh=false.
 func observationFile() string { return filepath.Join(runDirectory, "observation.json") }
 
-// keepObservation records what the providers showed last, if it was whole.
+// keepObservation records the newest observation if it is complete.
 func (s *session) keepObservation(o apply.Observation, whole bool) {
 	if !whole {
 		return
@@ -226,7 +226,7 @@ func (s *session) keepObservation(o apply.Observation, whole bool) {
 	}
 }
 
-// lastObservation is the newest that is recorded; nil if there is none.
+// lastObservation returns the newest recorded observation; nil if there is none.
 func lastObservation() (*apply.Observation, error) {
 	text, err := os.ReadFile(observationFile())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -245,7 +245,7 @@ func lastObservation() (*apply.Observation, error) {
 // offline reports whether the plan is made without asking the providers.
 func (a *scoping) offline() bool { return !a.refresh || a.observed != "" }
 
-// planOffline plans from what was recorded. base is the state that it is planned from.
+// planOffline plans from the recorded observation and the state base.
 func (d *directory) planOffline(ctx context.Context, s *session, a planning) (facts view.PlanFacts, base state.State, err error) {
 	if err := d.seal(ctx); err != nil {
 		return facts, base, err
@@ -267,7 +267,7 @@ func (d *directory) planOffline(ctx context.Context, s *session, a planning) (fa
 	return facts, base, err
 }
 
-// unasked says what -refresh=false means for the plan that follows.
+// unasked warns about what -refresh=false means for the plan.
 func unasked(o *apply.Observation) view.Diagnostic {
 	const summary = "The providers were not asked"
 	if o == nil {
@@ -277,7 +277,7 @@ func unasked(o *apply.Observation) view.Diagnostic {
 	return view.Caution(summary, fmt.Sprintf("With -refresh=false, slots are assumed to run as the state says, and nodes to be as observed at %s.", o.At.UTC().Format(time.RFC3339)))
 }
 
-// planObserved plans from what a saved plan was made from.
+// planObserved plans from the observation of a saved plan.
 func (d *directory) planObserved(s *session, a planning) (facts view.PlanFacts, base state.State, err error) {
 	f, err := planfile.Read(a.observed, version)
 	if err != nil {
@@ -290,15 +290,15 @@ func (d *directory) planObserved(s *session, a planning) (facts view.PlanFacts, 
 	return facts, state.State{Lineage: f.Lineage, Serial: f.Serial}, err
 }
 
-// refreshQuestion is asked before what was seen is recorded.
+// refreshQuestion asks for approval to record what was observed.
 var refreshQuestion = question{
 	"Would you like to update the eltrain state to reflect these detected changes?",
 	"eltrain will write these changes to the state without modifying anything that runs.",
 	"-auto-approve",
 }
 
-// refreshState shows what runs differently than it was last applied, and records it once that is approved. It tells
-// nobody that a master is running: there is none. approved is of a saved plan.
+// refreshState shows the drift between what runs and what was last applied, and records it after approval. It runs no
+// service. approved is the saved plan, or nil.
 func (s *session) refreshState(ctx context.Context, d *directory, a applyArgs, lock state.Lock, approved *planfile.File) int {
 	journal, err := s.openJournal(lock)
 	if err != nil {
@@ -337,7 +337,7 @@ func (s *session) refreshState(ctx context.Context, d *directory, a applyArgs, l
 	if err != nil {
 		return s.fail("Cannot read the state", err)
 	}
-	planner := s.looking(d, d.setup(a.planning, stored))
+	planner := s.reportingPlanner(d, d.setup(a.planning, stored))
 	_, err = planner.Refresh(look, approve, d.store, lock, journal)
 	switch {
 	case errors.Is(err, errCancelled):
@@ -358,10 +358,10 @@ func (s *session) refreshState(ctx context.Context, d *directory, a applyArgs, l
 	return exitDone
 }
 
-// errCancelled is of a plan that was shown and not approved.
+// errCancelled is returned when the user does not approve a plan.
 var errCancelled = errors.New("it was not approved")
 
-// sameDrift reports whether what was approved to be recorded is what is seen now.
+// sameDrift returns an error unless the drift observed now is the drift that was approved.
 func sameDrift(was, is *plan.Input) error {
 	text := func(in *plan.Input) []string {
 		var lines []string
@@ -380,7 +380,7 @@ func sameDrift(was, is *plan.Input) error {
 	return &planfile.StaleError{Because: "what is observed now differs from when the plan was created", Why: driftedSince(was, is)}
 }
 
-// driftedSince names what is seen otherwise at two times.
+// driftedSince returns the slots that have drifted in either input.
 func driftedSince(was, is *plan.Input) []string {
 	names := map[string]int{}
 	var out []string

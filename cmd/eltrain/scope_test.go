@@ -19,7 +19,7 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// twoJobs is a job with two workers, and one with one, on a node that is declared.
+// twoJobs is a job with two workers and one with one worker, on a declared node.
 const twoJobs = `provider "local" {
   node "n1" {
     cpu    = 1
@@ -46,7 +46,7 @@ type slotStatus struct {
 	AgentPID    int    `json:"agent_pid"`
 }
 
-// slotsOf are the slots of all jobs by address.
+// slotsOf returns the slots of all jobs by address.
 func slotsOf(t *testing.T, dir string) map[string]slotStatus {
 	t.Helper()
 	var status struct {
@@ -71,7 +71,7 @@ func writeFile(t *testing.T, path, text string) {
 	}
 }
 
-// killAgent kills a slot's agent by hand, and waits until the provider sees that.
+// killAgent kills a slot's agent, and waits until the provider observes that.
 func killAgent(t *testing.T, dir string, s slotStatus) {
 	t.Helper()
 	if err := syscall.Kill(s.AgentPID, syscall.SIGKILL); err != nil {
@@ -107,7 +107,7 @@ func TestTargetOneOfTwoJobs(t *testing.T) {
 	eltrain(t, dir, "plan", "-exclude=job.other.wroker").unwrapped().check(t, exitError, `Did you mean "worker"? Of job.other there are: worker[0].`)
 	eltrain(t, dir, "plan", "-replace=job.other.worker[7]").check(t, exitError, "matches nothing")
 
-	// A part of a gang is not started, stopped or edited on its own; the plan says so in every face, and apply is not done.
+	// Part of a gang is not started, stopped or edited alone; the plan says so in every format, and an apply is not complete.
 	writeFile(t, filepath.Join(dir, "main.hcl"), strings.Replace(twoJobs, "echo step", "echo Step", 1))
 	eltrain(t, dir, "plan", "-target=job.tiny.worker[1]").check(t, exitDone, "Held back:", "Target job.tiny.worker", "No changes")
 	eltrain(t, dir, "plan", "-markdown", "-target=job.tiny.worker[1]").check(t, exitDone, "**Held back**", "-target=job.tiny.worker")
@@ -128,8 +128,8 @@ func TestTargetOneOfTwoJobs(t *testing.T) {
 	}
 }
 
-// Outputs are of the whole directory: a destroy of one job leaves them, and one of all takes them. In JSON a plan is a
-// plan, whatever it is for, and one of a part is not complete.
+// Outputs belong to the whole directory: a destroy of one job keeps them, a destroy of all removes them. In JSON the operation is
+// always "plan", and a plan with -target is not complete.
 func TestADestroyOfOneJobLeavesTheOutputs(t *testing.T) {
 	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": twoJobs + "output \"answer\" {\n  value = 42\n}\n"})
@@ -185,7 +185,7 @@ func TestAnAddressOfNothingNamesThoseThatThereAre(t *testing.T) {
 	eltrain(t, dir, "plan", "-target=job.tiny.worker[7]").unwrapped().check(t, exitError, "recorded. Of job.tiny there are: worker[0-1].")
 }
 
-// Of many that there are some are listed, behind the one that was perhaps meant.
+// Of many existing names only some are listed, after the likely one.
 func TestWhatThereIs(t *testing.T) {
 	var names []string
 	for i := range maxNamed + 3 {
@@ -205,7 +205,7 @@ func TestWhatThereIs(t *testing.T) {
 	}
 }
 
-// A destroy makes nothing where nothing was: not even the files of a lock.
+// A destroy of nothing creates nothing, not even the files of a lock.
 func TestDestroyOfNothingLeavesNothing(t *testing.T) {
 	dir := t.TempDir()
 	eltrain(t, dir, "destroy", "-auto-approve").check(t, exitDone, "No objects need to be destroyed.", "Destroy complete! Resources: 0 destroyed.")
@@ -216,7 +216,7 @@ func TestDestroyOfNothingLeavesNothing(t *testing.T) {
 	}
 }
 
-// Another run that has not written a state yet is waited for, or refused: what it is about to start is not nothing.
+// A destroy waits for another run that has not written a state yet, or fails: that run is about to start something.
 func TestDestroyIsNotCompleteWhileAnotherIsAtWork(t *testing.T) {
 	dir := directoryWith(t, map[string]string{"main.hcl": twoJobs})
 	resign := leader(t, dir)
@@ -228,7 +228,7 @@ func TestDestroyIsNotCompleteWhileAnotherIsAtWork(t *testing.T) {
 	eltrain(t, dir, "destroy", "-auto-approve").check(t, exitDone, "Destroy complete!")
 }
 
-// What keeps a destroy from seeing what runs ends it. It does not look again under the lock, which would leave files.
+// A destroy fails if it cannot observe what runs. It does not try again under the lock, which would leave files.
 func TestDestroyOfWhatCannotBeSeenLooksOnce(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -249,7 +249,7 @@ func TestDestroyOfWhatCannotBeSeenLooksOnce(t *testing.T) {
 	}
 }
 
-// What runs though the state was lost is not nothing.
+// A destroy also stops what runs without a state.
 func TestDestroyWithoutAStateStopsWhatRuns(t *testing.T) {
 	t.Parallel()
 	dir, pids := started(t, sleeper("a", ""))
@@ -278,7 +278,7 @@ func TestReplaceRestartsExactlyThatSlot(t *testing.T) {
 	if s := after["job.tiny.worker[1]"]; s.Incarnation != 2 || s.Phase != "Running" {
 		t.Errorf("the slot is %+v", s)
 	}
-	// It is done once, and a saved plan has it too.
+	// A replacement is made once, and a saved plan has it too.
 	eltrain(t, dir, "apply", "-auto-approve", "-detailed-exitcode").check(t, exitDone, "No changes")
 	eltrain(t, dir, "plan", "-replace=job.tiny.worker[0]", "-out=p").check(t, exitDone, "job.tiny.worker[0] will be replaced")
 	eltrain(t, dir, "apply", "p").check(t, exitDone)
@@ -303,7 +303,7 @@ func TestRefreshOnlyAfterAKill(t *testing.T) {
 	eltrain(t, dir, "plan", "-refresh-only", "-out=p").check(t, exitDone)
 	eltrain(t, dir, "apply", "p").check(t, exitDone, "Apply complete! Resources: 0 added, 0 changed, 0 destroyed.")
 
-	// The state has it, and nothing else was touched: nobody healed it, and the other slot is as it was.
+	// The state records it, and nothing else changed: the slot was not healed, and the other slot is as it was.
 	if state := read(t, filepath.Join(dir, defaultState)); !strings.Contains(state, `"Failing"`) {
 		t.Errorf("the state does not say what was seen: %s", state)
 	}
@@ -327,8 +327,8 @@ func TestRefreshOnlyAfterAKill(t *testing.T) {
 	}
 }
 
-// A plan from what was observed is the plan of then, to the byte, wherever it is made: without the state, and without
-// the provider.
+// A plan from an observation is byte for byte the plan of that time, wherever it is made: without the state, and without the
+// provider.
 func TestObservedEqualsLive(t *testing.T) {
 	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": twoJobs})
@@ -357,12 +357,12 @@ func TestObservedEqualsLive(t *testing.T) {
 			t.Errorf("a plan from what was observed left %s behind", name)
 		}
 	}
-	// Other files against the same observation.
+	// Other files with the same observation.
 	writeFile(t, filepath.Join(elsewhere, "main.hcl"), strings.Replace(edited, "replicas   = 2", "replicas   = 3", 1))
 	eltrain(t, elsewhere, "plan", "-observed="+file).check(t, exitDone, "Plan: 4 to add, 1 to change, 2 to destroy.")
 	eltrain(t, elsewhere, "plan", "-observed=main.hcl").check(t, exitError, "not a saved plan")
 
-	// It is carried out where it holds, and refused where it does not.
+	// It is carried out if the observation still holds, and rejected otherwise.
 	eltrain(t, dir, "apply", "-auto-approve", "-observed=live").check(t, exitDone, "Resources: 3 added, 0 changed, 2 destroyed.")
 	eltrain(t, dir, "apply", "-auto-approve", "-observed=live").check(t, exitError, "Error: The plan is stale", "state was changed by another operation")
 }
@@ -379,14 +379,14 @@ func TestRefreshFalseAsksNoProvider(t *testing.T) {
 	}
 	before := slotsOf(t, dir)
 	killAgent(t, dir, before["job.tiny.worker[1]"])
-	// It sees nothing of that, and still knows where other fits.
+	// With -refresh=false the plan does not see that, and still knows where job other fits.
 	eltrain(t, dir, "plan").check(t, exitDone, "Plan: 2 to add, 0 to change, 1 to destroy.")
 	eltrain(t, dir, "plan", "-refresh=false").check(t, exitDone, "be as observed at", "Plan: 1 to add, 0 to change, 0 to destroy.", "n1")
 	short := eltrain(t, dir, "plan", "-refresh=false", "-compact-warnings").check(t, exitDone, "Warnings:\n\n- The providers were not asked\n", "run eltrain without -compact-warnings")
 	if strings.Contains(short.err, "assumed to run") {
 		t.Errorf("-compact-warnings shows\n%s", short.err)
 	}
-	// Not even one that cannot be used: nothing of its processes is looked at. A file where a directory must be stops root
+	// Not even an unusable provider is an error, since it is not asked. A file in place of a directory makes it unusable for root
 	// too.
 	runs := filepath.Join(dir, runDirectory, "jobs")
 	if err := os.Rename(runs, runs+".away"); err != nil {
@@ -398,12 +398,12 @@ func TestRefreshFalseAsksNoProvider(t *testing.T) {
 	if err := errors.Join(os.Remove(runs), os.Rename(runs+".away", runs)); err != nil {
 		t.Fatal(err)
 	}
-	// Without the recorded observation what runs is still what the state says.
+	// Without the recorded observation, slots are still assumed to run as the state says.
 	if err := os.Remove(filepath.Join(dir, runDirectory, "observation.json")); err != nil {
 		t.Fatal(err)
 	}
 	eltrain(t, dir, "plan", "-refresh=false", "-target=job.tiny").check(t, exitDone, "No changes")
-	// Applied, it is held against what really runs.
+	// An apply checks it against what really runs.
 	eltrain(t, dir, "apply", "-auto-approve", "-refresh=false", "-replace=job.tiny.worker[1]").check(t, exitError, "Error: The plan is stale", "and is now not running")
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)
 	eltrain(t, dir, "apply", "-auto-approve", "-refresh=false", "-replace=job.tiny.worker[1]").check(t, exitDone, "1 added")
@@ -445,8 +445,8 @@ func TestScopeOptions(t *testing.T) {
 	}
 }
 
-// As with Terraform, a module is all of its jobs, and what is declared with for_each is meant with all keys where none is
-// given: of what is declared, and of what only the records have.
+// As in Terraform, a module's address means all of its jobs, and an address without a key means all keys of for_each, of declared
+// jobs and of those that only the records have.
 func TestTargetsOfModulesAndOfAllKeys(t *testing.T) {
 	t.Parallel()
 	const modules = `module "x" {
@@ -515,7 +515,7 @@ func TestTargetsOfModulesAndOfAllKeys(t *testing.T) {
 	}
 }
 
-// Slots that are named beside others and are not there are told, and nothing is done about them.
+// Named slots that do not exist cause a warning and are skipped.
 func TestSlotsThatAreNotThereAreTold(t *testing.T) {
 	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
@@ -529,7 +529,7 @@ func TestSlotsThatAreNotThereAreTold(t *testing.T) {
 	}
 }
 
-// What people write for all keys of for_each is told what to write instead.
+// For a wildcard key, the error says what to write for all keys of for_each.
 func TestATargetOfAllKeysSaysWhatToWrite(t *testing.T) {
 	o := eltrain(t, t.TempDir(), "plan", "-target=job.sweep[*]").check(t, exitError)
 	if want := `job.sweep["KEY"]; without a key, job.sweep selects all of them`; !strings.Contains(strings.Join(strings.Fields(o.err), " "), want) {

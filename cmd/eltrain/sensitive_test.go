@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// A sensitive truth value or short number cannot be told from others by what it is: it is hidden in its place, in text, in
-// JSON, in the state and in a saved plan. The same value elsewhere is shown.
+// A sensitive bool or short number cannot be recognized by its value: it is hidden by its place, in text, in JSON, in the
+// state and in a saved plan. The same value elsewhere is shown.
 func TestSensitiveNumbersAreHiddenInTheirPlace(t *testing.T) {
 	t.Chdir(t.TempDir())
 	const src = `
@@ -87,7 +87,7 @@ provider "local" {
 	}
 }
 
-// Output is searched for the values that are given now. If those are not the ones that the job runs with, logs says so.
+// logs hides the current sensitive values. If the job runs with different ones, logs warns.
 func TestLogsSayWhatTheyAreNotSearchedFor(t *testing.T) {
 	t.Parallel()
 	const secret, other = "correct-horse-battery", "another-horse-battery"
@@ -130,7 +130,7 @@ job "plain" {
 	if o := with("", "logs", "job.plain"); strings.Contains(o.err, warned) {
 		t.Errorf("of a job that has none: %s", o.err)
 	}
-	put(t, filepath.Join(dir, "main.hcl"), variable) // it keeps running, and is no longer declared
+	put(t, filepath.Join(dir, "main.hcl"), variable) // the job keeps running, but is no longer declared
 	if o := with("p:"+secret, "logs", "job.tiny").check(t, exitDone, "the password is (sensitive value)"); strings.Contains(o.err, warned) {
 		t.Errorf("with the value that runs, of a job that is not declared: %s", o.err)
 	}

@@ -20,7 +20,7 @@ const (
 	uninstallOption = "-uninstall-autocomplete"
 )
 
-// installCompletion puts completion into the settings of the user's shells.
+// installCompletion adds completion to the settings of the user's shells.
 func (s *session) installCompletion() int {
 	all, err := s.settings()
 	if err == nil && len(all) == 0 {
@@ -29,7 +29,7 @@ func (s *session) installCompletion() int {
 	return s.change(all, err)
 }
 
-// uninstallCompletion takes completion out of them, whichever eltrain put it there.
+// uninstallCompletion removes it, whichever eltrain executable added it.
 func (s *session) uninstallCompletion() int {
 	all, err := s.settings()
 	for i := range all {
@@ -38,7 +38,7 @@ func (s *session) uninstallCompletion() int {
 	return s.change(all, err)
 }
 
-// change brings settings about, unless there was an error before, and says which files it has changed.
+// change writes the settings and lists the changed files. err is the error of an earlier step.
 func (s *session) change(all []setting, err error) int {
 	defer s.outlive()()
 	changed := false
@@ -60,31 +60,31 @@ func (s *session) change(all []setting, err error) int {
 	return exitDone
 }
 
-// setting is a file of a shell's settings, and what it shall have of eltrain's.
+// setting is a file of a shell's settings, and the text for eltrain in it.
 type setting struct {
 	file string
-	text string // without the last line's end; "" for nothing
-	ours bool   // all that is in the file is eltrain's, else one line
+	text string // without the final newline; "" to remove it
+	ours bool   // the whole file is eltrain's, else one line
 }
 
-// bashFiles are those that bash may read, by preference: of a login shell it is the first of the last three.
+// bashFiles are the files that bash may read, by preference. A login shell reads the first of the last three that exists.
 var bashFiles = []string{".bashrc", ".bash_profile", ".bash_login", ".profile"}
 
-// What a line of bash's settings begins with, and before the program ends with.
+// The text before and after the program in bash's line.
 const (
 	bashBegins = "complete -C "
 	bashEnds   = " " + programName
 )
 
-// What a line of zsh's settings begins and ends with. A fresh zsh has no completion system: it is started unless the user
-// has it already. -i: who shares directories is not asked about them at each start.
+// The text before and after the program in zsh's line. A new zsh has no completion system: the line starts it unless the
+// user's settings did. -i: do not ask about insecure directories at each start.
 const (
 	zshBegins = "(( $+functions[compdef] )) || { autoload -U compinit && compinit -i; }; " +
 		`_eltrain() { local -x COMP_LINE="$words[1,CURRENT-1] $PREFIX" ` + completionWhole + `=1; compadd -S '' -- ${(f)"$(`
 	zshEnds = `)"}; }; compdef _eltrain ` + programName
 )
 
-// settings are those of the shells that the user has settings of, with completion.
+// settings returns the settings with completion for each shell that the user has settings for.
 func (s *session) settings() ([]setting, error) {
 	program, err := os.Executable()
 	if err != nil {
@@ -104,7 +104,7 @@ func (s *session) settings() ([]setting, error) {
 			all = append(all, setting{file: path})
 		}
 	}
-	if len(all) > 0 { // bash reads the command twice: as a line of its settings, and when it calls it
+	if len(all) > 0 { // bash parses the command twice: as a line of its settings, and when it runs it
 		all[0].text = bashBegins + quoted(quoted(program)) + bashEnds
 	}
 	if path := filepath.Join(cmp.Or(s.getenv("ZDOTDIR"), home), ".zshrc"); there(path) {
@@ -126,14 +126,14 @@ complete -f -c eltrain -a "(__complete_eltrain)"`,
 	return all, nil
 }
 
-// plain reports whether a path means itself to every shell.
+// plain reports whether no shell needs quotes for a path.
 func plain(path string) bool {
 	return !strings.ContainsFunc(path, func(r rune) bool {
 		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("/._-+", r))
 	})
 }
 
-// quoted is a path as a word for bash and zsh.
+// quoted returns a path as a word for bash and zsh.
 func quoted(path string) string {
 	if plain(path) {
 		return path
@@ -141,7 +141,7 @@ func quoted(path string) string {
 	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
 }
 
-// fishQuoted is a path as a word for fish, where a backslash counts within quotes too.
+// fishQuoted returns a path as a word for fish, where a backslash is special within quotes too.
 func fishQuoted(path string) string {
 	if plain(path) {
 		return path
@@ -149,13 +149,13 @@ func fishQuoted(path string) string {
 	return "'" + strings.NewReplacer(`\`, `\\`, "'", `\'`).Replace(path) + "'"
 }
 
-// completes reports whether a line is one that some eltrain wrote, wherever it was then.
+// completes reports whether eltrain wrote a line, from whatever path of its executable.
 func completes(line string) bool {
 	return strings.HasPrefix(line, bashBegins) && strings.HasSuffix(line, bashEnds) ||
 		strings.HasPrefix(line, zshBegins) && strings.HasSuffix(line, zshEnds)
 }
 
-// write makes the file what is set, and reports whether it was something else.
+// write brings the file to the setting, and reports whether that changed it.
 func (t setting) write() (changed bool, err error) {
 	if t.ours {
 		return t.replace()
@@ -163,7 +163,7 @@ func (t setting) write() (changed bool, err error) {
 	return t.edit()
 }
 
-// replace writes or removes a file that is eltrain's own. It belongs to whom the shell's directory belongs to.
+// replace writes or removes a file that is all eltrain's. Its owner is that of the shell's directory.
 func (t setting) replace() (changed bool, err error) {
 	have, err := os.ReadFile(t.file)
 	switch {
@@ -193,7 +193,7 @@ func (t setting) replace() (changed bool, err error) {
 	return err == nil, err
 }
 
-// edit changes eltrain's line of a file, where a link leads to if it is one.
+// edit changes eltrain's line in a file. It follows a link.
 func (t setting) edit() (changed bool, err error) {
 	path, err := atomicfile.Resolve(t.file)
 	if err != nil {
@@ -215,7 +215,7 @@ func (t setting) edit() (changed bool, err error) {
 	case at >= 0:
 		lines = slices.Insert(lines, at, t.text)
 	default:
-		if last := len(lines) - 1; lines[last] == "" { // the end of the last line
+		if last := len(lines) - 1; lines[last] == "" { // after the final newline
 			lines = lines[:last]
 		}
 		lines = append(lines, t.text, "")

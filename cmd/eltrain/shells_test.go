@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// homeWith is a home with these files, of which one may be read by others than its owner.
+// homeWith makes a home directory with these files, one of which others may read.
 func homeWith(t *testing.T, files map[string]string) string {
 	t.Helper()
 	home := t.TempDir()
@@ -26,7 +26,7 @@ func homeWith(t *testing.T, files map[string]string) string {
 	return home
 }
 
-// atHome runs a program with this home, and returns what it says.
+// atHome runs a program with this home, and returns its output.
 func atHome(t *testing.T, home, program string, args ...string) (string, error) {
 	t.Helper()
 	cmd := exec.Command(program, args...)
@@ -35,7 +35,7 @@ func atHome(t *testing.T, home, program string, args ...string) (string, error) 
 	return string(out), err
 }
 
-// holds fails if a home's files are not these.
+// holds fails unless a home's files are exactly these.
 func holds(t *testing.T, when, home string, want map[string]string) {
 	t.Helper()
 	for name, text := range want {
@@ -48,11 +48,11 @@ func holds(t *testing.T, when, home string, want map[string]string) {
 
 var fishFile = filepath.Join(".config", "fish", "completions", "eltrain.fish")
 
-// What -install-autocomplete writes is there once however often it is said, and what the user has beside it stays.
+// -install-autocomplete writes its settings once, however often it is run, and keeps the user's own.
 func TestCompletionIsInstalledAndRemoved(t *testing.T) {
 	before := map[string]string{
-		".bashrc":                  "alias ll='ls -l'\nexport A=1", // its last line has no end
-		".profile":                 "umask 022\n",                  // bash has a better one
+		".bashrc":                  "alias ll='ls -l'\nexport A=1", // no final newline
+		".profile":                 "umask 022\n",                  // bash prefers .bashrc
 		"dotfiles":                 "setopt autocd\n",
 		".config/fish/config.fish": "",
 	}
@@ -94,7 +94,7 @@ func TestCompletionIsInstalledAndRemoved(t *testing.T) {
 	}
 }
 
-// An eltrain that moved takes the place of the one that was, and one removes what another has written, in any file of bash.
+// A moved eltrain replaces the old path, and any eltrain removes what another has written, in any file of bash.
 func TestCompletionOfAnotherEltrain(t *testing.T) {
 	const old = "complete -C '\\''/opt/old bin/eltrain'\\'' eltrain\n"
 	zshOld := zshBegins + "'/opt/old bin/eltrain'" + zshEnds + "\n"
@@ -114,7 +114,7 @@ func TestCompletionOfAnotherEltrain(t *testing.T) {
 	holds(t, "removed,", home, map[string]string{".bashrc": others + "A=1\n", ".profile": "", ".zshrc": "A=1\n"})
 }
 
-// zsh's settings are where ZDOTDIR says.
+// zsh's settings are in ZDOTDIR.
 func TestCompletionIsInZdotdir(t *testing.T) {
 	home := homeWith(t, map[string]string{".zshrc": "", "zsh/.zshrc": ""})
 	cmd := exec.Command(binary, "-install-autocomplete")
@@ -125,7 +125,7 @@ func TestCompletionIsInZdotdir(t *testing.T) {
 	holds(t, "installed,", home, map[string]string{".zshrc": "", "zsh/.zshrc": zshBegins + binary + zshEnds + "\n"})
 }
 
-// root may have another's HOME: the settings stay that one's, and what is new is too.
+// root may run with another user's HOME: that user owns the settings, including new files.
 func TestCompletionKeepsTheOwner(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can give files to others")
@@ -151,7 +151,7 @@ func TestCompletionKeepsTheOwner(t *testing.T) {
 	}
 }
 
-// A line of global options is obeyed as a whole or not at all.
+// Global options take effect all together or not at all.
 func TestGlobalOptions(t *testing.T) {
 	for args, want := range map[string]globals{
 		"":                             {},

@@ -82,7 +82,7 @@ func runShow(s *session, args []string) int {
 	return exitDone
 }
 
-// showState shows what was last applied. The files are read for the place of the state and for sensitive values.
+// showState shows what was last applied. It reads the files only to locate the state and for sensitive values.
 func (s *session) showState(a showArgs) int {
 	ctx, cancel := context.WithTimeout(context.Background(), statusTimeout)
 	defer cancel()

@@ -21,7 +21,7 @@ import (
 	"github.com/eltrain/eltrain/state/file"
 )
 
-// output is what a process says, readable while it runs.
+// output collects a process's output, readable while it runs.
 type output struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -70,7 +70,7 @@ func startWatch(t *testing.T, dir string, args ...string) *watchProcess {
 	return w
 }
 
-// probe is the HTTP status of a path; 0 where nobody answers.
+// probe returns the HTTP status of a path; 0 without an answer.
 func (w *watchProcess) probe(path string) int {
 	resp, err := http.Get(w.url + path)
 	if err != nil {
@@ -117,7 +117,7 @@ func leader(t *testing.T, dir string) (resign func()) {
 	}
 }
 
-// A standby as a pod is one: it is probed, it is told to go, it takes over.
+// A standby as in a pod: it is probed, it gets SIGTERM, it takes over.
 func TestStandbyIsAliveAndReadyOnceItLeads(t *testing.T) {
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
 	resign := leader(t, dir)
@@ -127,7 +127,7 @@ func TestStandbyIsAliveAndReadyOnceItLeads(t *testing.T) {
 		t.Errorf("a standby answers /healthz with %d and /readyz with %d", alive, ready)
 	}
 
-	// What was read at its start is old by the time that it leads.
+	// The files that it read at its start are out of date by the time that it leads.
 	newer := strings.Replace(twoWorkers, "replicas   = 2", "replicas   = 3", 1)
 	if err := os.WriteFile(filepath.Join(dir, "main.hcl"), []byte(newer), 0o644); err != nil {
 		t.Fatal(err)
@@ -154,7 +154,7 @@ func TestStandbyIsAliveAndReadyOnceItLeads(t *testing.T) {
 	}
 }
 
-// A directory that is moved takes the state and its lock with it. Nobody has taken those: the master says what happened.
+// A moved directory takes the state and its lock with it. The lock was not taken over: the master says what happened.
 func TestAMasterWhoseDirectoryIsMovedSaysSo(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(directoryWith(t, map[string]string{"repo/main.hcl": twoWorkers}), "repo")
@@ -165,7 +165,7 @@ func TestAMasterWhoseDirectoryIsMovedSaysSo(t *testing.T) {
 	}
 	code := w.code(t)
 	eventually(t, "it is moved back", func() bool {
-		os.RemoveAll(dir) // what was written since, at its end, to where the run-time files were
+		os.RemoveAll(dir) // run-time files that it wrote to the old path at its end
 		return os.Rename(dir+"2", dir) == nil
 	})
 	eltrain(t, dir, "destroy", "-auto-approve").check(t, exitDone)
@@ -206,13 +206,13 @@ func TestInterruptEndsTheWaitForTheLock(t *testing.T) {
 	}
 }
 
-// With no job there is nothing to wait for: a probe must not say otherwise forever.
+// Without jobs there is nothing to wait for: the master must become ready.
 func TestMasterWithoutJobsIsReady(t *testing.T) {
 	w := startWatch(t, directoryWith(t, map[string]string{"main.hcl": "locals {}\n"}))
 	eventually(t, "it is ready", func() bool { return w.probe("/readyz") == http.StatusOK })
 }
 
-// A file that was cut to nothing destroys nothing while a master is at work. One that is removed does.
+// A file truncated to zero bytes destroys nothing while a master runs. A removed file does.
 func TestAFileThatIsEmptyAllAtOnceIsNotMeant(t *testing.T) {
 	t.Parallel()
 	dir := directoryWith(t, map[string]string{"a.hcl": sleeper("a", ""), "b.hcl": sleeper("b", "")})
@@ -239,7 +239,7 @@ func TestEmptied(t *testing.T) {
 		return cfg
 	}
 	before := files("/jobs/one", map[string]string{"a.hcl": "job", "b.hcl": "", "m/c.hcl": "job", "eltrain.vars": "a = 1"})
-	// In a directory of another commit, as git-sync makes them.
+	// In a directory of another commit, as with git-sync.
 	now := files("/jobs/two", map[string]string{"a.hcl": "", "b.hcl": "", "m/c.hcl": "", "eltrain.vars": "", "new.hcl": ""})
 	var got []string
 	for _, d := range emptied(before, now) {
@@ -253,10 +253,10 @@ func TestEmptied(t *testing.T) {
 	}
 }
 
-// writing writes a file again and again, as a checkout does that is not done, until it is told to end.
+// writing keeps writing a file, like a checkout in progress, until end is called.
 func writing(t *testing.T, path string) (end func()) {
 	t.Helper()
-	cmd := exec.Command("sh", "-c", `while :; do touch "$0"; sleep 0.5; done`, path) // it continues while this process stands still
+	cmd := exec.Command("sh", "-c", `while :; do touch "$0"; sleep 0.5; done`, path) // a process of its own, which continues if this one pauses
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -268,8 +268,8 @@ func writing(t *testing.T, path string) (end func()) {
 	return end
 }
 
-// A watch that starts while a checkout has taken a job's file away waits, and finds the file again; one that stays away is
-// believed to be gone once nobody writes there. A start at which no job is gone does not wait.
+// A watch that starts while a checkout has removed a job's file waits until the file is back; a file that stays away counts as
+// removed once nothing is written there any more. If no job is gone, the start does not wait.
 func TestAStartBelievesLateThatAJobIsGone(t *testing.T) {
 	t.Parallel()
 	dir := directoryWith(t, map[string]string{"a.hcl": sleeper("a", ""), "b.hcl": sleeper("b", "")})

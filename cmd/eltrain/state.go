@@ -21,31 +21,31 @@ change is one write under the state's lock, and the previous state is kept as a 
 type stateArgs interface {
 	// declare declares its own options.
 	declare(*flags)
-	// take takes the arguments that are no options: as many as it takes at most, or fewer.
+	// take takes the positional arguments, which do not exceed the command's maximum.
 	take(others []string) error
 }
 
-// stateLook is a subcommand that looks into the state.
+// stateLook is a subcommand that shows something of the state.
 type stateLook interface {
 	stateArgs
-	// look shows something of what is stored, which may be nothing yet.
+	// look shows something of stored, which may be the empty state.
 	look(s *session, d *directory, stored state.State) error
 }
 
 // stateEdit is a subcommand that changes the state.
 type stateEdit interface {
 	stateArgs
-	// edit returns the state to store for the stored one: the same serial means no change.
+	// edit returns the new state. If its serial is that of stored, nothing is written.
 	edit(stored state.State) (state.State, error)
 	// tell says what was done.
 	tell(s *session)
 }
 
-// statePreparer is one with something to do before the lock is taken, which may take its time.
+// statePreparer is a subcommand with something slow to do before the lock is taken.
 type statePreparer interface{ prepare(s *session) error }
 
-// looking makes a read-only command with at most this many arguments.
-func looking[L stateLook](c command, most int, blank func() L) *command {
+// lookCommand makes a read-only command. most is its maximum number of arguments.
+func lookCommand[L stateLook](c command, most int, blank func() L) *command {
 	declare := func(look L, vars *assignments) func(*flags) {
 		return func(fs *flags) { look.declare(fs); vars.declare(fs) }
 	}
@@ -57,7 +57,7 @@ func looking[L stateLook](c command, most int, blank func() L) *command {
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), statusTimeout)
 		defer cancel()
-		// The files are read for the place of the state and for sensitive values.
+		// The files are read only to locate the state and for sensitive values.
 		d, ok := s.openState(s.readAnyway(vars))
 		if !ok {
 			return exitError
@@ -77,8 +77,8 @@ func looking[L stateLook](c command, most int, blank func() L) *command {
 // unchangedState is the summary of every reason why an edit was not applied.
 const unchangedState = "The state was not changed"
 
-// editing makes a command that changes the state, with at most this many arguments.
-func editing[E stateEdit](c command, most int, blank func() E) *command {
+// editCommand makes a command that changes the state. most is its maximum number of arguments.
+func editCommand[E stateEdit](c command, most int, blank func() E) *command {
 	declare := func(edit E, a *editArgs) func(*flags) {
 		return func(fs *flags) { edit.declare(fs); a.declare(fs) }
 	}
@@ -107,7 +107,7 @@ func editing[E stateEdit](c command, most int, blank func() E) *command {
 	return &c
 }
 
-// takeState reads the command line of a subcommand.
+// takeState parses the command line of a subcommand.
 func (s *session) takeState(name string, declare func(*flags), own stateArgs, args []string, most int) error {
 	others, err := s.parse(newFlags(name, declare), args, most)
 	if err != nil {
@@ -150,10 +150,10 @@ func (s *session) edit(d *directory, a editArgs, operation string, next func(sta
 // manyArguments is for commands that take any number.
 const manyArguments = 1 << 20
 
-// errNoState is Terraform's, in our words.
+// errNoState corresponds to Terraform's error.
 var errNoState = errors.New("no state was found: nothing has been applied in this directory yet, or the state block names another place")
 
-// selectors reads addresses as commands take them.
+// selectors parses a command's addresses.
 func selectors(addresses []string) ([]job.Selector, error) {
 	var out []job.Selector
 	for _, a := range addresses {
@@ -166,7 +166,7 @@ func selectors(addresses []string) ([]job.Selector, error) {
 	return out, nil
 }
 
-// checkKnown reports which of the selectors names nothing that is stored.
+// checkKnown returns an error for a selector that names nothing in the state.
 func checkKnown(stored state.State, sels []job.Selector) error {
 	if stored.Serial == 0 {
 		return errNoState

@@ -19,7 +19,7 @@ import (
 	"github.com/eltrain/eltrain/state"
 )
 
-// agentPIDs are the agents of a job's slots, by address, as status tells.
+// agentPIDs returns the agents of a job's slots by address, from status.
 func agentPIDs(t *testing.T, dir string) map[string]int {
 	t.Helper()
 	var status struct {
@@ -42,7 +42,7 @@ func agentPIDs(t *testing.T, dir string) map[string]int {
 	return pids
 }
 
-// unwrapped has each run of white space as one blank: long lines are wrapped.
+// unwrapped replaces each run of white space by one space: long lines are wrapped.
 func (o outcome) unwrapped() outcome {
 	return outcome{o.code, strings.Join(strings.Fields(o.out), " "), strings.Join(strings.Fields(o.err), " ")}
 }
@@ -52,7 +52,7 @@ func TestStateCommands(t *testing.T) {
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
 	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
 
-	// Before there is anything.
+	// Before anything was applied.
 	for _, args := range [][]string{{"list"}, {"show", "job.tiny"}, {"rm", "job.tiny"}, {"mv", "job.tiny", "job.small"}} {
 		eltrain(t, dir, append([]string{"state"}, args...)...).unwrapped().check(t, exitError, "No state was found")
 	}
@@ -92,7 +92,7 @@ func TestStateCommands(t *testing.T) {
 		t.Errorf("show prints\n%s", all.out)
 	}
 
-	// A job that runs gets another name, and keeps running.
+	// A running job gets another name, and keeps running.
 	eltrain(t, dir, "state", "mv", "-dry-run", "job.tiny", "job.small").check(t, exitDone, `Would move "job.tiny" to "job.small"`)
 	eltrain(t, dir, "state", "mv", "job.tiny", "job.small").check(t, exitDone, `Move "job.tiny" to "job.small"`, "Successfully moved 1 object(s).")
 	if err := os.WriteFile(filepath.Join(dir, "main.hcl"), []byte(strings.Replace(twoWorkers, `"tiny"`, `"small"`, 1)), 0o644); err != nil {
@@ -133,7 +133,7 @@ func TestStateCommands(t *testing.T) {
 	if eltrain(t, dir, "state", "pull").out != pulled {
 		t.Error("pushing what is stored wrote it")
 	}
-	// The state's file itself is as good, as long as it is what was written.
+	// The state's file itself can be pushed too, if it is unmodified.
 	stored := filepath.Join(dir, "eltrain.state")
 	eltrain(t, dir, "state", "push", stored).check(t, exitDone)
 	eltrain(t, dir, "state", "push", stored+".backup").unwrapped().check(t, exitError, "over newer state with serial")
@@ -169,7 +169,7 @@ func TestStateCommands(t *testing.T) {
 	eltrain(t, dir, "state", "push").unwrapped().check(t, exitError, "A file is missing")
 	eltrain(t, dir, "state", "mv", "job.big", "job.small").check(t, exitDone)
 
-	// Forgotten, it keeps running, and nobody stops it. Its UID, by which it could be recovered, is told.
+	// A forgotten job keeps running, and nothing stops it. Its UID, by which it can be recovered, is shown.
 	uid := uidOf(t, dir)
 	pids := agentPIDs(t, dir)
 	eltrain(t, dir, "state", "rm", "-dry-run", "job.small").check(t, exitDone, "Would remove job.small\n", "Would remove job.small.worker[1]")
@@ -184,7 +184,7 @@ func TestStateCommands(t *testing.T) {
 		if syscall.Kill(pid, 0) != nil {
 			t.Errorf("%s was forgotten, and its agent is gone", address)
 		}
-		syscall.Kill(pid, syscall.SIGTERM) // nobody else does
+		syscall.Kill(pid, syscall.SIGTERM) // nothing else stops it
 	}
 	eventually(t, "the agents end", func() bool {
 		for _, pid := range pids {
@@ -196,7 +196,7 @@ func TestStateCommands(t *testing.T) {
 	})
 }
 
-// A slot that runs and is forgotten is found again.
+// A forgotten slot that runs is adopted again.
 func TestForgottenSlotIsFoundAgain(t *testing.T) {
 	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
@@ -226,13 +226,13 @@ func TestForceUnlock(t *testing.T) {
 	eltrain(t, dir, "force-unlock", "-force", id).check(t, exitDone, "has been successfully unlocked!")
 	eltrain(t, dir, "force-unlock", "-force", id).unwrapped().check(t, exitError, "the state is not locked")
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone) // the lock is free
-	if code := w.code(t); code != exitError {                    // it was told with its next renewal
+	if code := w.code(t); code != exitError {                    // it notices at its next renewal
 		t.Errorf("the master that lost its lock exits with %d", code)
 	}
 }
 
-// A plan needs no right to write: nothing is there after the first one that was not before, sensitive values or not. A plan
-// that is saved is sealed with the place's own key, so that one is made.
+// A plan needs no right to write: even with sensitive values the first plan creates no files. A saved plan is sealed with the
+// state's key, so that creates one.
 func TestAPlanWritesNothing(t *testing.T) {
 	t.Parallel()
 	secret := "variable \"token\" {\n  sensitive = true\n}\n" + strings.Replace(twoWorkers, "replicas", "env = { TOKEN = var.token }\n    replicas", 1)
@@ -270,8 +270,8 @@ func TestAPlanWritesNothing(t *testing.T) {
 	eltrain(t, dir, "plan", "-detailed-exitcode", "-var=token=another one").check(t, exitChanges, "2 to add, 0 to change, 2 to destroy")
 }
 
-// What the state says holds is shown without a master, also what only a newer version knows, and follows the names of jobs. An
-// apply, which does not find it, ends it and says so once.
+// Conditions in the state are shown without a master, even those of a newer version, and follow renamed jobs. An apply that does
+// not find them clears them and says so once.
 func TestConditionsOfTheState(t *testing.T) {
 	t.Parallel()
 	dir, _ := started(t, sleeper("tiny", ""))

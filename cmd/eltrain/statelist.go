@@ -16,7 +16,7 @@ type stateList struct {
 }
 
 func stateListCommand() *command {
-	return looking(command{
+	return lookCommand(command{
 		name: "state list", usage: "[options] [ADDRESS...]",
 		synopsis: "List what is in the state",
 		about: `Lists the addresses of the jobs and slots in the state, one per line: all, or those that the ADDRESSes name.
@@ -51,7 +51,7 @@ func (l *stateList) look(s *session, _ *directory, stored state.State) error {
 	return err
 }
 
-// listed are the addresses of one job that are asked for; of all if no selector is given.
+// listed returns the addresses in one job that the selectors match; all of them without a selector.
 func listed(name string, rec *job.Record, sels []job.Selector) []string {
 	if len(sels) == 0 {
 		sels = []job.Selector{{Job: name}}

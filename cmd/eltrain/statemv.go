@@ -14,7 +14,7 @@ type stateMv struct {
 }
 
 func stateMvCommand() *command {
-	return editing(command{
+	return editCommand(command{
 		name: "state mv", usage: "[options] SOURCE DESTINATION",
 		synopsis: "Rename a job in the state",
 		about: `Renames the job SOURCE to DESTINATION, with all its slots. It keeps running: nothing restarts if the files

@@ -9,7 +9,7 @@ import (
 type statePull struct{}
 
 func statePullCommand() *command {
-	return looking(command{
+	return lookCommand(command{
 		name: "state pull", usage: "[options]",
 		synopsis: "Print the state as JSON",
 		about: `Prints the stored state as JSON: to inspect, copy, or edit for eltrain state push. Without a state it prints

@@ -13,11 +13,11 @@ import (
 type statePush struct {
 	force bool
 	file  string
-	given state.State // what is in it
+	given state.State // the file's content
 }
 
 func statePushCommand() *command {
-	return editing(command{
+	return editCommand(command{
 		name: "state push", usage: "[options] FILE",
 		synopsis: "Replace the state with a file",
 		about: `Replaces the state with FILE, as printed by eltrain state pull, or a state file or its backup from a job
@@ -43,7 +43,7 @@ func (p *statePush) take(others []string) error {
 // maxState bounds what is pushed: a state of 100,000 slots is some 50 MB.
 const maxState = 256 << 20
 
-// prepare reads the state that is given.
+// prepare reads the given state.
 func (p *statePush) prepare(s *session) error {
 	in := s.streams.In
 	if p.file != "-" {

@@ -17,11 +17,11 @@ type stateRm struct {
 	dryRun    bool
 	selectors []job.Selector
 	gone      job.Forgotten
-	uids      map[string]string // of those jobs that are gone and had not ended, by name
+	uids      map[string]string // UIDs of the removed jobs that had not ended, by name
 }
 
 func stateRmCommand() *command {
-	return editing(command{
+	return editCommand(command{
 		name: "state rm", usage: "[options] ADDRESS...",
 		synopsis: "Forget jobs or slots without stopping them",
 		about: `Removes what the ADDRESSes name from the state. Its processes keep running, but nothing heals, scales or stops
@@ -72,8 +72,8 @@ func (r *stateRm) edit(stored state.State) (state.State, error) {
 	return next, nil
 }
 
-// backAgain says how jobs that were forgotten and may still run are recovered: nobody else remembers their UIDs.
-func (r *stateRm) backAgain() string {
+// recoveryHint says how to recover removed jobs that may still run, with their UIDs, which are recorded nowhere else.
+func (r *stateRm) recoveryHint() string {
 	if len(r.uids) == 0 {
 		return ""
 	}
@@ -98,7 +98,7 @@ func (r *stateRm) tell(s *session) {
 		fmt.Fprintf(&b, "%s %s\n", verb, a)
 	}
 	if !r.dryRun {
-		b.WriteString(r.backAgain())
+		b.WriteString(r.recoveryHint())
 		fmt.Fprintf(&b, "Successfully removed %d object(s) from the state. What is running keeps running.\n", len(r.gone.Jobs)+len(r.gone.Slots))
 	}
 	io.WriteString(s.streams.Out, b.String())

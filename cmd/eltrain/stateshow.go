@@ -13,7 +13,7 @@ import (
 type stateShow struct{ selector job.Selector }
 
 func stateShowCommand() *command {
-	return looking(command{
+	return lookCommand(command{
 		name: "state show", usage: "[options] ADDRESS",
 		synopsis: "Show a job or slots in the state",
 		about: `Shows the state of the job or the slots that ADDRESS names: as last applied, and where it runs. ADDRESS is
@@ -40,7 +40,7 @@ func (v *stateShow) look(s *session, d *directory, stored state.State) error {
 	return nil
 }
 
-// stateModel is what the state has of every object, in the form of Terraform's state.
+// stateModel returns all objects of the state in the form of Terraform's state.
 func (s *session) stateModel(d *directory, records job.Records) view.PlanState {
 	in := plan.Input{Jobs: d.config.Jobs, Records: records, Now: time.Now()}
 	return view.NewPlan(view.PlanFacts{Input: in, Plan: plan.Plan{Records: records}, Version: version, PriorOutputs: givenOutputs(d.prior)}, &s.redactor).PriorState

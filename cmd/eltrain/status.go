@@ -56,7 +56,7 @@ The status comes from the master if one is running, otherwise from the state and
 	}
 }
 
-// statusTimeout bounds the whole of a status: a provider that hangs must not hang it.
+// statusTimeout bounds the whole command, whatever a provider does.
 const statusTimeout = 30 * time.Second
 
 func runStatus(s *session, args []string) int {
@@ -101,8 +101,8 @@ func runStatus(s *session, args []string) int {
 	return exitDone
 }
 
-// findJob is the record of a job, or one that is made of what runs of it without a record: the state may have been lost, or
-// was told to forget it.
+// findJob returns the record of a job, or one made from its running slots if the state has none: the state was lost, or the
+// job was removed from it.
 func findJob(name string, facts view.Facts) (*job.Record, error) {
 	if record := facts.Records[name]; record != nil {
 		return record, nil
@@ -122,7 +122,7 @@ func findJob(name string, facts view.Facts) (*job.Record, error) {
 	return nil, fmt.Errorf("there is no job %q%s", name, whatThereIs(didYouMean(name, names), "There are", names))
 }
 
-// recordFor is what is known of a job of which nothing is recorded: its slots, and not its world.
+// recordFor returns what is known of a job without a record: its slots, but not its world.
 func recordFor(u *view.Unrecorded) *job.Record {
 	record := &job.Record{UID: u.UID, Spec: job.Job{Name: u.Name, Provider: u.Provider}}
 	for _, in := range u.Slots {
@@ -134,7 +134,7 @@ func recordFor(u *view.Unrecorded) *job.Record {
 	return record
 }
 
-// checkSlots reports whether an address names something of its job: a role of it, though no slot may be there yet, or slots.
+// checkSlots returns an error unless an address matches slots of its job, or a role, even one without slots.
 func checkSlots(sel job.Selector, record *job.Record) error {
 	named := func(s job.Slot) bool { return sel.Matches(s.Address) }
 	if sel.Role == "" || sel.Ranges == nil && record.Spec.Role(sel.Role) != nil || slices.ContainsFunc(record.Slots, named) {
@@ -143,12 +143,12 @@ func checkSlots(sel job.Selector, record *job.Record) error {
 	return noSuchSlot(sel, record)
 }
 
-// noSuchSlot says that an address matches no slot of its job, and which ones exist.
+// noSuchSlot returns the error for an address that matches no slot of its job, with the slots that exist.
 func noSuchSlot(sel job.Selector, record *job.Record) error {
 	return fmt.Errorf("%s names no slot%s", sel, slotsThere(sel, recordedSlots(record)))
 }
 
-// recordedSlots are the numbers of a job's slots by role. A role may have none yet, or be no longer declared.
+// recordedSlots returns the numbers of a job's slots by role, including roles without slots and roles no longer declared.
 func recordedSlots(record *job.Record) map[string][]int {
 	indices := map[string][]int{}
 	for i := range record.Spec.Roles {
@@ -161,7 +161,7 @@ func recordedSlots(record *job.Record) map[string][]int {
 	return indices
 }
 
-// slotsThere continues where an address names no slot of its job. indices are the numbers of those that there are, by role.
+// slotsThere continues an error about an address without slots by those that exist. indices has their numbers by role.
 func slotsThere(sel job.Selector, indices map[string][]int) string {
 	roles := slices.Sorted(maps.Keys(indices))
 	var there []string
@@ -180,7 +180,7 @@ func slotsThere(sel job.Selector, indices map[string][]int) string {
 	return whatThereIs(hint, "Of job."+sel.Job+" there are", there)
 }
 
-// maxNamed is how many existing names an error lists: more would hide the one that was meant.
+// maxNamed is how many existing names an error lists at most: in a longer list the intended one is hard to find.
 const maxNamed = 10
 
 // whatThereIs ends a sentence about something missing: with didYouMean's hint, and then with what exists, which
@@ -196,7 +196,7 @@ func whatThereIs(hint, intro string, names []string) string {
 	return fmt.Sprintf("%s %s: %s%s.", hint, intro, strings.Join(names, ", "), more)
 }
 
-// facts asks the master that runs, or else the state and the providers.
+// facts asks the running master, or else the state and the providers.
 func (d *directory) facts(ctx context.Context) (view.Facts, error) {
 	holder, err := d.store.Holder(ctx)
 	if err != nil {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Of a job without a record nobody knows which sensitive values it was started with: logs searches its output for those that are
-// given, and says that there may be others.
+// The sensitive values that a job without a record was started with are unknown: logs hides the current ones, and warns that
+// there may be others.
 func TestLogsOfAJobWithoutARecordSayWhatTheyAreSearchedFor(t *testing.T) {
 	t.Parallel()
 	const token = "hunter2hunter2"
@@ -29,7 +29,7 @@ func TestLogsOfAJobWithoutARecordSayWhatTheyAreSearchedFor(t *testing.T) {
 	in(t, dir, unset, "logs", "job.tiny").unwrapped().check(t, exitDone, "worker[0] [rank 0] "+token, doubt)
 }
 
-// importOf is the block that a status names, to have back what the state was told to forget.
+// importOf returns the import block in a status, which brings a forgotten job back.
 func importOf(t *testing.T, status outcome) string {
 	t.Helper()
 	_, block, found := strings.Cut(status.out, "import {")
@@ -40,13 +40,13 @@ func importOf(t *testing.T, status outcome) string {
 	return "import {" + block + "}\n"
 }
 
-// What the state was told to forget is recovered by the block that status names, also where another job has its name by now.
+// The block that status shows recovers a forgotten job, even if another job has its name by now.
 func TestWhatWasForgottenIsHadBackUnderAnotherName(t *testing.T) {
 	t.Parallel()
 	dir, back := directoryWith(t, map[string]string{"main.hcl": twoWorkers}), ""
 	t.Cleanup(func() {
 		eltrain(t, dir, "destroy", "-auto-approve")
-		if t.Failed() { // the one that was forgotten may still run, and its name is free now
+		if t.Failed() { // the forgotten job may still run, and its name is free now
 			writeFile(t, filepath.Join(dir, "back.hcl"), back)
 			eltrain(t, dir, "apply", "-auto-approve")
 			eltrain(t, dir, "destroy", "-auto-approve")
@@ -62,7 +62,7 @@ func TestWhatWasForgottenIsHadBackUnderAnotherName(t *testing.T) {
 	eltrain(t, dir, "destroy", "-auto-approve").check(t, exitDone, "4 destroyed")
 }
 
-// That a job is not there is no word on what was applied before.
+// "No jobs" in the status does not mean that nothing was ever applied.
 func TestNoJobIsLeftIsNotNothingWasApplied(t *testing.T) {
 	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})

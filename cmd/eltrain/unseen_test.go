@@ -27,7 +27,7 @@ const sleepers = `job "tiny" {
 }
 `
 
-// What ended while no master was there is no secret of its agents: status and plan name it, and a plain apply heals it.
+// Processes that ended while no master ran are shown by status and plan, and a plain apply heals them.
 func TestAPlainApplyHealsWhatEndedUnseen(t *testing.T) {
 	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": sleepers})
@@ -66,8 +66,7 @@ func TestAPlainApplyHealsWhatEndedUnseen(t *testing.T) {
 	eltrain(t, dir, "plan", "-detailed-exitcode").check(t, exitDone, "No changes.")
 }
 
-// What runs though the state does not know of it is no secret: status and logs tell it, and how to continue, which is what
-// happens then.
+// Status and logs show what runs without a record in the state. The advice on how to continue works.
 func TestStatusTellsWhatRunsWithoutARecord(t *testing.T) {
 	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": strings.ReplaceAll(sleepers, "exec sleep", "echo here; exec sleep")})
@@ -115,10 +114,10 @@ func TestStatusTellsWhatRunsWithoutARecord(t *testing.T) {
 	eltrain(t, dir, "status").check(t, exitDone, "No jobs.")
 }
 
-// A job that ends while no master is there has trained up to its end, and not until the next apply hears of it.
+// The goodput of a job that ends while no master runs counts up to its end, not up to the next apply.
 func TestGoodputEndsWithTheProcesses(t *testing.T) {
 	t.Parallel()
-	const looks = 3 * time.Second // a plain apply, at what prints no steps
+	const looks = 3 * time.Second // how long a plain apply observes a job that prints no steps
 	const alone, unseen = time.Second, 3 * time.Second
 	for end, phase := range map[string]string{"exit 0": "Succeeded", "[ -e again ] && exec sleep 300; touch again; exit 3": "Running"} {
 		command := fmt.Sprintf(`["sh", "-c", "while [ ! -e end ]; do sleep 0.05; done; %s"]`, end)
@@ -126,7 +125,7 @@ func TestGoodputEndsWithTheProcesses(t *testing.T) {
 		t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
 		begun := time.Now()
 		eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)
-		time.Sleep(alone) // it keeps training
+		time.Sleep(alone) // the job keeps training
 		writeFile(t, filepath.Join(dir, "end"), "")
 		eventually(t, "its processes end", func() bool { return strings.Contains(eltrain(t, dir, "status").out, "no process is running") })
 		time.Sleep(unseen)
@@ -142,8 +141,8 @@ func TestGoodputEndsWithTheProcesses(t *testing.T) {
 	}
 }
 
-// A watch says of a job that failed why and how to continue, which is what it takes; at once that a job is no longer in the files;
-// and at its end what it leaves.
+// A watch says why a job failed and how to continue, which works; at once that a job is no longer in the files; and at its end
+// what it leaves.
 func TestAWatchSaysHowToGoOn(t *testing.T) {
 	t.Parallel()
 	failing := strings.ReplaceAll(sleepers, "echo $$ > pid.$RANK; exec sleep 300", "echo boom: no data; exit 3")
@@ -156,7 +155,7 @@ func TestAWatchSaysHowToGoOn(t *testing.T) {
 	rewrite(t, dir, sleepers)
 	eventually(t, "it runs after an edit", func() bool { return strings.Contains(eltrain(t, dir, "status").out, "job.tiny  Running") })
 	rewrite(t, dir, "locals {}\n")
-	end := writing(t, filepath.Join(dir, "main.hcl")) // or it may be believed before somebody looks
+	end := writing(t, filepath.Join(dir, "main.hcl")) // otherwise the removal may be carried out before the check
 	eventually(t, "it is told that it is gone", func() bool {
 		return strings.Contains(eltrain(t, dir, "status").out, "It is no longer in the files. It is removed once")
 	})

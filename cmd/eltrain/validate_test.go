@@ -57,7 +57,7 @@ job "eval" {
 }
 `
 
-// A pipeline without secrets can report whether the files are right; to plan, all values are needed.
+// A pipeline without secrets can validate the files; a plan needs all values.
 func TestValidateWantsNoValues(t *testing.T) {
 	for name, c := range map[string]struct {
 		more, want string

@@ -8,10 +8,10 @@ import (
 	"github.com/eltrain/eltrain/cmd/view"
 )
 
-// version is eltrain's own, without the "v": files ask for it with required_version.
+// version is eltrain's own, without the "v". Files can require it with required_version.
 const version = "0.1.0"
 
-// commit is set by the linker where the build does not know it (-X main.commit=…).
+// commit is set by the linker (-X main.commit=…) for builds that do not know it.
 var commit string
 
 type versionArgs struct{ json bool }
@@ -61,7 +61,7 @@ func versionText() string {
 
 func platform() string { return runtime.GOOS + "_" + runtime.GOARCH }
 
-// revision is the commit that this was built from, marked when files were changed since; "" if unknown.
+// revision returns the commit of this build, marked if files were modified; "" if unknown.
 func revision() string {
 	if commit != "" {
 		return commit

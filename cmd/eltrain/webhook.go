@@ -13,16 +13,16 @@ import (
 )
 
 const (
-	// leastToken is the length below which a token can be guessed. `openssl rand -hex 32` gives 64 characters.
-	leastToken = 16
-	// mostToken is far above what anybody uses, and fits into a request's header.
-	mostToken = 4 << 10
+	// minToken is the length below which a token can be guessed. `openssl rand -hex 32` gives 64 characters.
+	minToken = 16
+	// maxToken is far longer than any real token, and fits into a request's header.
+	maxToken = 4 << 10
 )
 
-// webhook passes requests to reconcile on to the reconciler, which needs the server that takes them.
+// webhook passes requests to the reconciler. It breaks a cycle: the reconciler needs the server, which needs the webhook.
 type webhook struct {
 	reconcile func(context.Context, elastic.ReconcileRequest) elastic.ReconcileReply
-	report    func(error) // whether the token can be read
+	report    func(error) // called with the result of each read of the token
 	tokenFile string
 }
 
@@ -30,7 +30,7 @@ func (w *webhook) answer(ctx context.Context, asked elastic.ReconcileRequest) el
 	return w.reconcile(ctx, asked) // the server is ready, so it is set
 }
 
-// token reads the token for each request, so that it can be exchanged while a master runs.
+// token reads the token at each request, so that it can be replaced while a master runs.
 func (w *webhook) token() (string, error) {
 	token, err := webhookToken(w.tokenFile)
 	w.report(err) // the server is ready, so it is set
@@ -54,22 +54,22 @@ func webhookToken(path string) (string, error) {
 	if mode := info.Mode().Perm(); mode&forbiddenMode(info) != 0 {
 		return "", fmt.Errorf("the token of POST /v1/reconcile: others can read or write %s, its mode is %04o; run: chmod 600 %s", path, mode, path)
 	}
-	text, err := io.ReadAll(io.LimitReader(f, mostToken+1))
+	text, err := io.ReadAll(io.LimitReader(f, maxToken+1))
 	if err != nil {
 		return "", fmt.Errorf("the token of POST /v1/reconcile: %w", err)
 	}
 	token := strings.TrimSpace(string(text))
 	switch {
-	case len(token) < leastToken:
-		return "", fmt.Errorf("the token of POST /v1/reconcile: %s has %d characters, at least %d are required; make one with: openssl rand -hex 32", path, len(token), leastToken)
-	case len(text) > mostToken:
+	case len(token) < minToken:
+		return "", fmt.Errorf("the token of POST /v1/reconcile: %s has %d characters, at least %d are required; make one with: openssl rand -hex 32", path, len(token), minToken)
+	case len(text) > maxToken:
 		return "", errors.New("the token of POST /v1/reconcile: " + path + " is not a token: it is too large")
 	}
 	return token, nil
 }
 
-// forbiddenMode are the permissions that a token's file must not have: any for others. A file of root's may be read by
-// its group, which is how Kubernetes hands a Secret to a pod with an fsGroup; PostgreSQL has the same rule for keys.
+// forbiddenMode returns the permissions that a token's file must not have: any for group and others, except that the group may
+// read root's file, as when Kubernetes gives a Secret to a pod with an fsGroup. PostgreSQL has the same rule for keys.
 func forbiddenMode(info fs.FileInfo) fs.FileMode {
 	if ownedByRoot(info) {
 		return 0o037

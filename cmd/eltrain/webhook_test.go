@@ -24,8 +24,8 @@ func askToReconcile(t *testing.T, url, token string) (*http.Response, error) {
 	return http.DefaultClient.Do(req)
 }
 
-// A token's file that is no longer valid is the master's fault, not the caller's: it is answered 503, and the master says
-// why, once for as long as that is so.
+// An invalid token file is the master's fault, not the caller's: the answer is 503, and the master says why, once while that
+// lasts.
 func TestATokenFileThatIsNoGoodIsToldByTheMaster(t *testing.T) {
 	const token = "0123456789abcdef0123"
 	home := t.TempDir()
@@ -77,7 +77,7 @@ func TestATokenFileThatIsNoGoodIsToldByTheMaster(t *testing.T) {
 			warnings++
 		}
 		var said string
-		eventually(t, "told", func() bool { // it comes by another way than the answer
+		eventually(t, "told", func() bool { // the message comes by another path than the answer
 			said = strings.Join(strings.Fields(w.out.String()), " ")
 			return strings.Count(said, warned) >= warnings && strings.Contains(said, c.why)
 		})
@@ -87,8 +87,8 @@ func TestATokenFileThatIsNoGoodIsToldByTheMaster(t *testing.T) {
 	}
 }
 
-// An edit that no watcher sees, of a file by another name that it has elsewhere, is applied by the request, and not only by
-// the look that comes some time anyway.
+// An edit that the watcher does not see, through another hard link of a file, is applied by the request, and not only at the next
+// periodic read.
 func TestARequestTakesUpAtOnceWhatIsNotWatched(t *testing.T) {
 	const token = "0123456789abcdef0123"
 	tokenAt := filepath.Join(t.TempDir(), "token")
@@ -110,7 +110,7 @@ func TestARequestTakesUpAtOnceWhatIsNotWatched(t *testing.T) {
 		t.Helper()
 		resp, err := askToReconcile(t, w.url, token)
 		if err != nil {
-			return reply // it is not there yet
+			return reply // it does not listen yet
 		}
 		defer resp.Body.Close()
 		if err := json.NewDecoder(resp.Body).Decode(&reply); err != nil {
@@ -118,13 +118,13 @@ func TestARequestTakesUpAtOnceWhatIsNotWatched(t *testing.T) {
 		}
 		return reply
 	}
-	// At rest: a look at the files now changes nothing, and the next is in half a minute.
+	// At rest: a read of the files changes nothing now, and the next one is in half a minute.
 	eventually(t, "its job is as declared", func() bool {
 		r := ask()
 		return r.Status == elastic.ReconcilePlanned && r.Changes != nil && *r.Changes == elastic.ReconcileChanges{}
 	})
 	begun := time.Now()
-	put(t, elsewhere, "two") // in its place: the directory stays as it is
+	put(t, elsewhere, "two") // written in place: the directory does not change
 	reply := ask()
 	if took := time.Since(begun); took > apply.Rescan/2 {
 		t.Errorf("it was answered after %v", took)

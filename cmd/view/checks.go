@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// CheckFact is what the conditions came to of one thing that is declared.
+// CheckFact is the result of the conditions of one declared check, job or output.
 type CheckFact struct {
 	Kind     string   `json:"kind"`             // "check", "job" or "output"
 	Module   string   `json:"module,omitempty"` // as module.eval["de"]
@@ -41,7 +41,7 @@ type CheckInstance struct {
 	Problems []CheckProblem       `json:"problems,omitempty"`
 }
 
-// CheckInstanceAddress is that of one instance.
+// CheckInstanceAddress is the address of one instance.
 type CheckInstanceAddress struct {
 	Display string `json:"to_display"` // module.eval["de"].job.train["x"]
 	Module  string `json:"module,omitempty"`
@@ -53,11 +53,11 @@ type CheckProblem struct {
 	Message string `json:"message"`
 }
 
-// checkRank orders what conditions come to: the worst of its instances is the whole one's. Unknown is of those that are not
+// checkRank orders results: the worst of the instances counts for the whole. Conditions are unknown if they are not
 // evaluated, as in a destroy.
 var checkRank = map[string]int{"pass": 0, "unknown": 1, "fail": 2, "error": 3}
 
-// checkResults gathers the instances of what is declared once, in the order of the files.
+// checkResults groups the instances by their declaration, in the order of the files.
 func checkResults(facts []CheckFact, r *Redactor) []CheckResult {
 	var out []CheckResult
 	at := map[string]int{} // index in out, by address
@@ -91,7 +91,7 @@ func (f *CheckFact) Address() string {
 	return address
 }
 
-// declared is where its block is: without the keys of modules.
+// declared returns the address of its block: without the keys of modules.
 func (f *CheckFact) declared() CheckAddress {
 	module := withoutKeys(f.Module)
 	a := CheckAddress{Display: within(module, f.Kind+"."+f.Name), Kind: f.Kind, Module: module, Name: f.Name}
@@ -111,7 +111,7 @@ func within(module, address string) string {
 	return module + "." + address
 }
 
-// withoutKeys makes module.eval of module.eval["de"]. No name and no key has a bracket.
+// withoutKeys turns module.eval["de"] into module.eval. Names and keys contain no brackets.
 func withoutKeys(module string) string {
 	var out strings.Builder
 	for module != "" {
@@ -122,10 +122,10 @@ func withoutKeys(module string) string {
 	return out.String()
 }
 
-// notEvaluated is the message of what Terraform calls an error of a check. It was a warning when the files were read.
+// notEvaluated is the message for what Terraform calls an error of a check. The read of the files warned about it.
 const notEvaluated = "A condition cannot be evaluated: run eltrain validate to see why."
 
-// failedChecks are those that a plan shows, one text for each condition.
+// failedChecks returns the checks that a plan shows, one text for each condition.
 func (m *PlanModel) failedChecks() []string {
 	var items []string
 	for i := range m.Checks {
@@ -146,7 +146,7 @@ func (m *PlanModel) failedChecks() []string {
 	return items
 }
 
-// CheckWarnings tell of the checks that failed when a plan was made, in the words of Terraform.
+// CheckWarnings warns about the checks that failed when a plan was made, in Terraform's words.
 func CheckWarnings(facts []CheckFact) []Diagnostic {
 	var out []Diagnostic
 	for i := range facts {

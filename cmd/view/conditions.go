@@ -9,7 +9,7 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// conditionSummaries say what holds in a few words, by code: ${name} is what it is about, without its kind.
+// conditionSummaries are the short texts of conditions by code. ${name} is their subject without its kind.
 var conditionSummaries = map[job.Code]string{
 	apply.ProviderUnobserved: "Provider ${name} cannot be observed",
 	apply.NotPublished:       "The service's address cannot be published to the agents of provider ${name}",
@@ -26,7 +26,7 @@ var conditionSummaries = map[job.Code]string{
 	apply.OutputLeftOut:      "Some output was dropped",
 }
 
-// conditionText is a condition for a person: a summary, and in its detail what others said of it.
+// conditionText returns a condition's summary, and as its detail the reported message.
 func conditionText(c *conditions.Condition) (summary, detail string) {
 	_, name, _ := strings.Cut(c.About, ".")
 	summary, known := conditionSummaries[c.Reason.Code]
@@ -49,7 +49,7 @@ func conditionText(c *conditions.Condition) (summary, detail string) {
 	return summary, cmp.Or(c.Reason.Args["message"], Sentence(c.Reason))
 }
 
-// conditionLine is a condition that is about one job, or says what is in force, in a line for a person; false if it needs more.
+// conditionLine returns the one-line text of a condition about one job or about the files in force; false if it needs more.
 func conditionLine(c *conditions.Change) (text string, is bool) {
 	switch kind := apply.EventType(&c.Condition); {
 	case kind == "withheld", kind == "left":
@@ -63,9 +63,8 @@ func conditionLine(c *conditions.Change) (text string, is bool) {
 	return text + Sentence(c.Reason), true
 }
 
-// toldElsewhere reports whether a run that shows its changes tells of a condition by those, or the files' own condition does
-// for all jobs.
-func toldElsewhere(c *conditions.Condition) bool {
+// shownElsewhere reports whether a condition is already shown by a run's changes, or for all jobs by the files' condition.
+func shownElsewhere(c *conditions.Condition) bool {
 	switch kind := apply.EventType(c); kind {
 	case "refused":
 		return c.Reason.Code != apply.PreparationRefused
@@ -76,7 +75,7 @@ func toldElsewhere(c *conditions.Condition) bool {
 	}
 }
 
-// held is since when a condition is known that an earlier run has told.
+// held says since when a condition holds that an earlier run reported; "" for a new one.
 func held(c *conditions.Change) string {
 	if c.Type != conditions.Held {
 		return ""
@@ -84,8 +83,8 @@ func held(c *conditions.Change) string {
 	return " (since " + clock(c.Since) + ")"
 }
 
-// toldAsCondition reports whether what a job waits for is told as a condition, too.
-func toldAsCondition(why job.Reason) bool {
+// shownAsCondition reports whether what a job waits for is also shown as a condition.
+func shownAsCondition(why job.Reason) bool {
 	kind := apply.EventType(&conditions.Condition{About: "job.", Reason: why})
 	return kind == "withheld" || kind == "left" || headlines[why.Code] != ""
 }

@@ -8,11 +8,11 @@ import (
 	"github.com/zclconf/go-cty/cty"
 )
 
-// Value writes a value as the language would, in the form of terraform console: what is not literally possible, as a
-// list of one type or a typed null, as the function that makes it. What is sensitive is not shown.
+// Value writes a value in the language's syntax, in the form of terraform console: values without a literal, such as typed
+// lists and nulls, as the function call that makes them. Sensitive values are not shown.
 func Value(v cty.Value) string { return valueAt(v, 0) }
 
-// valueStep is by how many columns each level of a value is indented.
+// valueStep is the indentation of each level of a value, in columns.
 const valueStep = 2
 
 func valueAt(v cty.Value, indent int) string {
@@ -58,7 +58,7 @@ func nullOf(ty cty.Type) string {
 	return "null /* " + ty.FriendlyName() + " */"
 }
 
-// textAt is a string in quotes, or as a heredoc if it has several lines.
+// textAt returns a string in quotes, or as a heredoc if it has several lines.
 func textAt(s string, indent int) string {
 	if !strings.Contains(s, "\n") {
 		return quoted(s)
@@ -82,10 +82,10 @@ func textAt(s string, indent int) string {
 	return operator + end + margin + strings.Join(lines, margin) + margin + end
 }
 
-// quoted is a string as the language has it in quotes.
+// quoted returns a string in the language's quotes.
 func quoted(s string) string { return string(hclwrite.TokensForValue(cty.StringVal(s)).Bytes()) }
 
-// literally keeps what looks like a template from being one.
+// literally escapes what would be a template.
 var literally = strings.NewReplacer("${", "$${", "%{", "%%{")
 
 func elementsAt(v cty.Value, indent int) string {
@@ -104,7 +104,7 @@ func entriesAt(v cty.Value, indent int) string {
 	})
 }
 
-// enclosed writes each element of a value on a line of its own.
+// enclosed writes each element of a value on its own line.
 func enclosed(open, end string, v cty.Value, indent int, line func(key, elem cty.Value) string) string {
 	var b strings.Builder
 	b.WriteString(open + "\n")

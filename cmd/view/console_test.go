@@ -33,7 +33,7 @@ func TestValue(t *testing.T) {
 	}
 }
 
-// What is shown of plain values is the language's own: it can be pasted back.
+// Plain values are shown in the language's syntax, so that they can be pasted back.
 func TestValueIsAnExpression(t *testing.T) {
 	v := cty.ObjectVal(map[string]cty.Value{
 		"a": cty.TupleVal([]cty.Value{cty.NumberFloatVal(1.5), cty.NullVal(cty.DynamicPseudoType), cty.StringVal("x ${y}")}),

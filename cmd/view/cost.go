@@ -18,8 +18,8 @@ const (
 	worldEnds     = "ends"     // and no other follows
 )
 
-// JobCost is what a plan costs a job: steps that are recomputed, and places that it gives up. Only what is known is
-// shown: the step of the newest checkpoint is known if the script prints it and the job has a pattern for it.
+// JobCost is what a plan costs a job: recomputed steps and places that it gives up, as far as they are known. The step of the
+// newest checkpoint is known if the script prints it and the job has a pattern for it.
 type JobCost struct {
 	Address string `json:"address"`
 	World   string `json:"world,omitempty"` // "forms", "restarts", "stops" or "ends"; "" if it keeps training as it is
@@ -30,36 +30,36 @@ type JobCost struct {
 	Broken bool `json:"broken,omitempty"`
 	// Unseen: it is unknown whether that world still trains; the signal goes to whatever does.
 	Unseen bool `json:"unseen,omitempty"`
-	// LastStep is the last step seen; 0 if none was. It is live if a running master reported it, and otherwise of the
+	// LastStep is the last step seen; 0 if none was. It is Live if a running master reported it, and otherwise that of the
 	// last world that ended.
 	LastStep int64 `json:"last_step,omitempty"`
 	Live     bool  `json:"live,omitempty"`
-	// CheckpointDir is where it continues from, CheckpointSignal what asks for a checkpoint before a planned stop; "" if all
-	// that could be asked no longer runs.
+	// CheckpointDir is where it continues from, CheckpointSignal the signal that requests a checkpoint before a planned stop;
+	// "" if nothing is left running that could write one.
 	CheckpointDir    string `json:"checkpoint_dir,omitempty"`
 	CheckpointSignal string `json:"checkpoint_signal,omitempty"`
-	// CheckpointStep is what the newest checkpoint is of; 0 if none was seen. Without a live last step there may be
-	// a newer one.
+	// CheckpointStep is the step of the newest checkpoint seen; 0 if none was. Without a live last step there may be a newer
+	// checkpoint.
 	CheckpointStep int64 `json:"checkpoint_step,omitempty"`
-	// StepsAgain is how many steps are recomputed as things are now, and SecondsAgain how long that takes, 0 if no
-	// rate is known; nil without a live last step and the checkpoint's, or if one is asked for before the stop.
+	// StepsAgain is how many steps would be recomputed now; nil unless both a live last step and the checkpoint's are known, or
+	// if a checkpoint is requested before the stop. SecondsAgain is how long that takes, 0 if no rate is known.
 	StepsAgain   *int64  `json:"steps_again,omitempty"`
 	SecondsAgain float64 `json:"seconds_again,omitempty"`
-	// StepsSeen is how many of the steps that were seen are done again, of a broken world without a live last step: it may
-	// have gone on, and written a newer checkpoint, before it broke.
+	// StepsSeen is how many of the seen steps are recomputed, for a broken world without a live last step: it may have
+	// continued, and written a newer checkpoint, before it broke.
 	StepsSeen int64 `json:"steps_again_seen,omitempty"`
 	// StepsAtMost is how many steps are recomputed at most, if the last one is known, and SecondsAtMost how long
 	// that takes: as above, or all that the job has trained so far.
 	StepsAtMost   int64   `json:"steps_again_at_most,omitempty"`
 	SecondsAtMost float64 `json:"seconds_again_at_most,omitempty"`
-	// SecondsBefore is how long, on average, this job did steps again after a restart so far.
+	// SecondsBefore is how long, on average, this job has recomputed steps after each restart so far.
 	SecondsBefore float64 `json:"seconds_again_per_restart,omitempty"`
-	// GivesUp is what it has less of afterwards though it continues; Takes what it has more of.
+	// GivesUp is what the job, which continues, has less of afterwards; Takes what it has more of.
 	GivesUp *Exchange `json:"gives_up,omitempty"`
 	Takes   *Exchange `json:"takes,omitempty"`
 }
 
-// Exchange is places that change hands.
+// Exchange is places that a job gives up or takes.
 type Exchange struct {
 	Slots     int      `json:"slots"`
 	Resources string   `json:"resources,omitempty"` // "2 cpu, 8 nvidia.com/gpu"
@@ -69,7 +69,7 @@ type Exchange struct {
 	ReasonCodes []job.Reason `json:"reason_codes,omitempty"` // the same in codes; see docs/reasons.md
 }
 
-// costs are the jobs that the plan costs anything, in the plan's order.
+// costs returns the jobs with costs, in the plan's order.
 func (b *planBuilder) costs() []JobCost {
 	byJob := map[string][]*plan.Change{}
 	var order []string
@@ -93,14 +93,14 @@ func (b *planBuilder) costs() []JobCost {
 func (b *planBuilder) cost(name string, changes []*plan.Change) JobCost {
 	rec, next := b.facts.Input.Records[name], b.facts.Plan.Records[name]
 	cost := JobCost{Address: "job." + name, World: b.world(name, changes)}
-	goesOn := rec != nil && next != nil && rec.UID == next.UID && b.goesOn(name)
+	continues := rec != nil && next != nil && rec.UID == next.UID && b.continues(name)
 	switch cost.World {
 	case worldRestarts, worldStops, worldEnds:
 		cost.Broken = !b.trains(rec, next)
 		b.again(&cost, rec)
 	}
 	ranks := map[job.Address]int{}
-	if goesOn {
+	if continues {
 		for _, m := range rec.World.Members {
 			ranks[m.Slot] = m.Rank
 		}
@@ -111,7 +111,7 @@ func (b *planBuilder) cost(name string, changes []*plan.Change) JobCost {
 		case ofJob(c):
 		case c.Action == plan.Create && next != nil:
 			more.add(next.Slot(c.Slot.Role, c.Slot.Index), c.Reasons)
-		case c.Action == plan.Delete && goesOn:
+		case c.Action == plan.Delete && continues:
 			less.add(rec.Slot(c.Slot.Role, c.Slot.Index), c.Reasons)
 			if rank, in := ranks[c.Slot]; in {
 				less.ranks = append(less.ranks, rank)
@@ -122,10 +122,10 @@ func (b *planBuilder) cost(name string, changes []*plan.Change) JobCost {
 	return cost
 }
 
-// goesOn reports whether the job is wanted after the plan too.
-func (b *planBuilder) goesOn(name string) bool { return b.jobs[name] != nil || b.kept(name) }
+// continues reports whether the job is wanted after the plan too.
+func (b *planBuilder) continues(name string) bool { return b.jobs[name] != nil || b.kept(name) }
 
-// world is what happens to a job's world. A slot of it that is stopped, or one more of a ranked role, ends it.
+// world returns what happens to a job's world. Stopping one of its slots, or adding a slot of a ranked role, ends it.
 func (b *planBuilder) world(name string, changes []*plan.Change) string {
 	rec := b.facts.Input.Records[name]
 	next := b.facts.Plan.Records[name]
@@ -137,7 +137,7 @@ func (b *planBuilder) world(name string, changes []*plan.Change) string {
 		return ""
 	}
 	if rec.World.Broken || rec.Phase.Ended() {
-		return "" // it does not train now: nothing is lost that was not lost before
+		return "" // it does not train now: the plan loses nothing
 	}
 	members := map[job.Address]bool{}
 	for _, m := range rec.World.Members {
@@ -155,7 +155,7 @@ func (b *planBuilder) world(name string, changes []*plan.Change) string {
 	switch {
 	case !ends:
 		return ""
-	case !b.goesOn(name) || next == nil:
+	case !b.continues(name) || next == nil:
 		return worldEnds
 	case !forms(next, changes):
 		return worldStops
@@ -163,7 +163,7 @@ func (b *planBuilder) world(name string, changes []*plan.Change) string {
 	return worldRestarts
 }
 
-// forms reports whether every ranked role has, with the plan, its min of slots that run or have a place.
+// forms reports whether after the plan every ranked role has at least its min of slots that run or have a place.
 func forms(next *job.Record, changes []*plan.Change) bool {
 	comes := map[job.Address]bool{}
 	for _, c := range changes {
@@ -187,8 +187,8 @@ func forms(next *job.Record, changes []*plan.Change) bool {
 	return true
 }
 
-// trains reports whether a job's world trains until the plan ends it: all its members run, as far as is seen. One that is
-// gone has ended it for all, and those that are left are not asked for a checkpoint, which they cannot write without it.
+// trains reports whether a job's world trains until the plan ends it: all its members are seen running. If a member is gone,
+// the others can no longer write a checkpoint, and none is requested.
 func (b *planBuilder) trains(rec, next *job.Record) bool {
 	for _, m := range rec.World.Members {
 		inc := b.incarnation(rec.UID, m.Slot, m.Incarnation)
@@ -206,7 +206,7 @@ func (b *planBuilder) trains(rec, next *job.Record) bool {
 	return true
 }
 
-// incarnation is one as it is seen; nil if it is not.
+// incarnation returns an observed incarnation; nil if it was not observed.
 func (b *planBuilder) incarnation(uid string, slot job.Address, number int) *job.Incarnation {
 	if b.seen == nil {
 		all := b.facts.Input.Snapshot.Incarnations
@@ -227,7 +227,7 @@ func (b *planBuilder) ranked(c *plan.Change) bool {
 	return r != nil && r.Ranked
 }
 
-// again is what is known of the work that is lost or done again.
+// again fills in what is known of the work that is lost or recomputed.
 func (b *planBuilder) again(cost *JobCost, rec *job.Record) {
 	cost.Generation, cost.Slots = rec.World.Generation, len(rec.World.Members)
 	cost.LastStep = rec.Goodput.Reached
@@ -237,7 +237,7 @@ func (b *planBuilder) again(cost *JobCost, rec *job.Record) {
 	}
 	saved := rec.Goodput.Saved.Newest(live.Saved)
 	if cost.Live && saved.Generation < cost.Generation && saved.Step > cost.LastStep {
-		saved = job.Saved{} // an earlier world's that this one is not at yet: it went on from another
+		saved = job.Saved{} // an earlier world's, at a later step: this world continued from another checkpoint
 	}
 	cost.CheckpointStep, cost.LastStep = saved.Step, max(cost.LastStep, saved.Step) // not every step is printed
 	if c := rec.Spec.Checkpoint; c != nil {
@@ -267,8 +267,8 @@ func (b *planBuilder) again(cost *JobCost, rec *job.Record) {
 	}
 }
 
-// secondsOf is how long this many steps take, at the recent rate or, if none was measured, at that of all training so
-// far. It is 0 if unknown.
+// secondsOf returns how long steps take at the recent rate, or, if none was measured, at the average rate of all training so
+// far; 0 if unknown.
 func secondsOf(steps int64, live Reached, g job.Goodput) float64 {
 	if live.Rate > 0 {
 		return float64(steps) / live.Rate
@@ -278,7 +278,7 @@ func secondsOf(steps int64, live Reached, g job.Goodput) float64 {
 
 func tenths(seconds float64) float64 { return float64(int64(seconds*10+0.5)) / 10 }
 
-// exchange gathers slots.
+// exchange collects the slots of an Exchange.
 type exchange struct {
 	slots   int
 	amount  job.Resources
@@ -307,7 +307,7 @@ func (e *exchange) sum(r *Redactor) *Exchange {
 	return sum
 }
 
-// sentences are a job's cost for a person. Taking free places costs nothing.
+// sentences returns a job's cost as text. Taking free places costs nothing.
 func (c *JobCost) sentences() []string {
 	var out []string
 	switch c.World {
@@ -327,7 +327,7 @@ func (c *JobCost) sentences() []string {
 	return out
 }
 
-// ranks are those of the slots, for a person; "" if none is in the world.
+// ranks returns the slots' ranks as text; "" if none is in the world.
 func (e *Exchange) ranks() string {
 	switch len(e.Ranks) {
 	case 0:
@@ -342,7 +342,7 @@ func (e *Exchange) ranks() string {
 	return " of ranks " + ranks
 }
 
-// what happens to the world, and where it was then.
+// what says what happens to the world, and at which step.
 func (c *JobCost) what() string {
 	verb := "restarts"
 	switch {
@@ -361,7 +361,7 @@ func (c *JobCost) what() string {
 	return text + ", at step " + strconv.FormatInt(c.LastStep, 10) + " or later"
 }
 
-// next is who continues, where it is not the world that restarts.
+// next says who continues, if it is not the world that restarts.
 func (c *JobCost) next() string {
 	switch {
 	case c.World == worldStops:
@@ -372,7 +372,7 @@ func (c *JobCost) next() string {
 	return ""
 }
 
-// unless is where it continues from if nothing is running that could write a checkpoint.
+// unless says where it continues from if nothing is running that could write a checkpoint.
 func (c *JobCost) unless() string {
 	switch {
 	case !c.Unseen:
@@ -392,7 +392,7 @@ func (c *JobCost) from() string {
 	case c.CheckpointSignal != "":
 		return "the checkpoint" + dir + " that " + c.CheckpointSignal + " requests before the stop" + c.unless()
 	case c.StepsAgain != nil:
-		return fmt.Sprintf("the checkpoint of step %d%s; %s", c.CheckpointStep, dir, doneAgain(*c.StepsAgain, c.SecondsAgain))
+		return fmt.Sprintf("the checkpoint of step %d%s; %s", c.CheckpointStep, dir, recomputed(*c.StepsAgain, c.SecondsAgain))
 	case c.StepsSeen > 0:
 		return fmt.Sprintf("the checkpoint of step %d%s or newer; recomputed of the steps seen: %d", c.CheckpointStep, dir, c.StepsSeen)
 	case c.CheckpointStep > 0:
@@ -405,8 +405,7 @@ func (c *JobCost) from() string {
 	return "whatever its script saved; no checkpoint directory is declared"
 }
 
-// howMuch is how much work may be recomputed, where it is not known. Where a checkpoint is asked for that is next to
-// nothing.
+// howMuch says how much work may be recomputed if that is not known exactly. After a requested checkpoint it is almost none.
 func (c *JobCost) howMuch() string {
 	var parts []string
 	if most := c.most(); c.CheckpointSignal == "" && c.StepsAgain == nil && most != "" {
@@ -421,8 +420,8 @@ func (c *JobCost) howMuch() string {
 	return " " + strings.Join(parts, " ")
 }
 
-// doneAgain says how many steps are recomputed, and how long that takes where it is known.
-func doneAgain(steps int64, took float64) string {
+// recomputed says how many steps are recomputed, and how long that takes if known.
+func recomputed(steps int64, took float64) string {
 	if steps == 0 {
 		return "nothing is recomputed"
 	}
@@ -433,7 +432,7 @@ func doneAgain(steps int64, took float64) string {
 	return text
 }
 
-// most is all that the job has done so far, as far as it is known.
+// most says how much the job has trained so far, as far as it is known.
 func (c *JobCost) most() string {
 	switch {
 	case c.StepsAtMost > 0 && c.SecondsAtMost > 0:

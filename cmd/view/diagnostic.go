@@ -29,7 +29,7 @@ type Diagnostic struct {
 	ReasonCode *job.Reason `json:"reason_code,omitempty"` // the detail in a code, where it has one; see docs/reasons.md
 }
 
-// Range is a half-open piece of a file.
+// Range is a half-open range of a file.
 type Range struct {
 	Filename string   `json:"filename"`
 	Start    Position `json:"start"`
@@ -53,7 +53,7 @@ type Snippet struct {
 	Values    []ExpressionValue `json:"values"`
 }
 
-// ExpressionValue reports what a term of the failing expression stood for.
+// ExpressionValue is the value of a term in the failing expression.
 type ExpressionValue struct {
 	Traversal string `json:"traversal"` // "var.replicas"
 	Statement string `json:"statement"` // "is 3"
@@ -64,8 +64,7 @@ const (
 	severityWarning = "warning"
 )
 
-// Diagnose turns an error into diagnostics: each of hcl.Diagnostics or of joined errors is one. The files
-// give the source to quote; a file that is missing there is not quoted.
+// Diagnose turns an error into diagnostics, one for each of hcl.Diagnostics or of joined errors. Source is quoted from files.
 func Diagnose(err error, files map[string]*hcl.File) []Diagnostic {
 	return newSources(files).diagnose(err)
 }
@@ -144,7 +143,7 @@ func (s *sources) describe(d *hcl.Diagnostic) Diagnostic {
 
 func position(p hcl.Pos) Position { return Position{Line: p.Line, Column: p.Column, Byte: p.Byte} }
 
-// values reports what each variable of an expression stands for, as far as it is known.
+// values returns the value of each variable in an expression, as far as it is known.
 func values(expr hcl.Expression, ctx *hcl.EvalContext) []ExpressionValue {
 	out := []ExpressionValue{}
 	if expr == nil || ctx == nil {
@@ -228,8 +227,8 @@ func valueText(val cty.Value) string {
 	return ty.FriendlyName()
 }
 
-// Ordered are diagnostics by severity, place and text: warnings first, so that errors are what is read last, and those
-// without a place before the others, as Terraform does it.
+// Ordered sorts diagnostics by severity, place and text, as Terraform does: warnings first, so that errors are read last, and
+// those without a place before the others.
 func Ordered(diags []Diagnostic) []Diagnostic {
 	return slices.SortedStableFunc(slices.Values(diags), func(a, b Diagnostic) int {
 		return cmp.Or(
@@ -264,8 +263,8 @@ func OnlyWarnings(diags []Diagnostic) bool {
 	return len(diags) > 0 && !slices.ContainsFunc(diags, func(d Diagnostic) bool { return d.Severity != severityWarning })
 }
 
-// WriteWarnings shows warnings in short, one line each, as Terraform does with -compact-warnings. Those of one summary
-// are one.
+// WriteWarnings shows only the summaries of warnings, one line each, as Terraform does with -compact-warnings. Equal
+// summaries are shown once.
 func WriteWarnings(s Screen, diags []Diagnostic) {
 	var order []string
 	of := map[string][]Diagnostic{}
@@ -320,8 +319,8 @@ func (s Screen) diagnostic(d Diagnostic) string {
 	return boxed.String()
 }
 
-// Place is where a diagnostic is, as "main.hcl line 3"; "" if it has no place. The beginning of what has no lines, a file
-// that cannot be read for example, or a flag, is all of it: no line is named.
+// Place returns where a diagnostic is, as "main.hcl line 3"; "" if it has no place. For a range at the very beginning of a
+// source without lines, such as an unreadable file or a flag, it names no line.
 func (d Diagnostic) Place() string {
 	switch {
 	case d.Range == nil || d.Range.Filename == "":
@@ -350,7 +349,7 @@ func severityStyle(severity string) style {
 	return red
 }
 
-// source is where a diagnostic is, and the lines there.
+// source returns where a diagnostic is, and the quoted lines.
 func (s Screen) source(d Diagnostic) string {
 	var b strings.Builder
 	b.WriteString("  on " + d.Place())
@@ -387,7 +386,7 @@ type Validation struct {
 	Diagnostics   []Diagnostic `json:"diagnostics"`
 }
 
-// NewValidation sums up what a validation found.
+// NewValidation makes the JSON of a validation.
 func NewValidation(diags []Diagnostic) Validation {
 	v := Validation{FormatVersion: "1.0", Diagnostics: append([]Diagnostic{}, Ordered(diags)...)}
 	for _, d := range diags {
@@ -409,7 +408,7 @@ func WriteJSON(w io.Writer, v any) error {
 	return enc.Encode(v)
 }
 
-// WriteSuccess shows that something was found to be well.
+// WriteSuccess shows text after a green "Success!".
 func WriteSuccess(s Screen, text string) {
 	io.WriteString(s, s.paint("Success!", bold, green)+" "+text+"\n")
 }

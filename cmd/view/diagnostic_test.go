@@ -16,7 +16,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 )
 
-// evaluated are the diagnostics of evaluating every attribute of testdata/diagnostics/input.hcl.
+// evaluated returns the diagnostics of evaluating every attribute of testdata/diagnostics/input.hcl.
 func evaluated(t *testing.T) (hcl.Diagnostics, map[string]*hcl.File) {
 	t.Helper()
 	src, err := os.ReadFile("testdata/diagnostics/input.hcl")
@@ -64,7 +64,7 @@ func TestDiagnostics(t *testing.T) {
 	}
 }
 
-// Where there is no line, none is named or shown: a flag, a file that is empty or no file, the end of one.
+// No line is named or shown if there is none: for a flag, an empty or missing file, the end of a file.
 func TestNoLineIsShownWhereThereIsNone(t *testing.T) {
 	files := map[string]*hcl.File{"empty.yaml": {Bytes: []byte{}}, "open.hcl": {Bytes: []byte("a {\n")}}
 	for want, at := range map[string]hcl.Pos{
@@ -137,7 +137,7 @@ func TestDiagnoseErrors(t *testing.T) {
 	}
 }
 
-// Warnings in short are Terraform's -compact-warnings: a line each, like ones once. An error among them is not hidden by that.
+// Short warnings are those of Terraform's -compact-warnings: a line each, equal ones once. An error among them is not hidden.
 func TestWriteWarnings(t *testing.T) {
 	at := func(line int) *Range { return &Range{Filename: "main.hcl", Start: Position{Line: line}} }
 	warnings := []Diagnostic{
@@ -170,7 +170,7 @@ To see the full warning notes, run eltrain without -compact-warnings.
 	}
 }
 
-// A generated file may be one line of megabytes: what is quoted of it is what is pointed at, and some columns around it.
+// A generated file may be one line of megabytes: only the highlight and some columns around it are quoted.
 func TestLongLinesAreCutAroundTheirPlace(t *testing.T) {
 	long := strings.Repeat("é", 1<<20)
 	for name, c := range map[string]struct{ before, after string }{
@@ -185,7 +185,7 @@ func TestLongLinesAreCutAroundTheirPlace(t *testing.T) {
 			t.Errorf("%s: %d bytes are quoted, and pointed at is %q", name, len(s.Code), s.Code[s.Start:s.End])
 		}
 	}
-	// All of the line is pointed at, and a secret is across the cut.
+	// The whole line is highlighted, and a secret spans the cut.
 	secret := strings.Repeat("k3y", 50)
 	src := []byte(strings.Repeat("x", maxSnippetLine-20) + secret + long)
 	subject := hcl.Range{Filename: "x.hcl", Start: hcl.InitialPos, End: hcl.Pos{Line: 1, Column: len(src), Byte: len(src)}}

@@ -14,7 +14,7 @@ func WriteEvent(s Screen, r *Redactor, n job.Notice) {
 	io.WriteString(s, s.paint(clock(n.Time), faint)+"  "+s.paint(n.Type, eventStyle(n))+"  "+s.notice(n, r)+"\n")
 }
 
-// notice is where and what, in one line; under an incident its evidence.
+// notice returns where and what, in one line; under an incident its evidence.
 func (s Screen) notice(n job.Notice, r *Redactor) string {
 	if n.Incident == nil {
 		return located(n, r.Text(noticeText(&n)))
@@ -32,7 +32,7 @@ func (s Screen) notice(n job.Notice, r *Redactor) string {
 	return b.String()
 }
 
-// noticeText is a notice's text: as journalled, if it has one.
+// noticeText returns a notice's journaled text if it has one, else that of its reason.
 func noticeText(n *job.Notice) string {
 	if n.Message == "" && !n.Reason.IsZero() {
 		return Sentence(n.Reason)
@@ -40,8 +40,8 @@ func noticeText(n *job.Notice) string {
 	return n.Message
 }
 
-// toldByChanges reports whether the lines on changes cover a notice.
-func toldByChanges(n job.Notice) bool {
+// shownByChanges reports whether the lines about changes already show a notice.
+func shownByChanges(n job.Notice) bool {
 	switch n.Type {
 	case "removed", "replaced", "destroyed", "forgotten":
 		return true
@@ -56,7 +56,7 @@ func located(n job.Notice, text string) string {
 	return n.Address + ": " + text
 }
 
-// incidentText is an incident in a line: "process killed in worker[2] -> restart in place".
+// incidentText returns an incident in a line: "process killed in worker[2] -> restart in place".
 func incidentText(in IncidentStatus) string {
 	text := spaced(string(in.Cause))
 	if culprits := shortCulprits(in.slots); len(culprits) > 0 {
@@ -106,7 +106,7 @@ type event struct {
 	Incident   *eventIncident `json:"incident,omitempty"`
 }
 
-// eventIncident is a notice's incident, without what only the state is to know of it.
+// eventIncident is a notice's incident, without what only the state keeps of it.
 type eventIncident struct {
 	Time          time.Time     `json:"time"`
 	Cause         job.Cause     `json:"cause"`
@@ -119,7 +119,7 @@ type eventIncident struct {
 	Added         time.Time     `json:"added,omitzero"`
 }
 
-// eventOf is a notice without sensitive values.
+// eventOf returns a notice without sensitive values.
 func eventOf(n job.Notice, r *Redactor) event {
 	e := event{Seq: n.Seq, Time: n.Time, Type: n.Type, Address: n.Address, Message: r.Text(noticeText(&n)), ReasonCode: n.Reason.Map(r.Text), Condition: n.Condition}
 	if in := n.Incident; in != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/eltrain/eltrain/plan"
 )
 
-// notices are those of an older version, whose sentences are all that is known, and of this one.
+// notices returns notices of an older version, which have only sentences, and of this one.
 func notices() []job.Notice {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	worker := job.Address{Job: "mnist", Role: "worker", Index: 2}
@@ -61,7 +61,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// A run that shows its changes shows each once: by its own lines, and not by a notice as well, which is for the events.
+// A run that shows its changes shows each once: by its own lines, not also by a notice, which is for the events.
 func TestARunShowsItsChangesOnce(t *testing.T) {
 	r := NewRedactor(nil)
 	var text, machine bytes.Buffer

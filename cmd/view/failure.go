@@ -12,8 +12,8 @@ import (
 	"github.com/eltrain/eltrain/state"
 )
 
-// failure is the last incident of a job that failed: what failed where, with the evidence on the first slot that it names. It
-// is zero if it had none. All of the evidence is with the incident.
+// failure returns the last incident of a failed job as a reason: what failed where, with the evidence on the first slot named.
+// The incident itself has all of the evidence. It returns zero for a job without incidents.
 func failure(record *job.Record) job.Reason {
 	if len(record.Incidents) == 0 {
 		return job.Reason{}
@@ -24,35 +24,35 @@ func failure(record *job.Record) job.Reason {
 		return why.With(last.Evidence...)
 	}
 	slot, n := last.Culprits[0].Short(), 0
-	if last.Evidence[0].Code == job.Verbatim { // of an older version: which slot the others are of is not known
+	if last.Evidence[0].Code == job.Verbatim { // from an older version: the slots of the others are unknown
 		n = 1
 	}
 	for n < len(last.Evidence) && last.Evidence[n].Args["slot"] == slot {
 		n++
 	}
-	if n == 0 { // it begins with what is of no slot
+	if n == 0 { // the first evidence is about no slot
 		n = len(last.Evidence)
 	}
 	return why.With(last.Evidence[:n]...)
 }
 
-// failureText is a failure in a line, with its last words. of are the texts of its evidence.
+// failureText returns a failure in a line, with the last output. of are the texts of its evidence.
 func failureText(r job.Reason, of []string) string {
 	text := spaced(r.Args["cause"])
 	if slots := r.Args["slots"]; slots != "" {
 		text += " in " + slots
 	}
-	for _, part := range toldBy(r.Of, of) {
+	for _, part := range firstEvidence(r.Of, of) {
 		text += ": " + part
 	}
 	return text
 }
 
-// maxSaid bounds what a line on a failure quotes of a process, in bytes.
-const maxSaid = 300
+// maxQuoted bounds the output that a line about a failure quotes, in bytes.
+const maxQuoted = 300
 
-// toldBy is the evidence on the first slot that it names: how it ended, and its last output if there is any.
-func toldBy(evidence []job.Reason, texts []string) (parts []string) {
+// firstEvidence returns the evidence on the first slot named: how it ended, and its last output if there is any.
+func firstEvidence(evidence []job.Reason, texts []string) (parts []string) {
 	if len(evidence) == 0 {
 		return nil
 	}
@@ -72,11 +72,11 @@ func toldBy(evidence []job.Reason, texts []string) (parts []string) {
 		}
 	}
 	if said == "" {
-		said = lastWords(output)
+		said = lastOutput(output)
 	}
 	parts = append(parts, strings.Join(facts, "; "))
-	if said = strings.Join(strings.Fields(said), " "); len(said) > maxSaid {
-		said = strings.ToValidUTF8(said[:maxSaid], "") + "…"
+	if said = strings.Join(strings.Fields(said), " "); len(said) > maxQuoted {
+		said = strings.ToValidUTF8(said[:maxQuoted], "") + "…"
 	}
 	if said != "" {
 		parts = append(parts, said)
@@ -84,9 +84,9 @@ func toldBy(evidence []job.Reason, texts []string) (parts []string) {
 	return parts
 }
 
-// lastWords are the last line of an output that is not indented, and what is under it: of a traceback that is the error
-// itself, whose text may have several lines.
-func lastWords(output []string) string {
+// lastOutput returns the last unindented line of an output and what follows it: of a traceback that is the error, which may
+// have several lines.
+func lastOutput(output []string) string {
 	from := len(output) - 1
 	for ; from > 0; from-- {
 		if first, _ := utf8.DecodeRuneInString(output[from]); output[from] != "" && !unicode.IsSpace(first) {
@@ -96,23 +96,23 @@ func lastWords(output []string) string {
 	return strings.Join(output[max(from, 0):], " ")
 }
 
-// howToGoOn says how a job that failed is started again. holder is who holds the state's lock; nil if nobody.
-func howToGoOn(holder *state.LockInfo) job.Reason {
+// restartAdvice returns the reason that says how to start a failed job again. holder holds the state's lock; nil if it is free.
+func restartAdvice(holder *state.LockInfo) job.Reason {
 	if holder == nil || !Watching(holder) {
-		return job.Because(startAnew)
+		return job.Because(startAgain)
 	}
-	return job.Because(editAnew)
+	return job.Because(startAgainWatched)
 }
 
-// BudgetStatus is a job's budget of restarts, and what of it is spent.
+// BudgetStatus is a job's restart budget, and how much of it is spent.
 type BudgetStatus struct {
 	Restarts int     `json:"restarts"`
 	Spent    int     `json:"spent"`
 	Window   float64 `json:"window_seconds"`
 }
 
-// budgetStatus counts what is charged within the window that ends now, or ended when the job did. now may be zero: then all
-// counts that is recorded.
+// budgetStatus counts the charges within the window that ends now, or ended when the job did. If now is zero, all recorded
+// charges count.
 func budgetStatus(record *job.Record, now time.Time) BudgetStatus {
 	budget := record.Spec.Heal.Budget
 	if !record.Ended.IsZero() {
@@ -124,11 +124,11 @@ func budgetStatus(record *job.Record, now time.Time) BudgetStatus {
 			b.Spent++
 		}
 	}
-	b.Spent = min(b.Spent, b.Restarts) // the fault that ends a job is charged as well
+	b.Spent = min(b.Spent, b.Restarts) // the fault that exceeds the budget is charged too
 	return b
 }
 
-// text is the budget for a person; "" while nothing of it is spent.
+// text returns the budget as text; "" while nothing of it is spent.
 func (b BudgetStatus) text() string {
 	if b.Spent == 0 {
 		return ""

@@ -11,7 +11,7 @@ import (
 	"github.com/eltrain/eltrain/state"
 )
 
-// A failure is one line that a person reads: where, how, and the error itself, wherever the program has put it.
+// A failure is shown in one line: where, how, and the error itself, wherever the program printed it.
 func TestAFailureIsToldInALine(t *testing.T) {
 	for _, test := range []struct {
 		what     string
@@ -50,7 +50,7 @@ func TestAFailureIsToldInALine(t *testing.T) {
 	}
 }
 
-// Under a watch, which starts nothing again that has failed, the way on is another one than without.
+// A watch does not start failed jobs again, so the advice differs under a watch.
 func TestStatusSaysHowToGoOnWithAFailedJob(t *testing.T) {
 	for operation, want := range map[string]string{"": "run eltrain apply.", "apply": "run eltrain apply.", WatchOperation: "Change what its slots are started from"} {
 		var in statusCase

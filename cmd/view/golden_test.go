@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// golden holds got against a file under testdata, or rewrites it with -update.
+// golden compares got with a file under testdata, or rewrites the file with -update.
 func golden(t *testing.T, path, got string) {
 	t.Helper()
 	path = filepath.Join("testdata", path)
@@ -37,7 +37,7 @@ func golden(t *testing.T, path, got string) {
 	}
 }
 
-// cases are the directories under testdata/kind.
+// cases returns the directories under testdata/kind.
 func cases(t *testing.T, kind string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Join("testdata", kind))
@@ -51,7 +51,7 @@ func cases(t *testing.T, kind string) []string {
 	return names
 }
 
-// input reads a case's JSON, refusing what the type does not have: a misspelt field must not test nothing.
+// input reads a case's JSON. It rejects unknown fields: a misspelled field would test nothing.
 func input(t *testing.T, path string, into any) {
 	t.Helper()
 	f, err := os.Open(filepath.Join("testdata", path))

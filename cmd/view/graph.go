@@ -11,12 +11,12 @@ import (
 	"github.com/eltrain/eltrain/plan"
 )
 
-// Graph is the jobs with two kinds of edges between their roles, which have nothing to do with each other: a role that
-// starts after another may well be the one whose number that other follows.
+// Graph is the jobs with two independent kinds of edges between their roles. They may point in opposite directions: a role
+// that starts after another may supply the value of that other's count.
 type Graph struct {
 	Jobs   []GraphJob
 	Starts []GraphEdge // From starts after To
-	Values []GraphEdge // From is made of a value of To
+	Values []GraphEdge // From is derived from a value of To
 }
 
 // GraphJob is a job with its roles.
@@ -27,7 +27,7 @@ type GraphJob struct {
 	Roles   []GraphRole
 }
 
-// GraphRole is a role. Its Action is what a plan does to its slots, the gravest if it does several things.
+// GraphRole is a role. Action is what a plan does to its slots: the most severe action if there are several.
 type GraphRole struct {
 	Address string
 	Label   []string // lines
@@ -40,8 +40,8 @@ type GraphEdge struct {
 	Label    string
 }
 
-// NewGraph is the graph of declared jobs, in the order of their declarations. Values are left to the caller: only
-// what is written tells them.
+// NewGraph returns the graph of declared jobs, in the order of their declarations. The caller adds Values, which are known only
+// from the files' text.
 func NewGraph(jobs []job.Job) *Graph {
 	g := new(Graph)
 	for i := range jobs {
@@ -60,7 +60,7 @@ func NewGraph(jobs []job.Job) *Graph {
 	return g
 }
 
-// sizeOf reports how many slots a role has: "4", or "2..8" of an elastic one.
+// sizeOf returns how many slots a role has: "4", or "2..8" for an elastic role.
 func sizeOf(r *job.Role) string {
 	if r.Scaling == nil {
 		return itoa(r.Replicas)
@@ -68,7 +68,7 @@ func sizeOf(r *job.Role) string {
 	return itoa(r.Scaling.Min) + ".." + itoa(r.Scaling.Max)
 }
 
-// NewPlanGraph is the graph of a plan: the jobs that are declared and those that end, each with what is done to it.
+// NewPlanGraph returns the graph of a plan: declared jobs and those being destroyed, each with the actions on it.
 func NewPlanGraph(f PlanFacts, m *PlanModel) *Graph {
 	jobs := slices.Clone(f.Input.Jobs)
 	for _, name := range slices.Sorted(maps.Keys(f.Input.Records)) {
@@ -106,7 +106,7 @@ func NewPlanGraph(f PlanFacts, m *PlanModel) *Graph {
 	return g
 }
 
-// actionColours are what nodes are filled with, the gravest action first.
+// actionColours are the fill colors of nodes, the most severe action first.
 var actionColours = []struct {
 	action plan.Action
 	colour string
@@ -120,7 +120,7 @@ var actionColours = []struct {
 	{plan.NoOp, "white"}, // only the records change
 }
 
-// summed is the gravest of some actions, and how often each is done: "3 to create, 1 to delete".
+// summed returns the most severe action, and the count of each: "3 to create, 1 to delete".
 func summed(done map[plan.Action]int) (gravest plan.Action, text string) {
 	var parts []string
 	for _, c := range actionColours {
@@ -177,7 +177,7 @@ func filled(a plan.Action) string {
 	return ""
 }
 
-// dotID is a text of some lines in quotes. DOT knows escapes for quotes and for ends of lines only.
+// dotID returns lines as one quoted DOT string. DOT has escapes only for quotes and line ends.
 func dotID(lines ...string) string {
 	escaped := make([]string, len(lines))
 	for i, line := range lines {

@@ -11,7 +11,7 @@ import (
 	"github.com/eltrain/eltrain/plan"
 )
 
-// dotGraph is what a DOT text says.
+// dotGraph is a parsed DOT text.
 type dotGraph struct {
 	nodes map[string]map[string]string // attributes by name
 	edges map[[2]string]map[string]string
@@ -19,10 +19,10 @@ type dotGraph struct {
 	clusters map[string][]string
 }
 
-// dotTokens are those of the DOT language that a graph needs: names, texts in quotes, and signs.
+// dotTokens matches the tokens of the DOT language that a graph needs: names, quoted strings, and punctuation.
 var dotTokens = regexp.MustCompile(`^(?:[A-Za-z_][A-Za-z_0-9]*|"(?:[^"\\\n]|\\.)*"|->|[{}\[\];=,])`)
 
-// parseDOT reads a directed graph by the grammar of graphviz.org/doc/info/lang.html, as far as it goes: whatever else
+// parseDOT parses a directed graph by the grammar of graphviz.org/doc/info/lang.html, as far as it is used here: anything else
 // is an error.
 func parseDOT(text string) (*dotGraph, error) {
 	var tokens []string

@@ -12,21 +12,19 @@ import (
 	"github.com/eltrain/eltrain/plan"
 )
 
-// maxMarkdown is how many characters a comment on GitHub may have, whatever their length in UTF-8: it refuses more than
-// 262,144 bytes, which is as many of four bytes each.
+// maxMarkdown is the maximum length of a comment on GitHub in characters, of up to four bytes each: the limit in bytes is
+// 262,144.
 const maxMarkdown = 65_536
 
-// Of that, the table and the eight lists get a share each, so that the diff has the rest; and the notes on what was left
-// out have room.
+// The table and each of the eight lists get a share of that, and the notes on what was left out; the diff gets the rest.
 const (
 	maxTable = maxMarkdown / 4
 	maxList  = maxMarkdown / 16
 	noteRoom = 200
 )
 
-// WritePlanMarkdown writes a plan as the comment on a pull request: a line with the count, a table by job, what the
-// plan costs and what waits, and the changes as a diff in a fold. It has at most 65,536 characters; what does not fit
-// is counted.
+// WritePlanMarkdown writes a plan as a comment for a pull request: a line with the counts, a table by job, the plan's costs,
+// what waits, and the changes as a diff in a collapsed section. It has at most 65,536 characters; what does not fit is counted.
 func WritePlanMarkdown(w io.Writer, m *PlanModel) error {
 	var out markdown
 	out.line("**eltrain plan:** %s", headline(m))
@@ -46,7 +44,7 @@ func WritePlanMarkdown(w io.Writer, m *PlanModel) error {
 	return err
 }
 
-// headline is what the plan comes to. What bounds it is listed further down.
+// headline returns the plan's counts. What limits its scope is listed further down.
 func headline(m *PlanModel) string {
 	bounds := ""
 	switch {
@@ -66,13 +64,13 @@ type markdown struct{ buf bytes.Buffer }
 
 func (m *markdown) line(format string, args ...any) { fmt.Fprintf(&m.buf, format+"\n", args...) }
 
-// left is how many characters may still come.
+// left returns how many characters still fit.
 func (m *markdown) left() int { return maxMarkdown - noteRoom - utf8.RuneCount(m.buf.Bytes()) }
 
 // jobRow is a job's line in the table.
 type jobRow struct {
 	plan.Summary
-	note  string // what to say besides its slots
+	note  string // text besides the counts
 	world string
 	waits int
 }
@@ -200,15 +198,14 @@ func (m *markdown) list(title string, items []string) {
 	}
 }
 
-// inline is a text in which nothing means anything to Markdown: reasons quote what programs and people wrote. An
-// @name would call that person.
+// inlineEscapes escape all of Markdown: reasons quote what programs and people wrote. An @name would notify that person.
 var inlineEscapes = strings.NewReplacer("\\", "\\\\", "`", "\\`", "*", "\\*", "_", "\\_", "[", "\\[", "]", "\\]",
 	"<", "&lt;", ">", "&gt;", "|", "\\|", "@", "&#64;", "#", "\\#", "~", "\\~", "\n", " ")
 
 func inline(s string) string { return inlineEscapes.Replace(s) }
 
-// diff is the changes in a fold. Their marks are in the first column, where a diff's colors come from: "!" for what
-// is changed and what is replaced.
+// diff writes the changes in a collapsed section. Their marks are in the first column, which gives a diff its colors: "!" for
+// updates and replacements.
 func (m *markdown) diff(model *PlanModel) {
 	t := planText{}
 	for _, b := range blocks(append(model.changes(), model.unasked()...)) {
@@ -256,7 +253,7 @@ const (
 	attributeMark = 6
 )
 
-// diffLine is a line of a plan's text with its mark in the first column, and all of it two columns to the left.
+// diffLine moves a line's mark to the first column, and the rest two columns to the left.
 func diffLine(line string) string {
 	if strings.HasPrefix(line, "-/+ ") {
 		return "!" + line[blockMark+1:]

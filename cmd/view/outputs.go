@@ -69,7 +69,7 @@ func WriteOutputs(s Screen, outputs map[string]GivenValue) {
 	s.Write(t.buf.Bytes())
 }
 
-// outputText is an output's value as the language would write it, its lines but the first indented.
+// outputText returns an output's value in the language's syntax. All lines but the first are indented.
 func outputText(value, kind json.RawMessage, hidden bool, indent int) string {
 	if hidden {
 		return sensitive

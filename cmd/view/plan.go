@@ -12,7 +12,7 @@ import (
 	"github.com/eltrain/eltrain/plan"
 )
 
-// How many differences between similar slots are spelled out. A plan of 10,000 slots must fit a page.
+// How many differences between similar slots are written out. A plan of 10,000 slots must fit a page.
 const (
 	maxReasonBlocks = 2 // blocks that differ in nothing but their reasons
 	maxReasons      = 8 // of different slots within a block
@@ -20,8 +20,8 @@ const (
 	maxNodes        = 8 // names of nodes within a block
 )
 
-// WritePlan shows a plan to a person: what will be done and why, what it costs, what has to wait for what, and the
-// count. Like slots are folded into one block. The text takes time linear in the number of changes.
+// WritePlan shows a plan as text: what will be done and why, the costs, what waits for what, and the counts. Like slots are
+// folded into one block. It takes time linear in the number of changes.
 func WritePlan(s Screen, m *PlanModel) {
 	t := planText{Screen: s}
 	changes := m.changes()
@@ -47,7 +47,7 @@ func WritePlan(s Screen, m *PlanModel) {
 	s.Write(t.buf.Bytes())
 }
 
-// changes are what is done, in the plan's own order.
+// changes returns what is done, in the plan's own order.
 func (m *PlanModel) changes() []*PlannedChange {
 	var out []*PlannedChange
 	if m.Eltrain.RefreshOnly {
@@ -62,7 +62,7 @@ func (m *PlanModel) changes() []*PlannedChange {
 	return out
 }
 
-// unasked is what a plan is about that only looks; nothing of any other.
+// unasked returns the drift that a refresh-only plan shows; nil for any other plan.
 func (m *PlanModel) unasked() []*PlannedChange {
 	if !m.Eltrain.RefreshOnly {
 		return nil
@@ -78,7 +78,7 @@ var driftVerbs = map[plan.Action]string{
 	plan.Create: "has been created", plan.Update: "has changed", plan.Delete: "has been deleted",
 }
 
-// drift reports what others changed, in a plan that is about nothing else.
+// drift shows what others changed, in a refresh-only plan.
 func (t *planText) drift(m *PlanModel) {
 	changes := m.unasked()
 	if len(changes) == 0 {
@@ -91,7 +91,7 @@ func (t *planText) drift(m *PlanModel) {
 	}
 }
 
-// planText gathers the text of one plan.
+// planText builds the text of one plan.
 type planText struct {
 	Screen
 	buf bytes.Buffer
@@ -135,7 +135,7 @@ func symbol(a plan.Action) symbolOf {
 	}
 }
 
-// mark is the symbol in color. A replacement is red for what goes and green for what comes.
+// mark returns the symbol in color. In a replacement "-" is red and "+" is green.
 func (t *planText) mark(sym symbolOf) string {
 	if sym.mark == "-/+" {
 		return t.paint("-", red) + "/" + t.paint("+", green)
@@ -161,20 +161,20 @@ func (t *planText) legend(changes []*PlannedChange) {
 	}
 }
 
-// block is changes that are shown as one: same job, role, action and wave, and the same attributes.
+// block is changes that are shown as one: of the same job, role, action and wave, with the same attributes.
 type block struct {
 	changes []*PlannedChange
 	reasons []reason
 }
 
-// reason is a text with the slots that it holds for; no slots means all of the block.
+// reason is a text with the slots that it applies to; no slots means all of the block.
 type reason struct {
 	slots []int
 	texts []string
 }
 
-// blocks folds a plan's changes, in their order but job by job and role by role. Slots that differ in
-// their reasons get a block each way, unless that makes too many.
+// blocks folds a plan's changes, in their order but grouped by job and role. Slots with different reasons get different
+// blocks, unless there would be too many.
 func blocks(changes []*PlannedChange) []block {
 	type shape struct {
 		first    int
@@ -349,7 +349,7 @@ func verb(b block) string {
 
 func forces(f job.FieldChange) bool { return f.Change == job.Replaces }
 
-// order says what a change of a later wave waits for.
+// order returns what a change of a later wave waits for.
 func order(c *PlannedChange) string {
 	switch {
 	case c.Wave == 0:
@@ -398,7 +398,7 @@ func (t *planText) rowAt(indent string, r row, width int) {
 
 const forcesReplacement = "forces replacement"
 
-// rows are a block's attributes: those that differ, with their values before and after, and the nodes.
+// rows returns a block's attributes: those that differ, with their values before and after, and the nodes.
 func (t *planText) rows(b block) []row {
 	var rows []row
 	for i := range b.changes[0].Fields {
@@ -410,7 +410,7 @@ func (t *planText) rows(b block) []row {
 	return rows
 }
 
-// knownLater stands for what apply finds out, as in Terraform.
+// knownLater is shown for a value that is known only after apply, as in Terraform.
 const knownLater = "(known after apply)"
 
 // Why the node of a slot is known only after apply.
@@ -435,14 +435,14 @@ func nodesRow(changes []*PlannedChange) row {
 	switch {
 	case changes[0].hinted && slices.ContainsFunc(changes, func(c *PlannedChange) bool { return c.Node != "" }):
 		r.note = schedulerChooses
-	case changes[0].hinted: // nothing of it fits now
+	case changes[0].hinted: // no slot fits now
 	case strings.Contains(r.value, knownLater):
 		r.note = placesInUse
 	}
 	return r
 }
 
-// laterText is what follows the nodes of a replacement: how many slots have none yet. "" if all have one.
+// laterText says how many slots of a replacement have no node yet; "" if all have one.
 func laterText(changes []*PlannedChange) string {
 	n := 0
 	for _, c := range changes {
@@ -459,7 +459,7 @@ func laterText(changes []*PlannedChange) string {
 	return ", " + knownLater + " (" + itoa(n) + " slots)"
 }
 
-// fieldRows are the values that one attribute has in the slots of a block: usually one.
+// fieldRows returns a row for each value that one attribute has in a block's slots: usually one.
 func (t *planText) fieldRows(b block, field int) []row {
 	type values struct{ before, after string }
 	slots := map[values][]int{}
@@ -546,7 +546,7 @@ func nodesText(changes []*PlannedChange, nodeOf func(*PlannedChange) string) str
 		plural(len(names)-len(shown), "more node"), plural(left, "slot"))
 }
 
-// maxFolded bounds a folded name in bytes: every second of 10,000 slots does not fold.
+// maxFolded bounds a folded name in bytes: every second of 10,000 slots does not fold into ranges.
 const maxFolded = 80
 
 // fold names several slots of one role in short, and very many in part: worker[0,2,4,…] (5000 slots).
@@ -558,7 +558,7 @@ func fold(role string, indices []int) string {
 	return name[:strings.LastIndexByte(name[:maxFolded], ',')+1] + "…] (" + itoa(len(indices)) + " slots)"
 }
 
-// natural orders names as a person counts: n2 before n10.
+// natural compares names with numbers by value: n2 before n10.
 func natural(a, b string) int {
 	whole := strings.Compare(a, b) // decides between n1 and n01
 	for a != "" && b != "" {
@@ -594,7 +594,7 @@ func digits(s string) int {
 	return n
 }
 
-// costs reports what happens to work that is under way.
+// costs shows what the plan costs running jobs.
 func (t *planText) costs(costs []JobCost) {
 	var lines []string
 	for i := range costs {
@@ -603,7 +603,7 @@ func (t *planText) costs(costs []JobCost) {
 	t.list("What it costs:", lines)
 }
 
-// list is lines under a title; nothing if there are none.
+// list shows lines under a title; nothing if there are none.
 func (t *planText) list(title string, lines []string) {
 	if len(lines) == 0 {
 		return
@@ -614,7 +614,7 @@ func (t *planText) list(title string, lines []string) {
 	}
 }
 
-// failed reports which jobs have failed, and what happens to them.
+// failed shows which jobs have failed, and what happens to them.
 func (t *planText) failed(jobs []FailedJob) {
 	if len(jobs) == 0 {
 		return
@@ -634,7 +634,7 @@ func (t *planText) waits(all []PlanWait) {
 	t.listed("Held back:", held)
 }
 
-// parted are what waits, and what the plan's scope holds back.
+// parted separates what waits from what the plan's scope holds back.
 func parted(all []PlanWait) (waits, held []PlanWait) {
 	for _, w := range all {
 		if w.Held {
@@ -666,7 +666,7 @@ const (
 	maxWaitReason = 600
 )
 
-// folded are reasons as a text shows them. They were redacted before: half a secret cannot be found.
+// folded shortens reasons for the text. They must be redacted before: part of a secret cannot be found.
 func folded(reasons []string) []string {
 	var out []string
 	for i, text := range reasons {
@@ -681,7 +681,7 @@ func folded(reasons []string) []string {
 	return out
 }
 
-// planWaits are waits as they are shown.
+// planWaits returns waits as shown.
 func planWaits(all []plan.Wait, r *Redactor) []PlanWait {
 	var out []PlanWait
 	for _, w := range all {
@@ -700,7 +700,7 @@ func waitAddress(w plan.Wait) string {
 // maxBounds is how many addresses that bound a plan its text names.
 const maxBounds = 4
 
-// someOf are the first of what bounds a plan, in a row.
+// someOf lists the first addresses that bound a plan.
 func someOf(bounds []string) string {
 	if more := len(bounds) - maxBounds; more > 0 {
 		return strings.Join(bounds[:maxBounds], " ") + " and " + itoa(more) + " more"
@@ -708,8 +708,8 @@ func someOf(bounds []string) string {
 	return strings.Join(bounds, " ")
 }
 
-// conclusion is what a plan comes to; "" if that is what follows on its outputs. bounds is by what it is bounded: "-target",
-// with addresses or without; "" if it is of everything.
+// conclusion returns the plan's last sentence; "" if only outputs change, which the rest of the text is about. bounds has the
+// option that limits the plan, as "-target", with addresses or without; "" for none.
 func (t *planText) conclusion(m *PlanModel, bounds string) string {
 	switch {
 	case m.Eltrain.RefreshOnly && m.Applyable:
@@ -731,7 +731,7 @@ func (t *planText) conclusion(m *PlanModel, bounds string) string {
 	case !m.destroy && (len(m.Eltrain.Waits) > 0 || m.Errored):
 		return t.unlike(parted(m.Eltrain.Waits))
 	case m.changesOutputs():
-		return "" // the rest of the text is about them
+		return "" // the rest of the text is about the outputs
 	case m.destroy:
 		return t.paint("No changes.", bold, green) + " No objects need to be destroyed."
 	}
@@ -748,7 +748,7 @@ func (t *planText) conclusion(m *PlanModel, bounds string) string {
 	return t.paint("No changes.", bold, green) + " What is running matches the configuration."
 }
 
-// unlike concludes a plan that does nothing though not all is as asked for. What is held back does not happen by waiting.
+// unlike concludes a plan that does nothing although not all is as configured. Waiting does not help what is held back.
 func (t *planText) unlike(waits, held []PlanWait) string {
 	const unlike = " Not everything in the configuration is running: see what "
 	switch {
@@ -760,7 +760,7 @@ func (t *planText) unlike(waits, held []PlanWait) string {
 	return t.paint("No changes for now.", bold, yellow) + unlike + "it is waiting for, and what is held back."
 }
 
-// counts are the planned changes: of slots, in Terraform's words, then of jobs of which only the record is left.
+// counts returns the counts of changes: to slots, in Terraform's words, then to jobs of which only the record is left.
 func (m *PlanModel) counts() string {
 	text, records := planCounts(m.Eltrain.Summary), 0
 	for _, c := range m.changes() {
@@ -774,7 +774,7 @@ func (m *PlanModel) counts() string {
 	return text + " " + plural(records, "job") + " to be removed from the state."
 }
 
-// withinRole is a field's path as it is written inside its role's block.
+// withinRole returns a field's path relative to its role's block.
 func withinRole(path string) string {
 	if rest, inRole := strings.CutPrefix(path, "role."); inRole {
 		if _, name, found := strings.Cut(rest, "."); found {

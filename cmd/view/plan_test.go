@@ -19,7 +19,7 @@ import (
 	"github.com/eltrain/eltrain/plan"
 )
 
-// planCase is a case's input. Without a plan it is the planner's, of the facts' input.
+// planCase is a case's input. Without a plan, the planner makes it from the facts' input.
 type planCase struct {
 	Secrets []string
 	Facts   PlanFacts
@@ -39,7 +39,7 @@ func readPlanCase(t *testing.T, name string) (planCase, *PlanModel) {
 	return c, NewPlan(c.Facts, NewRedactor([]job.Job{{Secrets: c.Secrets}}))
 }
 
-// A plan is the same plan to people, to pull requests and to programs: one model, golden in all three.
+// A plan is the same as text, as Markdown and as JSON: one model, golden in all three.
 func TestPlan(t *testing.T) {
 	for _, name := range cases(t, "plan") {
 		t.Run(name, func(t *testing.T) {
@@ -68,7 +68,7 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// What HashiCorp's own library reads is what policy tools for Terraform read.
+// HashiCorp's own library stands for the policy tools for Terraform.
 func TestPlanJSONIsAPlanOfTerraform(t *testing.T) {
 	for _, name := range cases(t, "plan") {
 		_, m := readPlanCase(t, name)
@@ -112,7 +112,7 @@ func TestPlanJSONIsAPlanOfTerraform(t *testing.T) {
 				counted.Add++
 			case a.Update():
 				counted.Change++
-			case a.Replace() && slot: // one of a job says that what is left of the one before is cleared away
+			case a.Replace() && slot: // a job's replacement only removes what is left of an earlier job
 				counted.Add++
 				counted.Remove++
 			case a.Delete() && slot:
@@ -125,7 +125,7 @@ func TestPlanJSONIsAPlanOfTerraform(t *testing.T) {
 	}
 }
 
-// A plan that asks no provider does not know whether there is anybody who could be asked for a checkpoint.
+// A plan that asks no provider does not know whether anything is running that could write a checkpoint.
 func TestACheckpointIsPromisedOnlyIfSomebodyLooked(t *testing.T) {
 	c, _ := readPlanCase(t, "broken")
 	c.Facts.Unseen = true
@@ -143,7 +143,7 @@ func TestACheckpointIsPromisedOnlyIfSomebodyLooked(t *testing.T) {
 	}
 }
 
-// Of slots that reserve nothing no amount is told.
+// For slots that reserve nothing no amount is shown.
 func TestSlotsWithoutResourcesAreGivenUp(t *testing.T) {
 	var e exchange
 	e.add(&job.Slot{}, []job.Reason{job.Because(plan.AboveMost, "most", "2")})
@@ -153,7 +153,7 @@ func TestSlotsWithoutResourcesAreGivenUp(t *testing.T) {
 	}
 }
 
-// Many ranks are reported in part.
+// Of many ranks only some are shown.
 func TestRanksThatAreGivenUpStayALine(t *testing.T) {
 	var even []int
 	for rank := range 60 {
@@ -174,7 +174,7 @@ func TestRanksThatAreGivenUpStayALine(t *testing.T) {
 	}
 }
 
-// Where a scheduler chooses, a note says what the nodes that are named are worth; where none is named it says nothing of them.
+// If a scheduler chooses, a note says that the nodes shown are hints; without nodes there is no such note.
 func TestANoteOnNodesNeedsNodes(t *testing.T) {
 	slot := func(node string) *PlannedChange {
 		return &PlannedChange{Action: plan.Replace, was: "k1", Node: node, hinted: true}
@@ -193,7 +193,7 @@ func TestANoteOnNodesNeedsNodes(t *testing.T) {
 	}
 }
 
-// A plan that only looks does not say that all is as it was where it has seen that processes ended.
+// A refresh-only plan does not say that nothing changed if it has seen that processes ended.
 func TestARefreshDoesNotOverlookWhatEnded(t *testing.T) {
 	for want, waits := range map[string][]plan.Wait{
 		"found no differences": nil,
@@ -207,7 +207,7 @@ func TestARefreshDoesNotOverlookWhatEnded(t *testing.T) {
 	}
 }
 
-// HashiCorp's own library finds the conditions with what they came to, each instance under what is declared once.
+// HashiCorp's own library finds the conditions with their results, each instance under its declaration.
 func TestChecksAreThoseOfTerraform(t *testing.T) {
 	_, m := readPlanCase(t, "checks")
 	var code bytes.Buffer
@@ -248,7 +248,7 @@ func TestChecksAreThoseOfTerraform(t *testing.T) {
 	}
 }
 
-// What stood where a secret stands now was one: it is shown nowhere, though only the record of the job has it.
+// The former value of a sensitive argument is never shown, although only the job's record has it.
 func TestFormerSecretsAreHidden(t *testing.T) {
 	_, m := readPlanCase(t, "costs")
 	var code bytes.Buffer
@@ -275,7 +275,7 @@ func TestFormerSecretsAreHidden(t *testing.T) {
 	t.Error("the slot is not in the plan")
 }
 
-// An OPA policy sees these two words where Terraform has them.
+// An OPA policy finds these two action reasons where Terraform has them.
 func TestPlanJSONSaysWhySlotsGo(t *testing.T) {
 	_, m := readPlanCase(t, "costs")
 	reasons := map[string]string{}
@@ -292,7 +292,7 @@ func TestPlanJSONSaysWhySlotsGo(t *testing.T) {
 	}
 }
 
-// Every line is one of Terraform's machine-readable UI, by the library that its users read them with.
+// Every line is valid in Terraform's machine-readable UI, according to the library that its users parse it with.
 func TestStreamIsTheUIOfTerraform(t *testing.T) {
 	_, m := readPlanCase(t, "costs")
 	var out bytes.Buffer
@@ -320,7 +320,7 @@ func TestStreamIsTheUIOfTerraform(t *testing.T) {
 	}
 }
 
-// A comment on GitHub has 65,536 characters, of up to four bytes each: what is beyond is counted, and no fold or fence
+// A comment on GitHub has 65,536 characters, of up to four bytes each: the rest is counted, and no collapsed section or fence
 // stays open.
 func TestMarkdownFitsAComment(t *testing.T) {
 	for _, text := range []string{"a fence", strings.Repeat("\U0001f308", 40)} {
@@ -328,7 +328,7 @@ func TestMarkdownFitsAComment(t *testing.T) {
 	}
 }
 
-// testMarkdownFits has each of 3,000 jobs started for a reason with the text in it.
+// testMarkdownFits starts 3,000 jobs, each for a reason with filling in it.
 func testMarkdownFits(t *testing.T, filling string) {
 	t.Helper()
 	p := plan.Plan{Records: job.Records{}}
@@ -429,7 +429,7 @@ func stripEscapes(s string) string {
 	return b.String()
 }
 
-// big is a plan of n new slots on n/8 nodes, each with a program, and if reasons is set also a reason, of its own.
+// big returns a plan of n new slots on n/8 nodes, each with its own program, and if reasons is set also its own reason.
 func big(n int, reasons bool) *PlanModel {
 	p := plan.Plan{}
 	for i := range n {
@@ -517,8 +517,8 @@ func TestRedactor(t *testing.T) {
 	}
 }
 
-// A plan of a part in which nothing is to be done does not say that all is well: the rest was not looked at. A comment names
-// the part in a list.
+// A plan with a limited scope and no changes does not say that everything is as configured: the rest was not planned. A comment
+// lists the scope.
 func TestAPlanOfAPartSaysWhatIsLeftOut(t *testing.T) {
 	a := []job.Selector{{Job: "a", Role: "ps"}}
 	many := make([]job.Selector, 2000)

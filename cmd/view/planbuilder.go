@@ -10,8 +10,8 @@ import (
 	"github.com/eltrain/eltrain/plan"
 )
 
-// NewPlan makes the model of a plan. Sensitive values are those that r knows, and what stood in their places
-// before. It takes time linear in the number of slots.
+// NewPlan makes the model of a plan. Sensitive values are those that r knows, and their former values. It takes time
+// linear in the number of slots.
 func NewPlan(f PlanFacts, r *Redactor) *PlanModel {
 	for i := range f.Input.Jobs {
 		if before := f.Input.Records[f.Input.Jobs[i].Name]; before != nil {
@@ -50,7 +50,7 @@ func NewPlan(f PlanFacts, r *Redactor) *PlanModel {
 	return m
 }
 
-// bound says what the plan is about, if that is not everything.
+// bound fills in what limits the plan's scope.
 func (m *PlanModel) bound(in *plan.Input) {
 	m.Eltrain.RefreshOnly = in.Refresh
 	for _, sel := range in.Scope.Targets {
@@ -68,19 +68,19 @@ func (m *PlanModel) bound(in *plan.Input) {
 type planBuilder struct {
 	facts    *PlanFacts
 	redactor *Redactor
-	// shown are differences that were redacted, by their first: like slots share a list.
-	shown     map[*job.FieldChange][]FieldShown
-	roles     map[roleAt]roleObject // like slots share most of their attributes
-	jobs      map[string]*job.Job   // as declared
-	at        map[*plan.Change]int
-	from      map[string]string                  // the names of jobs that are moved, by those that they get
-	forgotten map[string]bool                    // jobs that are left running unmanaged
-	seen      map[incarnationAt]*job.Incarnation // nil until asked for
-	told      toldReasons
+	// shown caches redacted differences by their first element: like slots share a list.
+	shown       map[*job.FieldChange][]FieldShown
+	roles       map[roleAt]roleObject // like slots share most of their attributes
+	jobs        map[string]*job.Job   // as declared
+	at          map[*plan.Change]int
+	from        map[string]string                  // old names of moved jobs, by their new ones
+	forgotten   map[string]bool                    // jobs that are left running unmanaged
+	seen        map[incarnationAt]*job.Incarnation // nil until asked for
+	reasonCache cachedReasons
 }
 
-// toldReasons are the reasons of the last change, as they are shown: the next one often has the same.
-type toldReasons struct {
+// cachedReasons caches the texts of the last change's reasons: the next change often has the same.
+type cachedReasons struct {
 	of    []job.Reason
 	texts []string
 	codes []job.Reason
@@ -93,7 +93,7 @@ type incarnationAt struct {
 	number int
 }
 
-// underNewNames are the facts with what is moved under the name that it gets, before the plan too.
+// underNewNames returns the facts with moved jobs under their new names, before the plan too.
 func underNewNames(f *PlanFacts, from map[string]string) *PlanFacts {
 	if len(from) == 0 {
 		return f
@@ -141,18 +141,18 @@ func newPlanBuilder(f *PlanFacts, r *Redactor) *planBuilder {
 	return b
 }
 
-// sameJob reports whether a recorded job is the same one after the plan.
+// sameJob reports whether a recorded job is still the same job after the plan.
 func (b *planBuilder) sameJob(name string) bool {
 	before, next := b.facts.Input.Records[name], b.facts.Plan.Records[name]
 	return before != nil && next != nil && before.UID == next.UID
 }
 
-// kept reports whether a recorded job continues though it is not declared.
+// kept reports whether a recorded job continues although it is not declared.
 func (b *planBuilder) kept(name string) bool {
 	return b.facts.Input.Keep || slices.Contains(b.facts.Plan.Kept, name)
 }
 
-// roleAt is a role of one of the two times.
+// roleAt is a role before or after the plan.
 type roleAt struct {
 	spec *job.Job
 	role string
@@ -166,7 +166,7 @@ type roleObject struct {
 
 func (b *planBuilder) text(s string) string { return b.redactor.Text(s) }
 
-// changes are all objects, those that stay as they are too: jobs by name, each before its slots, by address.
+// changes returns all objects, including unchanged ones: jobs by name, each before its slots by address.
 func (b *planBuilder) changes() []ResourceChange {
 	type planned struct {
 		job   *plan.Change
@@ -219,13 +219,13 @@ func (b *planBuilder) changes() []ResourceChange {
 	return out
 }
 
-// records are a job's before and after the plan, those that there are.
+// records returns a job's records before and after the plan, as far as they exist.
 func (b *planBuilder) records(name string) []*job.Record {
 	both := []*job.Record{b.facts.Input.Records[name], b.facts.Plan.Records[name]}
 	return slices.DeleteFunc(both, func(rec *job.Record) bool { return rec == nil })
 }
 
-// jobChange is a job. One that begins or ends is said to, though what is done about it is done to its slots.
+// jobChange returns a job. A new or removed job is shown as created or deleted, although the actions are on its slots.
 func (b *planBuilder) jobChange(name string, c *plan.Change) ResourceChange {
 	before, now := b.facts.Input.Records[name], b.jobs[name]
 	if now == nil && before != nil && b.kept(name) {
@@ -280,7 +280,7 @@ func (b *planBuilder) jobChange(name string, c *plan.Change) ResourceChange {
 	return rc
 }
 
-// previous is the address that something of a job had before the job is moved; "" if it is not.
+// previous returns the address before the job was moved; "" if it is not moved.
 func (b *planBuilder) previous(address, name string) string {
 	old, moved := b.from[name]
 	if !moved {
@@ -295,7 +295,7 @@ func (b *planBuilder) jobObject(j *job.Job, uid string) (values, marks any) {
 	return values, orEmpty(marks)
 }
 
-// orEmpty marks nothing, as Terraform writes that of an object.
+// orEmpty returns marks, or Terraform's form of an object without any.
 func orEmpty(marks any) any {
 	if marks == nil {
 		return map[string]any{}
@@ -303,8 +303,8 @@ func orEmpty(marks any) any {
 	return marks
 }
 
-// slotChange is a slot with what is done to it; c is nil if that is nothing. A slot that neither was nor will be
-// there returns none.
+// slotChange returns a slot with what is done to it; c is nil if nothing is. It returns nil for a slot that exists neither
+// before nor after.
 func (b *planBuilder) slotChange(a job.Address, c *plan.Change) []ResourceChange {
 	index := a.Index
 	rc := ResourceChange{Resource: Resource{Address: a.String(), Mode: "managed", Type: slotType, Name: a.Job + "." + a.Role, Index: &index}}
@@ -320,7 +320,7 @@ func (b *planBuilder) slotChange(a job.Address, c *plan.Change) []ResourceChange
 	case c == nil && rc.Change.Before == nil && rc.Change.After == nil:
 		return nil
 	case c == nil && (rc.Change.Before == nil || rc.Change.After == nil):
-		// Its phase moved with the facts: it ended, or is on its way. Nothing is to be done about it.
+		// Only its phase changed, to follow the facts. The plan does nothing.
 		rc.Change.After, rc.Change.AfterSensitive = b.either(rc.Change)
 		rc.Change.Before, rc.Change.BeforeSensitive = rc.Change.After, rc.Change.AfterSensitive
 	}
@@ -372,19 +372,19 @@ func (b *planBuilder) either(c ObjectChange) (values, marks any) {
 	return c.Before, c.BeforeSensitive
 }
 
-// slotThere reports whether a slot is one that runs or is to: not one that ended or was released.
+// slotThere reports whether a slot runs or should run: it has not ended and was not released.
 func slotThere(rec *job.Record, a job.Address) bool {
 	s := rec.Slot(a.Role, a.Index)
 	return s != nil && (s.Phase.Live() || s.Phase == job.Succeeded)
 }
 
-// hinted reports whether a scheduler chooses the nodes of a provider.
+// hinted reports whether a scheduler chooses a provider's nodes.
 func (b *planBuilder) hinted(provider string) bool {
 	c, known := b.facts.Input.Capabilities[provider]
 	return known && !c.Places
 }
 
-// slotObject is a slot before or after the plan.
+// slotObject returns a slot before or after the plan.
 func (b *planBuilder) slotObject(rec *job.Record, a job.Address, c *plan.Change, next bool) (values, marks any) {
 	var common roleObject
 	var s *job.Slot
@@ -415,7 +415,7 @@ func orNull(s string) any {
 	return s
 }
 
-// role is what the slot has of its role. Where programs differ by slot it is made for each.
+// role returns what the slot has from its role. It is cached by role, unless programs differ by slot.
 func (b *planBuilder) role(rec *job.Record, a job.Address) roleObject {
 	r := rec.Spec.Role(a.Role)
 	if r == nil {
@@ -433,7 +433,7 @@ func (b *planBuilder) role(rec *job.Record, a job.Address) roleObject {
 	return made
 }
 
-// reason is Terraform's word for why, if it has one.
+// reason returns Terraform's action_reason for a change, if one fits.
 func (b *planBuilder) reason(a job.Address, c *plan.Change) string {
 	now := b.jobs[a.Job]
 	switch {
@@ -442,7 +442,7 @@ func (b *planBuilder) reason(a job.Address, c *plan.Change) string {
 	case c.Action == plan.Replace && b.requested(c):
 		return "replace_by_request"
 	case c.Action == plan.Replace:
-		return "replace_because_tainted" // what is there is damaged, or its place is
+		return "replace_because_tainted" // the slot or its place is damaged
 	case c.Action != plan.Delete || b.facts.Input.Destroy:
 		return ""
 	case now == nil || now.Role(a.Role) == nil:
@@ -455,14 +455,14 @@ func (b *planBuilder) reason(a job.Address, c *plan.Change) string {
 	return ""
 }
 
-// requested reports whether a slot is replaced because that was asked for.
+// requested reports whether the user asked for a slot's replacement.
 func (b *planBuilder) requested(c *plan.Change) bool {
 	return slices.ContainsFunc(b.facts.Input.Scope.Replace, func(r plan.Replacement) bool {
 		return r.Slot == c.Slot && r.UID == c.UID && c.Launch == nil && c.Incarnation <= r.Incarnation
 	})
 }
 
-// replacePath is a field's path as Terraform writes paths: "resources.cpu" is ["resources", "cpu"].
+// replacePath returns a field's path in Terraform's form: "resources.cpu" is ["resources", "cpu"].
 func replacePath(path string) []any {
 	path, key, keyed := strings.Cut(path, "[")
 	var out []any
@@ -475,20 +475,20 @@ func replacePath(path string) []any {
 	return out
 }
 
-// planned is a change with its texts redacted.
+// planned returns a change with its texts redacted.
 func (b *planBuilder) planned(c *plan.Change) *PlannedChange {
-	if !slices.EqualFunc(c.Reasons, b.told.of, job.Reason.Equal) {
-		b.told = toldReasons{c.Reasons, b.redactor.Sentences(c.Reasons), b.redactor.Reasons(c.Reasons)}
+	if !slices.EqualFunc(c.Reasons, b.reasonCache.of, job.Reason.Equal) {
+		b.reasonCache = cachedReasons{c.Reasons, b.redactor.Sentences(c.Reasons), b.redactor.Reasons(c.Reasons)}
 	}
 	return &PlannedChange{
-		Action: c.Action, Job: c.Job, Role: c.Slot.Role, UID: c.UID, From: c.From, Import: b.text(c.Import), Reasons: b.told.texts, ReasonCodes: b.told.codes,
+		Action: c.Action, Job: c.Job, Role: c.Slot.Role, UID: c.UID, From: c.From, Import: b.text(c.Import), Reasons: b.reasonCache.texts, ReasonCodes: b.reasonCache.codes,
 		Fields: b.fields(c), Node: c.Node, Incarnation: c.Incarnation, Stop: c.Stop, Grace: c.Grace,
 		Wave: c.Wave, Follows: b.follows(c), remains: b.remains(c), index: c.Slot.Index, at: b.at[c],
 	}
 }
 
-// remains reports whether a change removes what is left of a job without its record, which is another job's by then or was
-// never there.
+// remains reports whether a change removes what is left of a job without a record: it had none, or the record under its name is
+// another job's by now.
 func (b *planBuilder) remains(c *plan.Change) bool {
 	if c.Action != plan.Delete || !ofJob(c) {
 		return false
@@ -507,15 +507,15 @@ func (b *planBuilder) fields(c *plan.Change) []FieldShown {
 	out := make([]FieldShown, len(c.Fields))
 	for i, f := range c.Fields {
 		path := f.Path
-		if c.Action != plan.Update { // a slot's: it stands in its role's block
+		if c.Action != plan.Update { // a slot's field is shown in its role's block
 			path = withinRole(path)
 		}
 		s := FieldShown{Path: b.text(path), Before: b.redactor.Value(f.Before), After: b.redactor.Value(f.After), Forces: c.Action == plan.Replace && forces(f), By: b.text(f.By)}
 		if c.Action == plan.Create {
-			s.Before = "" // of a new slot nothing was before, whatever a zero value says
+			s.Before = "" // a new slot had no values: do not show zero values
 		}
 		if s.After == sensitive && s.Before != "" {
-			s.Before = sensitive // what stands where a secret stands is one
+			s.Before = sensitive // the former value of a sensitive attribute is sensitive too
 		}
 		out[i] = s
 	}
@@ -523,7 +523,7 @@ func (b *planBuilder) fields(c *plan.Change) []FieldShown {
 	return out
 }
 
-// follows are the roles that a change of a later wave waits for: a start for those it depends on, a stop for those
+// follows returns the roles that a change of a later wave waits for: a start for those it depends on, a stop for those
 // that depend on it.
 func (b *planBuilder) follows(c *plan.Change) []string {
 	record := b.facts.Plan.Records[c.Job]
@@ -548,7 +548,7 @@ func (b *planBuilder) follows(c *plan.Change) []string {
 	return others
 }
 
-// drift is what runs differently than it was last applied: Before as it was applied, After as it is now.
+// drift returns what runs differently from what was last applied: Before as applied, After as it is now.
 func (b *planBuilder) drift() []ResourceChange {
 	var out []ResourceChange
 	for _, d := range plan.Drifted(&b.facts.Input) {
@@ -590,14 +590,14 @@ func before(c *ObjectChange) (values, marks any) { return c.Before, c.BeforeSens
 
 func after(c *ObjectChange) (values, marks any) { return c.After, c.AfterSensitive }
 
-// values are the objects that are there on one side.
+// values returns the objects that exist before or after, as side selects.
 func (b *planBuilder) values(changes []ResourceChange, side func(*ObjectChange) (values, marks any)) PlanModule {
 	var m PlanModule
 	for i := range changes {
 		values, marks := side(&changes[i].Change)
 		last := len(m.Resources) - 1
 		if values == nil || last >= 0 && m.Resources[last].Address == changes[i].Address {
-			continue // not there, or there once though two things are done about it
+			continue // does not exist on this side, or is already listed because of another change
 		}
 		if m.Resources == nil {
 			m.Resources = make([]ResourceValues, 0, len(changes)-i)

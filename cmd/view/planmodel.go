@@ -9,7 +9,7 @@ import (
 	"github.com/eltrain/eltrain/plan"
 )
 
-// The versions of Terraform's formats that the JSON of a plan keeps to. Tools tell by them that a file is a plan.
+// The versions of Terraform's formats that a plan's JSON follows. Tools recognize a plan by them.
 const (
 	planFormatVersion  = "1.2"
 	stateFormatVersion = "1.0"
@@ -32,12 +32,12 @@ type PlanFacts struct {
 	Outputs   map[string]GivenValue `json:"outputs,omitempty"`
 	// PriorOutputs are those that were last applied.
 	PriorOutputs map[string]GivenValue `json:"prior_outputs,omitempty"`
-	// Reached is how far jobs are by the word of the master that runs them, by name. Without a master it is empty,
-	// and what the records have is all that is known.
+	// Reached is the progress of jobs by name, as reported by the master. Without a master it is empty, and only the records'
+	// progress is known.
 	Reached map[string]Reached `json:"reached,omitempty"`
-	// Unseen: no provider was asked, and what the records say runs is taken to run.
+	// Unseen: no provider was asked; slots are assumed to run as recorded.
 	Unseen bool `json:"unseen,omitempty"`
-	// Checks are what the conditions of the files came to.
+	// Checks are the results of the files' conditions.
 	Checks []CheckFact `json:"checks,omitempty"`
 }
 
@@ -57,9 +57,8 @@ type Reached struct {
 	Saved job.Saved `json:"saved,omitzero"`
 }
 
-// PlanModel is a plan as JSON, in the form of terraform show -json of a plan: what policy tools for Terraform read.
-// What Terraform has no word for is under Eltrain. The texts for people are made from it too. Every value in it
-// has passed a Redactor.
+// PlanModel is a plan as JSON, in the form of terraform show -json, which policy tools for Terraform read. What Terraform does
+// not have is under Eltrain. The texts are made from it too. Every value in it has passed a Redactor.
 type PlanModel struct {
 	FormatVersion    string                  `json:"format_version"`
 	TerraformVersion string                  `json:"terraform_version"`
@@ -77,7 +76,7 @@ type PlanModel struct {
 	Errored          bool                    `json:"errored"`
 	Eltrain          PlanExtras              `json:"eltrain"`
 
-	destroy bool // it is of a destroy
+	destroy bool // the plan is for a destroy
 }
 
 // PlanVariable is a variable's value.
@@ -94,16 +93,16 @@ type PlanExtras struct {
 	Costs   []JobCost    `json:"costs,omitempty"`
 	Sizes   []RoleSize   `json:"sizes,omitempty"`
 	Failed  []FailedJob  `json:"failed,omitempty"`
-	// Left are the jobs that are no longer in the files, and stay because of -prune=false.
+	// Left are the jobs that are no longer in the files, but stay because of -prune=false.
 	Left []string `json:"left,omitempty"`
-	// Targets, Excludes and Replace are the addresses that bound the plan. RefreshOnly: it only records what is seen.
+	// Targets, Excludes and Replace are the addresses that limit the plan. RefreshOnly: it only records what is observed.
 	Targets     []string `json:"targets,omitempty"`
 	Excludes    []string `json:"excludes,omitempty"`
 	Replace     []string `json:"replace,omitempty"`
 	RefreshOnly bool     `json:"refresh_only,omitempty"`
 }
 
-// leftItems say which jobs stay though they are not in the files.
+// leftItems say which jobs stay although they are not in the files.
 func (m *PlanModel) leftItems() []string {
 	var items []string
 	for _, address := range m.Eltrain.Left {
@@ -112,20 +111,20 @@ func (m *PlanModel) leftItems() []string {
 	return items
 }
 
-// PlanWait is something that is not as configured and needs what is not there.
+// PlanWait is something that is not as configured, because something it needs is missing.
 type PlanWait struct {
 	Address string   `json:"address"`
 	Reasons []string `json:"reasons"`
 
 	ReasonCodes []job.Reason `json:"reason_codes"` // the same in codes; see docs/reasons.md
 
-	Never   bool `json:"never,omitempty"`   // no waiting helps, the declaration has to change; see plan.Wait
-	Held    bool `json:"held,omitempty"`    // the plan's scope has only a part of what goes together, or -max-destroy holds it back
-	Unheard bool `json:"unheard,omitempty"` // what ran has ended: an apply hears how, and does what follows
+	Never   bool `json:"never,omitempty"`   // waiting does not help: the declaration has to change; see plan.Wait
+	Held    bool `json:"held,omitempty"`    // the scope has only part of what must change together, or -max-destroy holds it back
+	Unheard bool `json:"unheard,omitempty"` // it has ended: an apply learns how, and decides what follows
 }
 
-// Unheard reports whether anything has ended of which only an apply hears how. It has something to do then, though the plan
-// cannot say what; one that only refreshes the state hears nobody.
+// Unheard reports whether something has ended and only an apply can learn how. The apply then has something to do, although
+// the plan cannot say what. A refresh-only apply does not ask agents.
 func (m *PlanModel) Unheard() bool {
 	return !m.Eltrain.RefreshOnly && slices.ContainsFunc(m.Eltrain.Waits, func(w PlanWait) bool { return w.Unheard })
 }
@@ -133,11 +132,11 @@ func (m *PlanModel) Unheard() bool {
 // ResourceChange is one object of a plan: a slot or a job, changed or not.
 type ResourceChange struct {
 	Resource
-	PreviousAddress string       `json:"previous_address,omitempty"` // of what was moved
+	PreviousAddress string       `json:"previous_address,omitempty"` // if it was moved
 	Change          ObjectChange `json:"change"`
-	// ActionReason is one of Terraform's words where one fits; the sentences are in Eltrain.
+	// ActionReason is one of Terraform's codes if one fits; the sentences are in Eltrain.
 	ActionReason string `json:"action_reason,omitempty"`
-	// Eltrain is set where the plan has something to do, and on what is only implied by that it is not.
+	// Eltrain is set if the plan has an action of its own on the object, not if the change is only implied by others.
 	Eltrain *PlannedChange `json:"eltrain,omitempty"`
 }
 
@@ -163,7 +162,7 @@ type ObjectChange struct {
 	Importing       *Importing      `json:"importing,omitempty"`
 }
 
-// Importing is by what an imported job was found.
+// Importing is what identified an imported job.
 type Importing struct {
 	ID string `json:"id"`
 }
@@ -174,25 +173,25 @@ type PlannedChange struct {
 	Job         string       `json:"job"`
 	Role        string       `json:"role,omitempty"`
 	UID         string       `json:"uid"`
-	From        string       `json:"from,omitempty"`         // its name so far, of a job that is moved
-	Import      string       `json:"import,omitempty"`       // the ID by which a job is imported
+	From        string       `json:"from,omitempty"`         // the old name of a moved job
+	Import      string       `json:"import,omitempty"`       // the ID that a job is imported by
 	Reasons     []string     `json:"reasons,omitempty"`      // most telling first
 	ReasonCodes []job.Reason `json:"reason_codes,omitempty"` // the same in codes; see docs/reasons.md
-	Fields      []FieldShown `json:"fields,omitempty"`       // for a creation all that is set, else what differs
+	Fields      []FieldShown `json:"fields,omitempty"`       // for a create all that is set, else what differs
 	Node        string       `json:"node,omitempty"`
 	Incarnation int          `json:"incarnation,omitempty"`
-	Stop        []int        `json:"stop,omitempty"` // incarnations that are stopped for it
+	Stop        []int        `json:"stop,omitempty"` // incarnations to stop first
 	Grace       job.Duration `json:"grace,omitempty"`
 	// Wave orders the changes of a job from 0 on. Follows are the roles that a later wave waits for.
 	Wave    int      `json:"wave"`
 	Follows []string `json:"follows,omitempty"`
 
-	drift   bool   // it has happened, and not by eltrain
-	remains bool   // it clears away what is left of a job that had the name: no record goes with it
-	index   int    // of the slot; 0 for a job
-	at      int    // in the plan's own order, which is that of the declarations
-	was     string // the node so far, of a replacement; "" if none is known
-	hinted  bool   // its node is where it fits now: a scheduler chooses
+	drift   bool   // it has already happened, and not by eltrain
+	remains bool   // it removes what is left of an earlier job of that name, which has no record
+	index   int    // the slot's; 0 for a job
+	at      int    // position in the plan's own order, which is that of the declarations
+	was     string // a replacement's old node; "" if unknown
+	hinted  bool   // its node is only where it fits now: a scheduler chooses
 }
 
 // FieldShown is one difference, as HCL texts; "" is nothing.
@@ -201,7 +200,7 @@ type FieldShown struct {
 	Before string `json:"before,omitempty"`
 	After  string `json:"after,omitempty"`
 	Forces bool   `json:"forces_replacement,omitempty"`
-	By     string `json:"by,omitempty"` // who changed it, of what others did
+	By     string `json:"by,omitempty"` // for drift: who changed it
 }
 
 // PlanValues are objects and outputs, without what they change from or to.
@@ -230,7 +229,7 @@ type OutputValue struct {
 	Value     json.RawMessage `json:"value,omitempty"`
 }
 
-// OutputChange is what happens to an output. A sensitive value is not remembered: what happens to it is not known.
+// OutputChange is what happens to an output. Sensitive values are not stored, so whether one changes is unknown.
 type OutputChange struct {
 	Actions         []string        `json:"actions"`
 	Before          json.RawMessage `json:"before"`
@@ -249,7 +248,7 @@ type PlanState struct {
 	Values           PlanValues `json:"values"`
 }
 
-// PlanConfiguration is the configuration as policy tools look through it.
+// PlanConfiguration is the configuration in the form that policy tools read.
 type PlanConfiguration struct {
 	Providers  map[string]ConfiguredProvider `json:"provider_config,omitempty"`
 	RootModule ConfiguredModule              `json:"root_module"`
@@ -287,7 +286,7 @@ type ConfiguredResource struct {
 	DependsOn         []string              `json:"depends_on,omitempty"`
 }
 
-// Expression is an argument. All that was referred to has been evaluated by then.
+// Expression is an argument. References in it have been evaluated.
 type Expression struct {
 	Constant any `json:"constant_value"`
 }
@@ -318,5 +317,5 @@ func acts(a plan.Action) []string {
 	return actsDelete
 }
 
-// hiddenText is what stands for a sensitive value in JSON.
+// hiddenText replaces a sensitive value in JSON.
 var hiddenText = json.RawMessage(`"` + sensitive + `"`)

@@ -54,7 +54,7 @@ func outputChanges(prior, next map[string]GivenValue) map[string]OutputChange {
 	return out
 }
 
-// same reports whether an output is as it was.
+// same reports whether two outputs are equal.
 func (v GivenValue) same(other GivenValue) bool {
 	return state.Output{Value: v.Value, Type: v.Type, Sensitive: v.Sensitive}.Equal(state.Output{Value: other.Value, Type: other.Type, Sensitive: other.Sensitive})
 }
@@ -72,7 +72,7 @@ func (m *PlanModel) changesOutputs() bool {
 	return false
 }
 
-// configuration is what is declared, each role's slots as one resource with a count.
+// configuration returns what is declared, each role's slots as one resource with a count.
 func (b *planBuilder) configuration(declared []job.Job) PlanConfiguration {
 	c := PlanConfiguration{Providers: map[string]ConfiguredProvider{}}
 	c.RootModule.Variables, c.RootModule.Outputs = configuredValues(b.facts.Variables), configuredValues(b.facts.Outputs)

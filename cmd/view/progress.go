@@ -16,56 +16,56 @@ import (
 )
 
 const (
-	// maxSingly is how many like changes of one plan get lines of their own; more are reported as one.
+	// maxSingly is how many like changes of one plan get lines of their own; more are shown as a group.
 	maxSingly = 8
-	// stillEvery is how often a folded group says that it is still at it; Terraform's interval.
+	// stillEvery is how often a group shows that it is still in progress; Terraform's interval.
 	stillEvery = 10 * time.Second
-	// trainingEvery is how often training progress of one job is worth a line.
+	// trainingEvery is the shortest interval between lines about one job's training.
 	trainingEvery = 5 * time.Second
 )
 
 var _ apply.View = (*Progress)(nil)
 
-// Progress shows a person what apply does, line by line, as it happens. Similar changes of one plan are shown
-// as one when there are many. It is an apply.View: calls come from one goroutine at a time.
+// Progress shows what apply does as text, line by line, as it happens. Many similar changes of one plan are shown
+// as a group. It is an apply.View: calls come from one goroutine at a time.
 type Progress struct {
 	screen   Screen
 	redactor *Redactor
 	now      func() time.Time
 
 	total    plan.Summary         // what was done so far
-	restarts map[job.Address]bool // in place, that a plan has shown and that are not done
-	stopped  map[slotOf]int       // incarnations whose end was counted, until the next one of the slot is started
+	restarts map[job.Address]bool // restarts in place that a plan has shown and that are not done
+	stopped  map[slotOf]int       // incarnations whose stop was counted, until the slot's next one is started
 	bursts   map[burstKey]*burst
-	shown    map[string]bool      // reasons to wait of the plan that was shown, which no condition has repeated
-	trained  map[string]time.Time // when training of a job was last told
+	shown    map[string]bool      // waits in the plan that was shown, unless a condition has repeated them
+	trained  map[string]time.Time // when training progress of a job was last shown
 }
 
-// burstKey names changes that are reported as one.
+// burstKey identifies changes that are shown as a group.
 type burstKey struct {
 	job, role string
 	words     actionWord // not the action: a replacement may be two changes, a stop and a start
 }
 
-// burst is many like changes. It lives across plans, since a next one may be made while it is under way.
+// burst is a group of like changes. It outlives a plan: the next one may be made while the group is in progress.
 type burst struct {
-	began   time.Time    // zero before its first change was
-	told    time.Time    // when it last gave a sign
-	pending map[int]bool // slots that are not done
-	flying  map[int]bool // of those, the ones under way
-	failed  map[int]bool // of those, the ones that failed and may be retried
-	first   string       // which failed first in this round, and why
-	before  int          // how many had failed in the round before; 0 in the first
-	done    int
+	began     time.Time    // when its first change started; zero before
+	lastShown time.Time    // when it was last shown
+	pending   map[int]bool // slots that are not done
+	inFlight  map[int]bool // pending slots in progress
+	failed    map[int]bool // pending slots that failed and may be retried
+	first     string       // which failed first in this round, and why
+	before    int          // how many failed in the previous round; 0 in the first
+	done      int
 }
 
-// slotOf is a slot of one job, whatever other jobs have had the name.
+// slotOf is a slot of one job, told apart by UID from other jobs' of the same name.
 type slotOf struct {
 	uid  string
 	slot job.Address
 }
 
-// NewProgress tells on s. now is the clock for how often to speak.
+// NewProgress writes to s. now is the clock that limits how often.
 func NewProgress(s Screen, r *Redactor, now func() time.Time) *Progress {
 	return &Progress{
 		screen: s, redactor: r, now: now,
@@ -73,7 +73,7 @@ func NewProgress(s Screen, r *Redactor, now func() time.Time) *Progress {
 	}
 }
 
-// Planned takes note of which changes come in numbers, and tells what has to wait.
+// Planned notes which changes form groups, and shows what has to wait.
 func (p *Progress) Planned(next *plan.Plan) {
 	planned := map[burstKey]map[int]bool{}
 	for i := range next.Changes {
@@ -88,20 +88,20 @@ func (p *Progress) Planned(next *plan.Plan) {
 	}
 	for _, k := range slices.SortedFunc(maps.Keys(p.bursts), compareBursts) {
 		b := p.bursts[k]
-		b.pending = maps.Clone(b.flying)
+		b.pending = maps.Clone(b.inFlight)
 		maps.Copy(b.pending, planned[k])
 		maps.DeleteFunc(b.failed, func(slot int, _ bool) bool { return !b.pending[slot] })
 		p.endRound(k, b)
 	}
 	for k, slots := range planned {
 		if p.bursts[k] == nil && len(slots) > maxSingly {
-			p.bursts[k] = &burst{pending: slots, flying: map[int]bool{}, failed: map[int]bool{}}
+			p.bursts[k] = &burst{pending: slots, inFlight: map[int]bool{}, failed: map[int]bool{}}
 		}
 	}
 	p.wait(next.Waits)
 }
 
-// Shown records that a plan was shown in full: what it says need not be reported again.
+// Shown records that a plan was shown in full, so that its waits are not shown again.
 func (p *Progress) Shown(shown *plan.Plan) {
 	for i := range shown.Changes {
 		if c := &shown.Changes[i]; c.Action == plan.Restart {
@@ -115,13 +115,13 @@ func (p *Progress) Shown(shown *plan.Plan) {
 	}
 }
 
-// wait tells what waits and for what, a line each, but for what conditions tell.
+// wait shows what waits and for what, a line each, except what is also shown as a condition.
 func (p *Progress) wait(waits []plan.Wait) {
 	for _, w := range waits {
-		reasons := slices.DeleteFunc(slices.Clone(w.Reasons), toldAsCondition)
+		reasons := slices.DeleteFunc(slices.Clone(w.Reasons), shownAsCondition)
 		for _, text := range folded(p.redactor.Sentences(reasons)) {
 			line := waitAddress(w) + ": waiting: " + text
-			if !w.Passing { // what may pass by itself asks nobody to look
+			if !w.Passing { // a wait that may resolve itself needs no attention
 				line = p.screen.paint(line, yellow)
 			}
 			p.tell(line)
@@ -129,7 +129,7 @@ func (p *Progress) wait(waits []plan.Wait) {
 	}
 }
 
-// Started reports that a change was started.
+// Started shows that a change was started.
 func (p *Progress) Started(c *plan.Change) {
 	b := p.bursts[key(c)]
 	if b == nil {
@@ -138,16 +138,16 @@ func (p *Progress) Started(c *plan.Change) {
 	}
 	if b.began.IsZero() {
 		b.began = p.now()
-		b.told = b.began
+		b.lastShown = b.began
 		if b.before == 0 {
 			p.tell(p.screen.paint(b.address(c)+": "+words(c).doing+"...", bold))
 		}
 	}
-	b.pending[c.Slot.Index], b.flying[c.Slot.Index] = true, true
+	b.pending[c.Slot.Index], b.inFlight[c.Slot.Index] = true, true
 	delete(b.failed, c.Slot.Index)
 }
 
-// because is a change's most telling reason: a watch shows no plan.
+// because returns a change's main reason, since a watch shows no plan.
 func (p *Progress) because(c *plan.Change) string {
 	why := c.Why()
 	if why.IsZero() {
@@ -156,21 +156,21 @@ func (p *Progress) because(c *plan.Change) string {
 	return " (" + p.redactor.Text(strings.TrimSuffix(Sentence(why), ".")) + ")"
 }
 
-// Still reports that a change takes its time.
+// Still shows that a change is still in progress.
 func (p *Progress) Still(c *plan.Change, elapsed time.Duration) {
 	b := p.bursts[key(c)]
 	if b == nil {
 		p.tell(fmt.Sprintf("%s: Still %s... [%s elapsed]", ChangeAddress(c), lower(words(c).doing), short(elapsed)))
 		return
 	}
-	if p.now().Sub(b.told) >= stillEvery && (b.done > 0 || b.before == 0) { // else it is as hopeless as before
-		b.told = p.now()
+	if p.now().Sub(b.lastShown) >= stillEvery && (b.done > 0 || b.before == 0) { // no news if all failed before and none succeeded since
+		b.lastShown = p.now()
 		p.tell(fmt.Sprintf("job.%s.%s: Still %s... [%s elapsed, %d of %d done%s]",
 			c.Job, c.Slot.Role, lower(words(c).doing), short(p.now().Sub(b.began)), b.done, b.done+len(b.pending), b.failures()))
 	}
 }
 
-// Finished reports how a change ended.
+// Finished shows how a change ended.
 func (p *Progress) Finished(c *plan.Change, elapsed time.Duration, err error) {
 	b := p.bursts[key(c)]
 	if err != nil && b == nil {
@@ -186,7 +186,7 @@ func (p *Progress) Finished(c *plan.Change, elapsed time.Duration, err error) {
 		}
 		return
 	}
-	delete(b.flying, c.Slot.Index)
+	delete(b.inFlight, c.Slot.Index)
 	if err != nil {
 		b.failed[c.Slot.Index] = true
 		if b.first == "" {
@@ -199,20 +199,20 @@ func (p *Progress) Finished(c *plan.Change, elapsed time.Duration, err error) {
 	p.endRound(key(c), b)
 }
 
-// Withdrawn ends a change that is no longer asked for.
+// Withdrawn ends a change that is no longer needed.
 func (p *Progress) Withdrawn(c *plan.Change, elapsed time.Duration) {
 	b := p.bursts[key(c)]
 	if b == nil {
 		p.tell(fmt.Sprintf("%s: %s canceled after %s: no longer needed", ChangeAddress(c), words(c).done, short(elapsed)))
 		return
 	}
-	delete(b.flying, c.Slot.Index)
+	delete(b.inFlight, c.Slot.Index)
 	delete(b.pending, c.Slot.Index)
 	delete(b.failed, c.Slot.Index)
 	p.endRound(key(c), b)
 }
 
-// endRound sums a group up once all of it was tried. What failed stays a group, for its next try.
+// endRound sums up a group once all of it was tried. Those that failed stay a group, for the next try.
 func (p *Progress) endRound(k burstKey, b *burst) {
 	if len(b.pending) > len(b.failed) {
 		return
@@ -222,10 +222,10 @@ func (p *Progress) endRound(k burstKey, b *burst) {
 		delete(p.bursts, k)
 		return
 	}
-	*b = burst{pending: b.failed, flying: b.flying, failed: map[int]bool{}, before: len(b.failed)}
+	*b = burst{pending: b.failed, inFlight: b.inFlight, failed: map[int]bool{}, before: len(b.failed)}
 }
 
-// sumUp reports how a round went. One in which everything failed again is no news.
+// sumUp shows how a round went, unless everything failed again.
 func (p *Progress) sumUp(k burstKey, b *burst) {
 	if b.began.IsZero() || b.done == 0 && b.before > 0 && len(b.failed) == b.before {
 		return
@@ -242,7 +242,7 @@ func (p *Progress) sumUp(k burstKey, b *burst) {
 	p.tell(p.screen.paint("job."+k.job+"."+k.role+": "+text+b.failures(), shade))
 }
 
-// failures is how many of a group failed, and why the first did: usually they all have one reason.
+// failures says how many of a group failed, and why the first did: usually they all have the same reason.
 func (b *burst) failures() string {
 	if len(b.failed) == 0 {
 		return ""
@@ -250,9 +250,8 @@ func (b *burst) failures() string {
 	return fmt.Sprintf(", %d failed, first: %s", len(b.failed), b.first)
 }
 
-// count counts what was done, each slot once: a replacement may be two changes, a stop and a start. A restart in place heals:
-// the slot is as it was before. How many there are depends on when its program fails, so only those count that a plan has
-// promised.
+// count counts what was done, each slot once: a replacement may be two changes, a stop and a start. Restarts in place count
+// only if a plan announced them: they leave the slot as it was, and their number depends on when its program fails.
 func (p *Progress) count(c *plan.Change) {
 	if c.Action == plan.Restart && !p.restarts[c.Slot] {
 		return
@@ -265,7 +264,7 @@ func (p *Progress) count(c *plan.Change) {
 	case ofJob(c):
 	case stops(c) || c.Action == plan.Delete:
 		s.Add = 0
-		if counted && ended == c.Incarnation { // it was to be stopped permanently, and then to be replaced, or the other way around
+		if counted && ended == c.Incarnation { // a planned stop became a replacement, or the reverse
 			s.Remove = 0
 		}
 		p.stopped[at] = c.Incarnation
@@ -281,21 +280,21 @@ func (p *Progress) count(c *plan.Change) {
 	p.total.Remove += s.Remove
 }
 
-// Noticed reports what happened.
+// Noticed shows a notice.
 func (p *Progress) Noticed(n job.Notice) {
-	if !toldByChanges(n) {
+	if !shownByChanges(n) {
 		p.tell(p.screen.notice(n, p.redactor))
 	}
 }
 
-// Condition shows what holds, and that it is over.
+// Condition shows a condition that was raised, changed or cleared.
 func (p *Progress) Condition(c conditions.Change) {
-	if toldElsewhere(&c.Condition) {
+	if shownElsewhere(&c.Condition) {
 		return
 	}
 	if line, is := conditionLine(&c); is {
 		if shown := p.shown[line]; shown {
-			delete(p.shown, line) // if it comes again, it is news
+			delete(p.shown, line) // show it if it is raised again
 			return
 		}
 		p.tell(p.redactor.Text(line) + held(&c))
@@ -309,7 +308,7 @@ func (p *Progress) Condition(c conditions.Change) {
 	WriteDiagnostics(p.screen, []Diagnostic{Caution(p.redactor.Text(summary)+held(&c), p.redactor.Text(detail))})
 }
 
-// Progressed reports training progress, every few seconds.
+// Progressed shows training progress, every few seconds.
 func (p *Progress) Progressed(jobName string, far apply.Progress) {
 	now := p.now()
 	if last, told := p.trained[jobName]; told && now.Sub(last) < trainingEvery {
@@ -319,7 +318,7 @@ func (p *Progress) Progressed(jobName string, far apply.Progress) {
 	p.tell("job." + jobName + ": " + training(far.Step, far.Loss, far.StepRate))
 }
 
-// training is the progress of a job: "step 120, loss 0.1234, 41.2 steps/s". What is not known is left out.
+// training returns the progress of a job: "step 120, loss 0.1234, 41.2 steps/s", as far as it is known.
 func training(step int64, loss *float64, stepsPerSecond float64) string {
 	text := "step " + strconv.FormatInt(step, 10)
 	if loss != nil {
@@ -338,15 +337,15 @@ func rate(f float64) string {
 	return strconv.FormatFloat(f, 'g', 2, 64)
 }
 
-// Applied is the last line of an apply that reached its end.
+// Applied writes the last line of an apply that completed.
 func (p *Progress) Applied() { p.conclude("Apply complete!", green) }
 
-// Incomplete is the last line of an apply that has nothing left to do though not all is well.
+// Incomplete writes the last line of an apply that has nothing left to do although not all jobs run as configured.
 func (p *Progress) Incomplete() {
 	p.conclude("Apply ended, but not all jobs are running as configured.", yellow)
 }
 
-// Unwatched are the last lines of a watch, which ends as it is interrupted: what it leaves, and how to continue with it.
+// Unwatched writes the last lines of an interrupted watch: what it leaves running, and how to continue.
 func (p *Progress) Unwatched(left job.Records) {
 	p.conclude("Watch ended.", bold)
 	var names []string
@@ -358,7 +357,7 @@ func (p *Progress) Unwatched(left job.Records) {
 	}
 	switch n := len(names); {
 	case n == 0:
-		p.tell("No job of the state is left running.") // what the state was told to forget may be
+		p.tell("No job of the state is left running.") // forgotten jobs may be
 	case n == 1:
 		p.tell(names[0] + " keeps running, and nothing heals it" + afterWatch)
 	default:
@@ -370,16 +369,16 @@ func (p *Progress) Unwatched(left job.Records) {
 	}
 }
 
-// afterWatch ends the sentence on what a watch leaves.
+// afterWatch ends the sentence about what a watch leaves.
 const afterWatch = ". To continue, run eltrain apply -watch; to stop everything, run eltrain destroy."
 
-// DestroyIncomplete is the last line of a destroy that has nothing left to do though not all is gone that was to go.
+// DestroyIncomplete writes the last line of a destroy that has nothing left to do although something is left.
 func (p *Progress) DestroyIncomplete() {
 	p.endBursts()
 	p.tell("\n" + p.screen.paint("Destroy ended, but not everything is gone. Resources: "+destroyedCount(p.total), bold, yellow))
 }
 
-// Destroyed is the last line of a destroy that reached its end.
+// Destroyed writes the last line of a destroy that completed.
 func (p *Progress) Destroyed() {
 	p.endBursts()
 	p.tell("\n" + p.screen.paint("Destroy complete! Resources: "+destroyedCount(p.total), bold, green))
@@ -397,7 +396,7 @@ func (p *Progress) endBursts() {
 	clear(p.bursts)
 }
 
-// Done is what was done so far.
+// Done returns what was done so far.
 func (p *Progress) Done() plan.Summary { return p.total }
 
 func (p *Progress) tell(text string) {
@@ -416,7 +415,7 @@ func (b *burst) address(c *plan.Change) string {
 	return "job." + c.Job + "." + fold(c.Slot.Role, slices.Collect(maps.Keys(b.pending)))
 }
 
-// ChangeAddress is the address of what a change is about.
+// ChangeAddress returns the address of the changed job or slot.
 func ChangeAddress(c *plan.Change) string {
 	if ofJob(c) {
 		return "job." + c.Job
@@ -424,7 +423,7 @@ func ChangeAddress(c *plan.Change) string {
 	return c.Slot.String()
 }
 
-// place reports where a started incarnation is.
+// place returns where a started incarnation is.
 func place(c *plan.Change) string {
 	if c.Action != plan.Create && c.Action != plan.Replace {
 		return ""
@@ -435,7 +434,7 @@ func place(c *plan.Change) string {
 	return fmt.Sprintf(" [node=%s, incarnation=%d]", c.Node, c.Incarnation)
 }
 
-// actionWord is how an action is spoken of.
+// actionWord is the forms of an action's verb.
 type actionWord struct{ doing, done, participle string }
 
 var actionWords = map[plan.Action]actionWord{
@@ -448,10 +447,10 @@ var actionWords = map[plan.Action]actionWord{
 	plan.NoOp:    {"Moving", "Move", "moved"},
 }
 
-// importing is how a job is spoken of that is managed from now on.
+// importing is the verb for a job that becomes managed.
 var importing = actionWord{"Importing", "Import", "imported"}
 
-// stopping is the first half of a planned replacement: the old incarnation ends in its own time.
+// stopping is the verb for the first half of a planned replacement: the old incarnation gets its grace period.
 var stopping = actionWord{"Stopping", "Stop", "stopped"}
 
 func stops(c *plan.Change) bool { return c.Action == plan.Replace && c.Launch == nil }
@@ -471,7 +470,7 @@ func words(c *plan.Change) actionWord {
 
 func lower(s string) string { return strings.ToLower(s[:1]) + s[1:] }
 
-// short is a time for people: tenths below ten seconds, where they are what counts here, then whole seconds.
+// short returns a duration as text: with tenths below ten seconds, else in whole seconds.
 func short(d time.Duration) string {
 	if d < 10*time.Second {
 		return d.Round(100 * time.Millisecond).String()

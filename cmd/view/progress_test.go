@@ -14,7 +14,7 @@ import (
 	"github.com/eltrain/eltrain/plan"
 )
 
-// clockwork is a Progress on a clock that the test turns.
+// clockwork is a Progress on a clock that the test sets.
 type clockwork struct {
 	*Progress
 	at  time.Time
@@ -64,7 +64,7 @@ func TestProgressOfEachAction(t *testing.T) {
 	}
 }
 
-// How often a program fails and is restarted while apply waits is chance: only what a plan has promised counts.
+// How often a program is restarted while apply waits is chance: only restarts that a plan announced count.
 func TestRestartsThatHealDoNotCount(t *testing.T) {
 	c := newClockwork()
 	restarts := []plan.Change{change(plan.Restart, "worker", 0), change(plan.Restart, "worker", 1)}
@@ -80,7 +80,7 @@ func TestRestartsThatHealDoNotCount(t *testing.T) {
 	}
 }
 
-// A replacement is one thing, whether its stop and its start are one change or two, and whatever it was taken for meanwhile.
+// A replacement counts once, whether its stop and its start are one change or two, and however plans classified it meanwhile.
 func TestReplacementsCountOnce(t *testing.T) {
 	stop, start := change(plan.Replace, "worker", 0), change(plan.Replace, "worker", 0)
 	start.Incarnation, start.Launch = stop.Incarnation+2, &job.Launch{}
@@ -131,7 +131,7 @@ func TestProgressFoldsManyLikeChanges(t *testing.T) {
 		}
 		c.Finished(ch, time.Second, err)
 	}
-	for i := 0; i < 1000; i += 50 { // what failed is retried, in no new plan
+	for i := 0; i < 1000; i += 50 { // failed changes are retried without a new plan
 		c.Started(&p.Changes[i])
 		c.Finished(&p.Changes[i], time.Second, nil)
 	}
@@ -149,7 +149,7 @@ func TestProgressFoldsManyLikeChanges(t *testing.T) {
 	for i := range 6 {
 		c.Finished(&half.Changes[i], time.Second, nil)
 	}
-	c.Planned(&plan.Plan{}) // overtaken, with one under way
+	c.Planned(&plan.Plan{}) // overtaken, with one change in progress
 	c.Finished(&half.Changes[6], time.Second, nil)
 	c.Destroyed()
 	golden(t, "progress/folded.txt", c.out.String())
@@ -158,7 +158,7 @@ func TestProgressFoldsManyLikeChanges(t *testing.T) {
 	}
 }
 
-// What was stopped to be replaced is not replaced yet, be it many.
+// Slots that were stopped for a replacement are not reported as replaced yet, also in a group.
 func TestManyReplacementsAreToldByHalves(t *testing.T) {
 	c := newClockwork()
 	stops, starts := &plan.Plan{}, &plan.Plan{}
@@ -189,7 +189,7 @@ func TestManyReplacementsAreToldByHalves(t *testing.T) {
 	}
 }
 
-// What a quota refuses is refused 500 times, again and again.
+// A quota that refuses 500 changes again and again is one line.
 func TestProgressOfManyFailuresIsOneLine(t *testing.T) {
 	c := newClockwork("s3cret")
 	p := &plan.Plan{}
@@ -221,7 +221,7 @@ func TestProgressOfManyFailuresIsOneLine(t *testing.T) {
 	golden(t, "progress/failures.txt", c.out.String())
 }
 
-// What waits is told as it comes, bounded: the loop says what of it is news.
+// Waits are shown as they come, but bounded in length. The loop decides which are new.
 func TestProgressOfWaitsIsBounded(t *testing.T) {
 	c := newClockwork()
 	waits := func(reasons ...string) *plan.Plan {
@@ -269,7 +269,7 @@ func TestProgressOfWatching(t *testing.T) {
 	}
 }
 
-// A commit that breaks the files holds every job back, and is one error: the warning tells it, once.
+// A commit that breaks the files holds every job back, but is one error: one warning shows it.
 func TestProgressTellsTheFilesErrorsOnceForAllJobs(t *testing.T) {
 	c := newClockwork()
 	tell := func(become conditions.Type, why, over job.Reason, names ...string) {
@@ -293,7 +293,7 @@ func TestProgressTellsTheFilesErrorsOnceForAllJobs(t *testing.T) {
 		t.Errorf("over %d times:\n%s", n, c.out.String())
 	}
 
-	// What holds back one job is told of that one, once, and by whoever takes it over since when.
+	// A condition of one job is shown once for that job, and by the next master with its age.
 	c.out.Reset()
 	held := job.Because(apply.AboveMaxDestroy, "count", "2", "all", "2", "max_destroy", "1")
 	tell(conditions.Raised, held, job.Reason{}, "a")
@@ -306,7 +306,7 @@ func TestProgressTellsTheFilesErrorsOnceForAllJobs(t *testing.T) {
 		}
 	}
 
-	// Nor is what the plan has just shown told again, unless it comes again.
+	// What the plan has just shown is not shown again, unless it is raised again.
 	c.out.Reset()
 	c.Shown(&plan.Plan{Waits: []plan.Wait{wait("a", held)}})
 	for _, want := range []int{0, 1} {
@@ -316,7 +316,7 @@ func TestProgressTellsTheFilesErrorsOnceForAllJobs(t *testing.T) {
 	}
 }
 
-// What the lines on changes tell is not told beside them; a preparation has no change.
+// A refused change is shown only by its own line; a refused preparation has no change, and is shown as a condition.
 func TestProgressTellsNoRefusalTwice(t *testing.T) {
 	c := newClockwork()
 	for _, become := range []conditions.Type{conditions.Raised, conditions.Held, conditions.Changed, conditions.Cleared} {

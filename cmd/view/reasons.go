@@ -11,17 +11,17 @@ import (
 	"github.com/eltrain/eltrain/plan"
 )
 
-// What the status and the plan's drift find.
+// Reasons found by the status and the plan's drift.
 const (
-	slotsGone    job.Code = "slots_gone"         // slots are gone; no master has checked since
-	slotsMissing job.Code = "slots_missing"      // fewer slots of a role run than are to
-	jobFailedBy  job.Code = "job_failed_by"      // the job failed; the incident that ended it
-	startAnew    job.Code = "start_anew"         // how a job that failed is started again
-	editAnew     job.Code = "start_anew_watched" // the same, while a watch runs
-	changedBy    job.Code = "changed_by"         // somebody changed an attribute
+	slotsGone         job.Code = "slots_gone"         // slots are gone; no master has checked since
+	slotsMissing      job.Code = "slots_missing"      // fewer slots of a role run than are to
+	jobFailedBy       job.Code = "job_failed_by"      // the job failed; the incident that ended it
+	startAgain        job.Code = "start_anew"         // how a job that failed is started again
+	startAgainWatched job.Code = "start_anew_watched" // the same, while a watch runs
+	changedBy         job.Code = "changed_by"         // somebody changed an attribute
 )
 
-// Sentence is a reason for a person. It is not redacted.
+// Sentence returns a reason as text. It is not redacted.
 func Sentence(r job.Reason) string {
 	say, known := sentences[r.Code]
 	switch {
@@ -41,7 +41,7 @@ func each(reasons []job.Reason) []string {
 	return texts
 }
 
-// Sentences are reasons for a person, without sensitive values.
+// Sentences returns reasons as text, without sensitive values.
 func (r *Redactor) Sentences(reasons []job.Reason) []string {
 	texts := each(reasons)
 	for i := range texts {
@@ -50,7 +50,7 @@ func (r *Redactor) Sentences(reasons []job.Reason) []string {
 	return texts
 }
 
-// Reasons are reasons without sensitive values; an empty list, and not nil, if there are none.
+// Reasons returns reasons without sensitive values; an empty list, not nil, if there are none.
 func (r *Redactor) Reasons(reasons []job.Reason) []job.Reason {
 	if len(reasons) == 0 {
 		return []job.Reason{}
@@ -61,8 +61,8 @@ func (r *Redactor) Reasons(reasons []job.Reason) []job.Reason {
 // sentence makes a reason's text. of are the texts of its parts.
 type sentence func(r job.Reason, of []string) string
 
-// says is a text with arguments: ${name} is one as it is, ${name:q} in quotes, ${name:slots} a number of slots; ${of} are the
-// parts.
+// says makes a sentence from a template: ${name} is an argument, ${name:q} the same in quotes, ${name:slots} a number of
+// slots; ${of} is the parts.
 func says(text string) sentence {
 	if !strings.Contains(text, "$") {
 		return func(job.Reason, []string) string { return text }
@@ -86,7 +86,7 @@ func says(text string) sentence {
 	}
 }
 
-// fact is a text of evidence, after the slot that it is of.
+// fact makes a sentence of evidence, after the slot's address.
 func fact(text string) sentence { return ofSlot(says(text)) }
 
 func ofSlot(say sentence) sentence {
@@ -98,13 +98,13 @@ func ofSlot(say sentence) sentence {
 	}
 }
 
-// number is an argument that is one.
+// number returns a numeric argument.
 func number(r job.Reason, name string) int {
 	n, _ := strconv.Atoi(r.Args[name])
 	return n
 }
 
-// either is a text for when an argument is there, and one for when it is not.
+// either chooses a template by whether an argument is present.
 func either(arg, with, without string) sentence {
 	there, missing := says(with), says(without)
 	return func(r job.Reason, of []string) string {
@@ -296,13 +296,13 @@ var sentences = map[job.Code]sentence{
 	slotsGone:    either("several", "${slots} are gone; no master has checked since.", "${slots} is gone; no master has checked since."),
 	slotsMissing: says("${role}: ${running} of ${desired} slots are running."),
 	jobFailedBy:  func(r job.Reason, of []string) string { return "Failed: " + failureText(r, of) },
-	startAnew:    says("To start it again with a new restart budget, run eltrain apply."),
-	editAnew: says("A watch does not start it again by itself. Change what its slots are started from, such as command or env, and the watch applies it. " +
+	startAgain:   says("To start it again with a new restart budget, run eltrain apply."),
+	startAgainWatched: says("A watch does not start it again by itself. Change what its slots are started from, such as command or env, and the watch applies it. " +
 		"If the files need no change, interrupt the watch, run eltrain apply, and start the watch again."),
 	changedBy: says("${path} was changed by ${by}"),
 }
 
-// headlines are the summaries of refusals.
+// headlines are the summaries of refusals by code.
 var headlines = map[job.Code]string{
 	plan.PreventDestroy:           cannotBeDestroyed,
 	plan.PreventDestroyUndeclared: cannotBeDestroyed,
@@ -328,10 +328,10 @@ type Words struct{}
 
 var _ apply.Words = Words{}
 
-// Sentence is a reason for a person. It is not redacted.
+// Sentence returns a reason as text. It is not redacted.
 func (Words) Sentence(r job.Reason) string { return Sentence(r) }
 
-// Headline is what a refusal is called in a few words.
+// Headline returns the summary of a refusal.
 func (Words) Headline(code job.Code) string { return headlines[code] }
 
 func editedFields(r job.Reason, _ []string) string {
@@ -346,7 +346,7 @@ func editedFields(r job.Reason, _ []string) string {
 	}
 }
 
-// ended is how a job ended, by its phase.
+// ended says how a job ended, by its phase.
 func ended(r job.Reason) string {
 	switch phase := job.JobPhase(r.Args["phase"]); phase {
 	case job.JobSucceeded, job.JobFailed:
@@ -370,7 +370,7 @@ func shortage(r job.Reason, of []string) string {
 	return "Wanted: " + strings.Join(wanted, ", ") + ". Available: " + strings.Join(available, "; ") + "."
 }
 
-// nodeWith is what a node has, or several have each.
+// nodeWith makes a sentence about what a node has, or several have each.
 func nodeWith(text string) sentence {
 	has := says(text)
 	return func(r job.Reason, of []string) string {
@@ -381,7 +381,7 @@ func nodeWith(text string) sentence {
 	}
 }
 
-// nodeIs is why a node, or several, are no use.
+// nodeIs makes a sentence about why a node, or several, cannot be used.
 func nodeIs(separator, text string) sentence {
 	is := says(text)
 	return func(r job.Reason, of []string) string {
@@ -392,7 +392,7 @@ func nodeIs(separator, text string) sentence {
 	}
 }
 
-// exceptions are the roles that a node is not for.
+// exceptions lists the roles that cannot use a node.
 func exceptions(of []string) string {
 	if len(of) == 0 {
 		return ""
@@ -437,7 +437,7 @@ func atOtherSite(r job.Reason, _ []string) string {
 		r.Args["site"], r.Args["provider"], r.Args["provider_site"], what)
 }
 
-// refused is that something does not succeed: of slots, of a job, or of what a notice is about.
+// refused makes a sentence about a failing action: on slots, a job, or the subject of a notice.
 func refused(what string) sentence {
 	slots, others := says("${slots} "+what+": ${message}"), either("job", "It "+what+": ${message}", what+": ${message}")
 	return func(r job.Reason, of []string) string {
@@ -448,7 +448,7 @@ func refused(what string) sentence {
 	}
 }
 
-// filesInForce says that the files, which are of a commit or have been edited since, have errors, and what holds in their place.
+// filesInForce says that the files, at a commit or edited since, have errors, and which configuration is in force instead.
 func filesInForce(r job.Reason) string {
 	of := func(commit string) string {
 		if commit == "" {
@@ -477,7 +477,7 @@ func aboveMaxDestroy(r job.Reason, _ []string) string {
 		commit, plural(number(r, "count"), "slot"), all, r.Args["max_destroy"])
 }
 
-// world is the size of a world, and where its rank 0 is.
+// world makes a sentence about a world's size, and where its rank 0 is.
 func world(how string) sentence {
 	return func(r job.Reason, resized []string) string {
 		processes := r.Args["processes"] + " processes"
@@ -492,7 +492,7 @@ func world(how string) sentence {
 	}
 }
 
-// whatBecame is what was done to slots, and why.
+// whatBecame makes a sentence about what was done to slots, and why.
 func whatBecame(of string) sentence {
 	return func(r job.Reason, why []string) string {
 		text := "is " + of

@@ -16,7 +16,7 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// said are reasons in somebody's own words.
+// said returns reasons with verbatim texts.
 func said(texts ...string) []job.Reason {
 	reasons := make([]job.Reason, len(texts))
 	for i, text := range texts {
@@ -67,7 +67,7 @@ func TestThePageOfReasonsListsEveryCode(t *testing.T) {
 	}
 }
 
-// The scenarios of the planner and of the loop show which arguments there are.
+// The arguments are those in the scenarios of the planner and of the loop.
 func TestThePageOfReasonsListsEveryArgument(t *testing.T) {
 	page := documented(t)
 	reason := regexp.MustCompile(`\b([a-z]+(?:_[a-z]+)*)\(((?:[a-z_]+=(?:"(?:[^"\\]|\\.)*"|[^\s()]+) ?)+)\)`)
@@ -105,14 +105,14 @@ func TestAnUnknownCodeIsShownAsItIs(t *testing.T) {
 	}
 }
 
-// documented are the arguments of each code that docs/reasons.md lists.
+// documented returns the arguments of each code that docs/reasons.md lists.
 func documented(t *testing.T) map[job.Code][]string {
 	t.Helper()
 	page, err := os.ReadFile("../../docs/reasons.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, tables, _ := strings.Cut(string(page), "\n## ") // below what all have in common
+	_, tables, _ := strings.Cut(string(page), "\n## ") // after the common part
 	row := regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\| (.*) \\| (.*) \\|$")
 	name := regexp.MustCompile("`([a-z_]+)`")
 	listed := map[job.Code][]string{}
@@ -129,7 +129,7 @@ func documented(t *testing.T) map[job.Code][]string {
 	return listed
 }
 
-// codes are all constants of the type job.Code, by their value.
+// codes returns all constants of the type job.Code, by value.
 func codes(t *testing.T) map[job.Code]string {
 	t.Helper()
 	causes := constants(t, "../../job/record.go", "Cause", nil)
@@ -150,7 +150,8 @@ func codes(t *testing.T) map[job.Code]string {
 	return all
 }
 
-// constants are those of a type in a file, by name. One may be made of one of others: job.Code(job.LeaseLost).
+// constants returns the constants of a type in a file, by name. A constant may be converted from one of others, as
+// job.Code(job.LeaseLost).
 func constants(t *testing.T, path, kind string, others map[string]string) map[string]string {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)

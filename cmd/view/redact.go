@@ -12,18 +12,17 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// sensitive stands for a value that must not be shown.
+// sensitive replaces a value that must not be shown.
 const sensitive = job.Sensitive
 
-// Redactor hides sensitive values by value, wherever they turn up: in an attribute, a reason, a line of
-// output; and what stands for them where they are not kept. The zero value hides only the latter. It may be used and
-// added to by several goroutines.
+// Redactor hides sensitive values wherever they occur: in an attribute, a reason, a line of output. It also hides the seals
+// that replace them where they are not kept; the zero value hides only those. It is safe for concurrent use.
 type Redactor struct {
 	mu      sync.RWMutex
 	secrets job.Secrets
 }
 
-// NewRedactor hides the secrets of the given jobs.
+// NewRedactor returns a Redactor that hides the secrets of the given jobs.
 func NewRedactor(jobs []job.Job) *Redactor {
 	r := new(Redactor)
 	r.Add(jobs)
@@ -44,11 +43,11 @@ func (r *Redactor) AddTexts(secrets ...string) {
 	r.secrets.Add(secrets...)
 }
 
-// Text is s with each sensitive value in it replaced, and with control characters made visible: s may be
+// Text returns s with each sensitive value replaced, and with control characters made visible: s may be
 // a line that a training program wrote, and must not move the reader's cursor.
 func (r *Redactor) Text(s string) string { return printable(r.Hide(s)) }
 
-// Hide is s with each sensitive value in it replaced, and nothing else.
+// Hide returns s with each sensitive value replaced, and nothing else.
 func (r *Redactor) Hide(s string) string {
 	return r.replace(s, func(string) string { return sensitive })
 }
@@ -59,7 +58,7 @@ func (r *Redactor) replace(s string, by func(string) string) string {
 	return r.secrets.Replace(s, by)
 }
 
-// Texts is Text of each.
+// Texts applies Text to each line.
 func (r *Redactor) Texts(lines []string) []string {
 	out := make([]string, len(lines))
 	for i, line := range lines {
@@ -68,7 +67,7 @@ func (r *Redactor) Texts(lines []string) []string {
 	return out
 }
 
-// Value is an attribute's value: hidden whole if any part of it is sensitive.
+// Value returns an attribute's value, hidden as a whole if any part of it is sensitive.
 func (r *Redactor) Value(s string) string {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -78,8 +77,8 @@ func (r *Redactor) Value(s string) string {
 	return printable(s)
 }
 
-// Diagnostics are diags without sensitive values, and with long lines of source cut. In a quoted line each byte of a
-// value is an asterisk, so that what is pointed at stays in its place.
+// Diagnostics returns diags without sensitive values, and with long source lines cut. In a quoted line each byte of a
+// sensitive value becomes an asterisk, so that the highlighted columns stay in place.
 func (r *Redactor) Diagnostics(diags []Diagnostic) []Diagnostic {
 	out := slices.Clone(diags)
 	for i := range out {
@@ -104,7 +103,7 @@ func (r *Redactor) Diagnostics(diags []Diagnostic) []Diagnostic {
 	return out
 }
 
-// Writer passes on to w what is written, without sensitive values. Each Write must be of whole lines.
+// Writer returns a writer to w that hides sensitive values. Each Write must have whole lines.
 func (r *Redactor) Writer(w io.Writer) io.Writer { return hidingWriter{r, w} }
 
 type hidingWriter struct {

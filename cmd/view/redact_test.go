@@ -11,7 +11,7 @@ import (
 
 func hiding(secrets ...string) *Redactor { return NewRedactor([]job.Job{{Secrets: secrets}}) }
 
-// What stands for a value where it is not kept is hidden too, also by one who knows no value.
+// The seals of values that are not kept are hidden too, even by a Redactor that knows no values.
 func TestSealsAreHidden(t *testing.T) {
 	s := new(job.Sealer)
 	s.SetKey([]byte("k"))
@@ -23,7 +23,7 @@ func TestSealsAreHidden(t *testing.T) {
 	if got := r.Value(sealed); got != sensitive {
 		t.Errorf("as an attribute it is %q", got)
 	}
-	// Two that differ look the same, and are a change anyway: the model compares before it hides.
+	// Two different seals look the same, but are a change anyway: the model compares before it hides.
 	if strings.Contains(r.Text(sealed), "hunter2") || strings.Contains(r.Text(sealed), sealed[len(sealed)-10:]) {
 		t.Error("a part of it is shown")
 	}
@@ -43,7 +43,7 @@ func TestLogsHideSecretsHoweverTheyAreQuoted(t *testing.T) {
 	}
 }
 
-// In a quoted line each byte of a secret is a star, so that what is underlined stays in its place.
+// In a quoted line each byte of a secret becomes an asterisk, so that the underlined columns stay in place.
 func TestDiagnosticsHideSecrets(t *testing.T) {
 	code := `  default = "hunter2hunter2" + x`
 	d := Diagnostic{Summary: "bad hunter2hunter2", Detail: "hunter2hunter2 is wrong", Snippet: &Snippet{Code: code, Start: 31, End: 32,

@@ -10,7 +10,7 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// schemaFormatVersion is that of terraform providers schema -json that the schemas keep to.
+// schemaFormatVersion is the version of terraform providers schema -json that the schemas follow.
 const schemaFormatVersion = "1.0"
 
 // SchemaFacts is what the schemas are shown from.
@@ -21,21 +21,21 @@ type SchemaFacts struct {
 	TypeOf func(reflect.Type) cty.Type
 }
 
-// Schemas is the JSON of providers schema -json, in Terraform's form: for each provider its own block, and the
-// objects that plans and the state have. It is made from the declared types, so it is what this eltrain reads.
+// Schemas is the JSON of providers schema -json, in Terraform's form: for each provider its own block, and the objects
+// of plans and the state. It is made from the Go types that the language is decoded into.
 type Schemas struct {
 	FormatVersion string                     `json:"format_version"`
 	Providers     map[string]*ProviderSchema `json:"provider_schemas"`
 }
 
-// ProviderSchema is one provider's. The objects are the same for all.
+// ProviderSchema is the schema of one provider. The objects are the same for all.
 type ProviderSchema struct {
 	Provider    *Schema            `json:"provider"`
 	Resources   map[string]*Schema `json:"resource_schemas"`
 	DataSources map[string]*Schema `json:"data_source_schemas"`
 }
 
-// Schema is that of a block, with its version.
+// Schema is the schema of a block, with its version.
 type Schema struct {
 	Version uint64       `json:"version"`
 	Block   *SchemaBlock `json:"block"`
@@ -65,7 +65,7 @@ type SchemaAttribute struct {
 	Computed        bool            `json:"computed,omitempty"`
 }
 
-// plainDescription is Terraform's word for a description that is no Markdown.
+// plainDescription is Terraform's kind of a description that is not Markdown.
 const plainDescription = "plain"
 
 // NewSchemas makes the schemas.
@@ -116,7 +116,7 @@ func (b *schemaBuilder) compute(to *SchemaBlock, name string, t cty.Type, doc st
 	to.Attributes[name] = &SchemaAttribute{Type: text, Description: doc, DescriptionKind: plainDescription, Computed: true}
 }
 
-// block is that of a declared struct type.
+// block returns the schema of a struct type.
 func (b *schemaBuilder) block(t reflect.Type, doc string) (*SchemaBlock, error) {
 	out := &SchemaBlock{
 		Attributes: map[string]*SchemaAttribute{}, Blocks: map[string]*SchemaNested{},

@@ -10,7 +10,7 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// What the schema says of a job and a slot is what plans have of them: neither can get an attribute without the other.
+// The schema and the plans have the same attributes of jobs and slots: neither can get one without the other.
 func TestSchemasAreOfWhatPlansHave(t *testing.T) {
 	schemas, err := NewSchemas(SchemaFacts{
 		Providers: map[string]reflect.Type{"p": reflect.TypeFor[job.Resources]()},
@@ -33,7 +33,7 @@ func TestSchemasAreOfWhatPlansHave(t *testing.T) {
 	holds(t, "eltrain_slot", slotSchema, values.(map[string]any))
 }
 
-// fill makes all blocks of a declared value be there.
+// fill sets all blocks of a declared value.
 func fill(v reflect.Value) {
 	for _, f := range job.Fields(v.Type()) {
 		if f.Kind != job.Block {

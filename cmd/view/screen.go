@@ -2,8 +2,8 @@
 // as text and as JSON. Each has one model, and the text is made from that model.
 //
 // It decides nothing and reads nothing by itself. It must not know providers, stores' contents or HCL
-// beyond diagnostics; what it shows is handed to it. Every text that may hold a user's value passes a
-// Redactor, and everything that came out of somebody's program is stripped of control characters.
+// beyond diagnostics. Every text that may contain a user's value passes a Redactor, and control characters in programs'
+// output are escaped.
 package view
 
 import (
@@ -15,7 +15,7 @@ import (
 	"golang.org/x/term"
 )
 
-// Screen is one output. Colour is set only where escape sequences are understood and wanted. Width is in
+// Screen is one output. Colour is set only if the output understands escape sequences and the user wants them. Width is in
 // columns; 0 means lines are never wrapped.
 type Screen struct {
 	io.Writer
@@ -31,10 +31,10 @@ type Streams struct {
 	Out, Err    Screen
 }
 
-// defaultWidth is used where the output is no terminal but text is still wrapped for people.
+// defaultWidth is used to wrap text if the output is not a terminal.
 const defaultWidth = 78
 
-// Standard are the process's own streams. Colour is used on a terminal unless the environment has a
+// Standard returns the process's own streams. Colour is used on a terminal unless the environment has a
 // non-empty NO_COLOR (no-color.org) or TERM=dumb.
 func Standard() *Streams {
 	colours := os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
@@ -86,7 +86,7 @@ func (s Screen) paint(text string, styles ...style) string {
 	return b.String()
 }
 
-// wrap breaks lines at width columns. A line that begins with a space is laid out already and is kept.
+// wrap breaks lines at width columns. It keeps a line that begins with a space, which is already laid out.
 func wrap(text string, width int) string {
 	if width <= 0 {
 		return text

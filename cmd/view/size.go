@@ -8,10 +8,10 @@ import (
 	"github.com/eltrain/eltrain/plan"
 )
 
-// RoleSize is how many slots an elastic role has that is not as declared, or changes. See plan.Size.
+// RoleSize is the number of slots of an elastic role that differs from the declared one, or changes. See plan.Size.
 type RoleSize struct {
 	Address  string   `json:"address"`
-	Replicas int      `json:"replicas"` // as declared: where it began
+	Replicas int      `json:"replicas"` // as declared: the initial number
 	Before   int      `json:"before"`
 	Now      int      `json:"now"`
 	Min      int      `json:"min"`
@@ -36,7 +36,7 @@ func (b *planBuilder) sizes() []RoleSize {
 // decides reports whether the role is made larger or smaller.
 func (s *RoleSize) decides() bool { return s.Before != s.Now }
 
-// sentence is the size for a person: that it is no drift, or what is decided about it.
+// sentence returns the size as text: that it is not drift, or what the plan decided.
 func (s *RoleSize) sentence() string {
 	if !s.decides() {
 		return fmt.Sprintf("%s: replicas = %d (now %d, scaled within %d..%d)", s.Address, s.Replicas, s.Now, s.Min, s.Max)
@@ -48,7 +48,7 @@ func (s *RoleSize) sentence() string {
 	return text
 }
 
-// kept are the sizes that stay as scaling made them, in words.
+// kept returns the sizes that stay as scaling set them, as text.
 func (m *PlanModel) kept() []string {
 	var out []string
 	for i := range m.Eltrain.Sizes {
@@ -65,18 +65,18 @@ type FailedJob struct {
 	Reason  string `json:"reason,omitempty"` // its last incident
 
 	ReasonCode *job.Reason `json:"reason_code,omitempty"` // the same in a code; see docs/reasons.md
-	// Anew: the plan starts it again, as another job. A watch does not by itself.
+	// Anew: the plan starts it again, as a new job. A watch does not do that by itself.
 	Anew bool `json:"starts_anew"`
 }
 
-// failed are the declared jobs that have failed, in the order of the files.
+// failed returns the declared jobs that have failed, in the order of the files.
 func (b *planBuilder) failed() []FailedJob {
 	var out []FailedJob
 	for i := range b.facts.Input.Jobs {
 		name := b.facts.Input.Jobs[i].Name
 		before, next := b.facts.Input.Records[name], b.facts.Plan.Records[name]
 		var failed *job.Record
-		for _, rec := range []*job.Record{before, next} { // the plan may be the first to find it
+		for _, rec := range []*job.Record{before, next} { // the failure may be found only by this plan
 			if rec != nil && rec.Phase == job.JobFailed {
 				failed = rec
 			}
@@ -93,7 +93,7 @@ func (b *planBuilder) failed() []FailedJob {
 	return out
 }
 
-// leftFailed are the jobs that have failed and stay so.
+// leftFailed returns the jobs that have failed and are not started again.
 func (m *PlanModel) leftFailed() []string {
 	var out []string
 	for _, f := range m.Eltrain.Failed {
@@ -104,7 +104,7 @@ func (m *PlanModel) leftFailed() []string {
 	return out
 }
 
-// sentences are that a job has failed, and what happens to it.
+// sentences say that a job has failed, and what happens to it.
 func (f *FailedJob) sentences() []string {
 	first := "It failed."
 	if f.Reason != "" {

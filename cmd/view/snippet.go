@@ -10,8 +10,8 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 )
 
-// sources are the files that diagnostics quote. Each is looked through once for all that are about it: there may be a
-// thousand, and the file may have megabytes.
+// sources are the files that diagnostics quote. Each file is indexed once for all its diagnostics: there may be a thousand, and
+// the file may have megabytes.
 type sources struct {
 	files  map[string]*hcl.File
 	looked map[string]*source
@@ -21,7 +21,7 @@ func newSources(files map[string]*hcl.File) *sources {
 	return &sources{files: files, looked: map[string]*source{}}
 }
 
-// source is nil for a file whose content is not there.
+// source returns nil for a file without content.
 func (s *sources) source(name string) *source {
 	file := s.files[name]
 	if file == nil || file.Bytes == nil {
@@ -35,8 +35,8 @@ func (s *sources) source(name string) *source {
 	return src
 }
 
-// source is a file, its text, and the byte at which each line of it begins. What is quoted shares the text: a generated file
-// may be one line of megabytes.
+// source is a file, its text, and the byte offset of each line. Quotes share the text's memory: a generated file may be one
+// line of megabytes.
 type source struct {
 	body   hcl.Body
 	text   string
@@ -46,7 +46,7 @@ type source struct {
 func newSource(file *hcl.File) *source {
 	s := &source{body: file.Body, text: string(file.Bytes)}
 	s.starts = make([]int, 0, strings.Count(s.text, "\n")+1)
-	for at := 0; at < len(s.text); { // after a newline that ends the file is no empty line
+	for at := 0; at < len(s.text); { // a final newline begins no further line
 		s.starts = append(s.starts, at)
 		end := strings.IndexByte(s.text[at:], '\n')
 		if end < 0 {
@@ -57,8 +57,8 @@ func newSource(file *hcl.File) *source {
 	return s
 }
 
-// lines are those from the first to the last, counted from 1, without what ends the last, and the byte at which they begin.
-// There must be such lines.
+// lines returns the lines from first to last, counted from 1, without the last one's newline, and the byte offset at which they
+// begin. The lines must exist.
 func (s *source) lines(first, last int) (text string, at int) {
 	at, end := s.starts[first-1], len(s.text)
 	if last < len(s.starts) {
@@ -68,13 +68,13 @@ func (s *source) lines(first, last int) (text string, at int) {
 	return strings.TrimSuffix(text, "\r"), at
 }
 
-// header is that of the outermost block around a byte, as `job "mnist"`; "" if there is none.
+// header returns the header of the outermost block around an offset, as `job "mnist"`; "" if there is none.
 func (s *source) header(offset int) string {
 	body, ok := s.body.(*hclsyntax.Body)
 	if !ok {
 		return ""
 	}
-	// They are in the order of the file.
+	// Blocks are in the order of the file.
 	next := sort.Search(len(body.Blocks), func(i int) bool { return body.Blocks[i].TypeRange.Start.Byte > offset })
 	if next == 0 || !body.Blocks[next-1].Range().ContainsOffset(offset) {
 		return ""
@@ -87,7 +87,7 @@ func (s *source) header(offset int) string {
 	return header
 }
 
-// snippet is the lines of shown, and where in them the subject is.
+// snippet returns the lines of shown, and where in them the subject is.
 func (s *source) snippet(subject, shown hcl.Range) *Snippet {
 	out := &Snippet{StartLine: subject.Start.Line, Values: []ExpressionValue{}}
 	if header := s.header(subject.Start.Byte); header != "" {
@@ -99,7 +99,7 @@ func (s *source) snippet(subject, shown hcl.Range) *Snippet {
 	}
 	first, last = max(first, 1), min(last, first+maxSnippetLines-1, len(s.starts))
 	if first > last {
-		return out // the end of the file, or no place in it
+		return out // at the end of the file, or outside it
 	}
 	out.StartLine = first
 	code, at := s.lines(first, last)
@@ -117,14 +117,14 @@ func (s *source) snippet(subject, shown hcl.Range) *Snippet {
 const maxSnippetLines = 6
 
 // maxSnippetLine bounds each quoted line, in bytes: generated files have lines of megabytes. Some columns before the
-// subject stay, to be seen where it is.
+// subject stay as context.
 const (
 	maxSnippetLine = 240
 	snippetLead    = 60
 )
 
-// cut is s with its long lines cut off around what is pointed at. Sensitive values must be hidden before: of half of
-// one nobody can tell that it is.
+// cut returns s with long lines cut around the highlight. Sensitive values must be hidden before: part of one would not be
+// found.
 func (s Snippet) cut() Snippet {
 	var code strings.Builder
 	start, end, at := s.Start, s.End, 0

@@ -10,7 +10,7 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 )
 
-// at is where a part of a text is, which must be in it.
+// at returns the range of a part of a text. The text must contain it.
 func at(t *testing.T, text, part string) hcl.Range {
 	t.Helper()
 	before, _, found := strings.Cut(text, part)
@@ -51,7 +51,7 @@ func TestSnippet(t *testing.T) {
 	}
 }
 
-// An error at the end of a file, of what is not closed for example, is at a line that is not there.
+// An error at the end of a file, about an unclosed block for example, is on a line that does not exist.
 func TestSnippetAtTheEndOfTheFile(t *testing.T) {
 	for text, want := range map[string]string{"a {\n": "", "a {": "a {", "": "", "\n": ""} {
 		end := hcl.Pos{Line: 1 + strings.Count(text, "\n"), Column: len(text) - strings.LastIndex(text, "\n"), Byte: len(text)}
@@ -80,8 +80,8 @@ func TestSnippetNamesTheBlockAround(t *testing.T) {
 	}
 }
 
-// A thousand diagnostics in a file of megabytes are quoted in the time of reading the file some times. Each on its own took
-// as long as reading it: minutes.
+// Quoting a thousand diagnostics in a file of megabytes takes as long as reading the file a few times, not a thousand times,
+// which would be minutes.
 func TestAThousandDiagnosticsOfALargeFile(t *testing.T) {
 	const jobs, told = 20_000, 1000
 	var text strings.Builder
@@ -106,7 +106,7 @@ func TestAThousandDiagnosticsOfALargeFile(t *testing.T) {
 	}
 }
 
-// Nor is a line of megabytes copied for each of them.
+// A line of megabytes is not copied for each of them either.
 func TestAThousandDiagnosticsOfALongLine(t *testing.T) {
 	const told = 1000
 	src := []byte("a = [" + strings.Repeat("x, ", 1<<20) + "]\n")

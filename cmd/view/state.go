@@ -12,8 +12,8 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// WriteState shows what the state has, as Terraform shows its own: a block for each object, with what is set of it, and
-// the phase that it was in last, and behind them the outputs. With only, it is the job, or the slots, that the selector names.
+// WriteState shows the state as Terraform does: a block for each object, with its set attributes and its last phase, and then
+// the outputs. With only, it shows just the job or slots that the selector names.
 func WriteState(out io.Writer, state PlanState, records job.Records, only *job.Selector) {
 	var b strings.Builder
 	for i := range state.Values.RootModule.Resources {
@@ -35,7 +35,7 @@ func WriteState(out io.Writer, state PlanState, records job.Records, only *job.S
 	io.WriteString(out, b.String())
 }
 
-// writeOutputs writes the outputs that were last applied, apart from the objects.
+// writeOutputs writes the outputs that were last applied.
 func writeOutputs(b *strings.Builder, outputs map[string]OutputValue) {
 	if len(outputs) == 0 {
 		return
@@ -50,7 +50,7 @@ func writeOutputs(b *strings.Builder, outputs map[string]OutputValue) {
 	}
 }
 
-// named reports whether a selector names an object: of a job without its slots.
+// named reports whether a selector names an object. A job's address does not name its slots.
 func named(sel job.Selector, r *ResourceValues) bool {
 	if sel.Role == "" {
 		return r.Address == sel.String()
@@ -72,7 +72,7 @@ func writeObject(b *strings.Builder, r *ResourceValues, records job.Records) {
 	b.WriteString("}\n")
 }
 
-// lastPhase is the phase that an object was in when the state was written: " (Running)".
+// lastPhase returns the phase of an object when the state was written: " (Running)".
 func lastPhase(r *ResourceValues, records job.Records) string {
 	if r.Type == jobType {
 		if rec := records[r.Name]; rec != nil {
@@ -90,10 +90,10 @@ func lastPhase(r *ResourceValues, records job.Records) string {
 	return ""
 }
 
-// stateIndent is how far a block is indented in Terraform's texts of the state, in spaces.
+// stateIndent is a block's indentation in Terraform's texts of the state, in spaces.
 const stateIndent = 4
 
-// writeEntries writes what is set, sorted by name, with the equals signs in one column.
+// writeEntries writes what is set, sorted by name, with aligned equals signs.
 func writeEntries(b *strings.Builder, entries map[string]any, depth int) {
 	width := 0
 	var names []string
@@ -110,7 +110,7 @@ func writeEntries(b *strings.Builder, entries map[string]any, depth int) {
 	}
 }
 
-// entryName is quoted where it is no word: keys of env, names of devices.
+// entryName quotes a name that is not an identifier: keys of env, names of devices.
 func entryName(name string) string {
 	if job.ValidName(name) {
 		return name

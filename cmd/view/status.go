@@ -12,22 +12,22 @@ import (
 	"github.com/eltrain/eltrain/state"
 )
 
-// StatusFormat is the version of the status JSON. A minor step only adds fields.
+// StatusFormat is the version of the status JSON. A new minor version only adds fields.
 const StatusFormat = "1.5"
 
-// WatchOperation begins the operation of a lock whose holder keeps healing (state.LockInfo.Operation).
+// WatchOperation is the prefix of the lock's operation (state.LockInfo.Operation) while its holder keeps healing.
 const WatchOperation = "apply -watch"
 
 // Facts is what a status is made from.
 type Facts struct {
 	Records job.Records `json:"records"`
-	// Snapshot has what providers and the service see now. A zero At means that nothing could be observed:
-	// then the records are all there is, and they are not doubted.
+	// Snapshot has what providers and the service see now. A zero At means that nothing could be observed: then the
+	// status shows the records as they are.
 	Snapshot job.Snapshot `json:"snapshot"`
 	Waits    []plan.Wait  `json:"waits,omitempty"` // of the newest plan
 	// Conditions are what holds and somebody should know.
 	Conditions []conditions.Condition `json:"conditions,omitempty"`
-	// Released are the jobs that the state was told to forget, by UID; Capabilities are the providers', by name.
+	// Released are the jobs that were removed from the state, by UID; Capabilities are the providers', by name.
 	Released     map[string]job.Released     `json:"released,omitempty"`
 	Capabilities map[string]job.Capabilities `json:"capabilities,omitempty"`
 	// Holder holds the state's lock; nil if it is free.
@@ -39,9 +39,9 @@ type StatusModel struct {
 	FormatVersion string       `json:"format_version"`
 	Master        MasterStatus `json:"master"`
 	Jobs          []JobStatus  `json:"jobs"`
-	// Unrecorded is what runs without a record: the state was lost, or was told to forget it.
+	// Unrecorded is what runs without a record: the state was lost, or the job was removed from it.
 	Unrecorded []UnrecordedStatus `json:"unrecorded"`
-	// Conditions are what holds and somebody should know, by what they are about.
+	// Conditions are the current conditions, sorted by their subject.
 	Conditions []ConditionStatus `json:"conditions"`
 }
 
@@ -54,7 +54,7 @@ type ConditionStatus struct {
 	Since      time.Time  `json:"since"`
 }
 
-// MasterStatus reports who manages the jobs. Without one, training continues and nothing is healed.
+// MasterStatus says who manages the jobs. Without a master, training continues and nothing is healed.
 type MasterStatus struct {
 	Watching  bool       `json:"watching"`
 	Operation string     `json:"operation,omitempty"` // of the lock's holder, also when it does not watch
@@ -69,14 +69,14 @@ type JobStatus struct {
 	UID            string           `json:"uid"`
 	Provider       string           `json:"provider"`
 	Phase          job.JobPhase     `json:"phase"`
-	Healthy        bool             `json:"healthy"`    // it runs as asked for, or succeeded
+	Healthy        bool             `json:"healthy"`    // it runs as configured, or succeeded
 	Generation     int              `json:"generation"` // 0 before the first world
 	WorldSize      int              `json:"world_size"` // processes that train together; 0 while none do
 	Step           int64            `json:"step"`
 	CheckpointStep int64            `json:"checkpoint_step,omitempty"` // of the newest checkpoint in its output
-	Loss           *float64         `json:"loss,omitempty"`            // nil if it is not known; 0 is a loss
+	Loss           *float64         `json:"loss,omitempty"`            // nil if unknown; 0 is a valid loss
 	StepsPerSecond float64          `json:"steps_per_second"`
-	Reasons        []string         `json:"reasons"`      // why it is not what was asked for
+	Reasons        []string         `json:"reasons"`      // why it is not as configured
 	ReasonCodes    []job.Reason     `json:"reason_codes"` // the same in codes; see docs/reasons.md
 	Roles          []RoleStatus     `json:"roles"`
 	Slots          []SlotStatus     `json:"slots"`
@@ -101,7 +101,7 @@ type SlotStatus struct {
 	Phase       job.Phase `json:"phase"`
 	Rank        int       `json:"rank"` // -1 outside a world
 	Node        string    `json:"node"`
-	Name        string    `json:"name,omitempty"` // what its infrastructure calls it: a pod's name
+	Name        string    `json:"name,omitempty"` // its name on the infrastructure: a pod's name
 	PID         int       `json:"pid,omitempty"`  // of its first training process
 	PIDs        []int     `json:"pids,omitempty"` // of all, when it has several
 	AgentPID    int       `json:"agent_pid,omitempty"`
@@ -147,7 +147,7 @@ func Status(f Facts, r *Redactor) StatusModel {
 	for i := range f.Snapshot.Incarnations {
 		in := &f.Snapshot.Incarnations[i]
 		record := f.Records[in.Slot.Job]
-		if record == nil || record.UID != in.UID { // another job's of the same name, or nobody's
+		if record == nil || record.UID != in.UID { // without a record, or of another job of the same name
 			continue
 		}
 		if old := seen[in.Slot]; old == nil || in.Number > old.Number {
@@ -160,7 +160,7 @@ func Status(f Facts, r *Redactor) StatusModel {
 	return m
 }
 
-// Select keeps what a selector names: its job, and of that its slots.
+// Select keeps the job that a selector names, and of its slots only those named.
 func (m StatusModel) Select(sel job.Selector) StatusModel {
 	jobs := []JobStatus{}
 	for _, j := range m.Jobs {
@@ -185,7 +185,7 @@ func (m StatusModel) Select(sel job.Selector) StatusModel {
 	return m
 }
 
-// of reports whether the condition is about a job, or something of it.
+// of reports whether the condition is about a job, or one of its roles.
 func (c *ConditionStatus) of(address string) bool {
 	return c.About == address || strings.HasPrefix(c.About, address+".")
 }
@@ -205,7 +205,7 @@ func masterStatus(h *state.LockInfo) MasterStatus {
 	}
 }
 
-// Watching reports whether a lock's holder keeps healing, and does not end by itself.
+// Watching reports whether a lock's holder keeps healing and does not end by itself.
 func Watching(h *state.LockInfo) bool { return strings.HasPrefix(h.Operation, WatchOperation) }
 
 func jobStatus(name string, f Facts, seen map[job.Address]*job.Incarnation, r *Redactor) JobStatus {
@@ -222,7 +222,7 @@ func jobStatus(name string, f Facts, seen map[job.Address]*job.Incarnation, r *R
 	for i := range record.Slots {
 		s := &record.Slots[i]
 		in := seen[s.Address]
-		if in != nil && in.Number < s.Incarnation { // the newest was not seen yet
+		if in != nil && in.Number < s.Incarnation { // the newest is not observed yet
 			in = nil
 		}
 		status := slotStatus(s, in, ranks, r)
@@ -267,7 +267,7 @@ func jobStatus(name string, f Facts, seen map[job.Address]*job.Incarnation, r *R
 	return j
 }
 
-// newestWorld is the service's word on a job's world, or the last one recorded.
+// newestWorld returns a job's world as the service reports it, or else the last recorded one.
 func newestWorld(name string, f Facts) job.World {
 	recorded := f.Records[name].World
 	if now, ok := f.Snapshot.Worlds[name]; ok && now.Generation >= recorded.Generation {
@@ -297,8 +297,8 @@ func (j *JobStatus) progress(m *job.Member) {
 	j.StepsPerSecond = max(j.StepsPerSecond, m.StepRate)
 }
 
-// vanished reports whether a slot that should run is seen not to: the record is from when a master last
-// looked. Without an observation nothing is.
+// vanished reports whether a slot that should run was observed not to run: the record may be older than the observation. It is
+// false without an observation.
 func vanished(s *job.Slot, in *job.Incarnation, snapshot job.Snapshot) bool {
 	if snapshot.At.IsZero() {
 		return false
@@ -310,7 +310,7 @@ func vanished(s *job.Slot, in *job.Incarnation, snapshot job.Snapshot) bool {
 	return false
 }
 
-// idle reports whether a slot that should run has an agent of which no process runs, and which no master has heard since.
+// idle reports whether a slot that should run has an agent without processes, which no master has heard from since.
 func idle(s *job.Slot, in *job.Incarnation) bool {
 	return s.Phase == job.Running && in != nil && in.State == job.Up && in.Idle && in.Member == nil
 }
@@ -360,8 +360,8 @@ func slotStatus(s *job.Slot, in *job.Incarnation, ranks map[job.Address]int, r *
 	return out
 }
 
-// redactExit is an exit whose texts may be shown: what a training program wrote, and why it could not be started, which
-// names what it was to be started with.
+// redactExit returns an exit with redacted texts: the training program's output, and why it could not be started, which quotes
+// its command.
 func redactExit(exit *job.Exit, r *Redactor) *job.Exit {
 	if exit == nil {
 		return nil
@@ -374,7 +374,7 @@ func redactExit(exit *job.Exit, r *Redactor) *job.Exit {
 	return &out
 }
 
-// because adds a reason why the job is not what was asked for. It is of a role, or of the job if that is "".
+// because adds a reason why a role, or the job if role is "", is not as configured.
 func (j *JobStatus) because(role string, why job.Reason, r *Redactor) {
 	text := Sentence(why)
 	if role != "" && !strings.HasPrefix(text, role+"[") {
@@ -384,7 +384,7 @@ func (j *JobStatus) because(role string, why job.Reason, r *Redactor) {
 	j.ReasonCodes = append(j.ReasonCodes, ofRole(role, why).Map(r.Text))
 }
 
-// ofRole is a reason with the role that it is of.
+// ofRole adds the role to a reason's arguments.
 func ofRole(role string, why job.Reason) job.Reason {
 	if role == "" || why.Args["role"] != "" {
 		return why
@@ -395,7 +395,7 @@ func ofRole(role string, why job.Reason) job.Reason {
 	return why
 }
 
-// reasons adds why a job is not what was asked for: what its newest plan waits for, and why it failed.
+// reasons adds why a job is not as configured: what its newest plan waits for, and why it failed.
 func (j *JobStatus) reasons(name string, record *job.Record, f Facts, r *Redactor) {
 	before := len(j.Reasons)
 	for _, w := range f.Waits {
@@ -410,7 +410,7 @@ func (j *JobStatus) reasons(name string, record *job.Record, f Facts, r *Redacto
 		if why := failure(record); !why.IsZero() {
 			j.because("", why, r)
 		}
-		j.because("", howToGoOn(f.Holder), r)
+		j.because("", restartAdvice(f.Holder), r)
 	}
 	if len(j.Reasons) > before || record.Phase.Ended() {
 		return
@@ -431,7 +431,7 @@ func incidentStatus(in job.Incident, r *Redactor) IncidentStatus {
 	return out
 }
 
-// shortCulprits are slots within their job, like ones folded.
+// shortCulprits returns slots without their job's name, folded by role.
 func shortCulprits(slots []job.Address) []string {
 	byRole := map[string][]int{}
 	for _, a := range slots {

@@ -45,7 +45,7 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// The names that the status contract promises to machines.
+// The field names that the status contract promises.
 func TestStatusJSONHasTheContractsFields(t *testing.T) {
 	var in statusCase
 	input(t, "status/running/facts.json", &in)
@@ -132,7 +132,7 @@ func TestStatusWithoutObservationDoubtsNothing(t *testing.T) {
 	}
 }
 
-// An address selects among what runs without a record, too.
+// An address also selects among jobs that run without a record.
 func TestStatusSelectsOfWhatIsNotRecorded(t *testing.T) {
 	var in statusCase
 	input(t, "status/unrecorded/facts.json", &in)
@@ -155,7 +155,7 @@ func TestStatusSelectsOfWhatIsNotRecorded(t *testing.T) {
 	}
 }
 
-// While somebody is at work the records are about to change: they are not doubted either.
+// During an apply the records are about to change: they are not doubted either.
 func TestStatusDuringAnApplyDoubtsNothing(t *testing.T) {
 	var in statusCase
 	input(t, "status/unwatched/facts.json", &in)
@@ -171,9 +171,9 @@ func TestStatusDuringAnApplyDoubtsNothing(t *testing.T) {
 	}
 }
 
-// Often only rank 0 prints the loss; its equals in step must not hide it.
+// Often only rank 0 prints the loss; other ranks at the same step must not hide it.
 func TestStatusTellsTheLossOfTheFurthest(t *testing.T) {
-	none, much := new(float64), 9.0 // a loss of 0 is one
+	none, much := new(float64), 9.0 // 0 is a valid loss
 	for _, order := range [][]job.Member{
 		{{Step: 7, Loss: none, StepRate: 1}, {Step: 7, StepRate: 2}, {Step: 6, Loss: &much}},
 		{{Step: 6, Loss: &much}, {Step: 7, StepRate: 2}, {Step: 7, Loss: none, StepRate: 1}},
@@ -204,7 +204,7 @@ func TestStatusFoldsManySlots(t *testing.T) {
 	golden(t, "status_1000_slots.txt", out.String())
 }
 
-// An agent of which no process runs has ended unseen, unless it has told a master of that.
+// A slot whose agent has no process has ended unobserved, unless the agent has reported that to a master.
 func TestStatusOfWhatEndedUnseen(t *testing.T) {
 	var in statusCase
 	input(t, "status/unwatched/facts.json", &in)
@@ -219,7 +219,7 @@ func TestStatusOfWhatEndedUnseen(t *testing.T) {
 	}
 }
 
-// Why a program could not be started names what was to be started, which may be sensitive; the state has its seal.
+// The reason why a program could not be started quotes its command, which may be sensitive; the state has the seal.
 func TestStatusHidesWhatCouldNotBeStarted(t *testing.T) {
 	seal := "(sensitive value a5062faa0123456789abcdef01234567)"
 	for _, told := range []string{"hunter22", seal} {

@@ -49,14 +49,14 @@ func masterText(m StatusModel) string {
 	case m.Master.Watching:
 		return fmt.Sprintf("Watched by %s (pid %d) since %s.", m.Master.Who, m.Master.PID, clock(*m.Master.Since))
 	case !slices.ContainsFunc(m.Jobs, func(j JobStatus) bool { return !j.Phase.Ended() }):
-		return "" // nothing is left to be healed
+		return "" // nothing is left to heal
 	case m.Master.Operation != "":
 		return fmt.Sprintf("%s (pid %d) has been running eltrain %s since %s.", m.Master.Who, m.Master.PID, m.Master.Operation, clock(*m.Master.Since))
 	}
 	return "No master is running: training is shown as last seen, and nothing heals it. Run eltrain apply -watch."
 }
 
-// conditions are those that are about no job of the status.
+// conditions writes those that are about no job of the status.
 func (s Screen) conditions(b *bytes.Buffer, m StatusModel) {
 	first := true
 	for _, c := range m.Conditions {
@@ -68,7 +68,7 @@ func (s Screen) conditions(b *bytes.Buffer, m StatusModel) {
 			first = false
 		}
 		text := c.About + ": " + c.Message + " (since " + clock(c.Since) + ")"
-		if c.Code == apply.ConfigurationTaken { // which is as it should be
+		if c.Code == apply.ConfigurationTaken { // the normal state
 			b.WriteString("  " + text + "\n")
 			continue
 		}
@@ -76,7 +76,7 @@ func (s Screen) conditions(b *bytes.Buffer, m StatusModel) {
 	}
 }
 
-// jobText shows a job, with the conditions that are no reasons of it already.
+// jobText shows a job, with the conditions that are not already among its reasons.
 func (s Screen) jobText(b *bytes.Buffer, j *JobStatus, conditions []ConditionStatus) {
 	fmt.Fprintf(b, "%s  %s\n", s.paint(j.Address, bold), s.paint(string(j.Phase), bold, phaseStyle(j)))
 	facts := [][2]string{
@@ -112,7 +112,7 @@ func (s Screen) jobText(b *bytes.Buffer, j *JobStatus, conditions []ConditionSta
 	s.incidents(b, j.Incidents)
 }
 
-// reason is a sentence on what is not as configured, below what it is about.
+// reason writes a sentence about what is not as configured, below its subject.
 func (s Screen) reason(b *bytes.Buffer, why string) {
 	fmt.Fprintf(b, "  %s\n", s.paint("! "+strings.ReplaceAll(why, "\n", "\n    "), yellow))
 }
@@ -161,7 +161,7 @@ func goodputText(g GoodputStatus) string {
 	return fmt.Sprintf("%.1f%% of %s", 100*g.Productive/g.Wall, short(time.Duration(g.Wall*float64(time.Second))))
 }
 
-// slotRows is the table of slots. Many slots are folded where they differ in nothing that matters.
+// slotRows returns the table of slots. Many slots are folded if they differ in nothing that matters.
 func slotRows(slots []SlotStatus) [][]string {
 	rows := [][]string{{"SLOT", "PHASE", "RANK", "NODE", "INCARNATION", "PID", "STEP", "RESTARTS", "LAST FAULT", "NAME"}}
 	if len(slots) <= maxSlotLines {
@@ -179,10 +179,10 @@ func slotRows(slots []SlotStatus) [][]string {
 	return rows
 }
 
-// nameColumn is the last, and only there where the infrastructure has names.
+// nameColumn is the last column, present only if the infrastructure has names.
 const nameColumn = 9
 
-// foldedRows are the rows of many slots.
+// foldedRows returns the rows of many slots.
 func foldedRows(slots []SlotStatus) (rows [][]string) {
 	type likeness struct {
 		role        string
@@ -212,7 +212,7 @@ func slotRow(s *SlotStatus) []string {
 		orDash(s.PID, 0), orDash(int(s.Step), 0), itoa(s.Restarts), dash(faultText(s)), dash(s.Name)}
 }
 
-// foldedRow is one row for slots that share phase, incarnation, restarts and cause.
+// foldedRow returns one row for slots that share phase, incarnation, restarts and cause.
 func foldedRow(group []*SlotStatus) []string {
 	first := group[0]
 	row := slotRow(first)
@@ -268,7 +268,7 @@ func dash(s string) string {
 	return s
 }
 
-// orDash is n, or "-" where n has the value that means none.
+// orDash returns n, or "-" if n has the value that means none.
 func orDash(n, none int) string {
 	if n == none {
 		return "-"
@@ -276,7 +276,7 @@ func orDash(n, none int) string {
 	return itoa(n)
 }
 
-// table lays rows out in columns, the first row being their names.
+// table lays out rows in columns. The first row has their names.
 func (s Screen) table(b *bytes.Buffer, rows [][]string) {
 	widths := make([]int, len(rows[0]))
 	for _, row := range rows {
@@ -312,5 +312,5 @@ func (s Screen) incidents(b *bytes.Buffer, incidents []IncidentStatus) {
 	}
 }
 
-// clock is a moment in the reader's own time zone.
+// clock formats a time in the reader's own time zone.
 func clock(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") }

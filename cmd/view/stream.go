@@ -15,18 +15,18 @@ import (
 // StreamBegin is what each line begins with: encoding/json sorts the keys.
 const StreamBegin = `{"@level":"`
 
-// uiVersion is that of Terraform's machine-readable UI which the lines keep to.
+// uiVersion is the version of Terraform's machine-readable UI that the lines follow.
 const uiVersion = "1.2"
 
-// Stream writes Terraform's machine-readable UI: one JSON object a line, each with its type. What it writes has
-// passed a Redactor before, but for diagnostics, which are made to be shown.
+// Stream writes Terraform's machine-readable UI: one JSON object a line, each with its type. Its input must have passed a
+// Redactor, except diagnostics, which are made to be shown.
 type Stream struct {
 	mu  sync.Mutex
 	w   io.Writer
 	now func() time.Time
 }
 
-// NewStream writes to w, beginning with the line of the versions.
+// NewStream returns a Stream on w. It writes the version line.
 func NewStream(w io.Writer, version string, now func() time.Time) *Stream {
 	s := &Stream{w: w, now: now}
 	s.line("info", "eltrain "+version, "version", map[string]any{"eltrain": version, "terraform": terraformVersion, "ui": uiVersion})
@@ -46,10 +46,10 @@ func (s *Stream) line(level, message, kind string, more map[string]any) {
 	defer s.mu.Unlock()
 	enc := json.NewEncoder(s.w)
 	enc.SetEscapeHTML(false)
-	enc.Encode(object) // the run is not the worse for an error; who gave the writer sees whether all has arrived
+	enc.Encode(object) // an error does not stop the run; the writer's owner checks whether all was written
 }
 
-// Diagnostics are lines of the type diagnostic.
+// Diagnostics writes lines of the type diagnostic.
 func (s *Stream) Diagnostics(diags []Diagnostic) {
 	for _, d := range diags {
 		level, headline := "error", "Error: "
@@ -60,7 +60,7 @@ func (s *Stream) Diagnostics(diags []Diagnostic) {
 	}
 }
 
-// condition writes that something holds, as a diagnostic with the condition beside it, or that it is over.
+// condition writes a raised or changed condition as a diagnostic with the condition beside it, and a cleared one as a line.
 func (s *Stream) condition(c *conditions.Change, of map[string]any, d Diagnostic) {
 	more := map[string]any{"condition": of}
 	if c.Type == conditions.Cleared {
@@ -98,7 +98,7 @@ type StreamChange struct {
 	Eltrain   *PlannedChange  `json:"eltrain,omitempty"`
 }
 
-// streamReasons are Terraform's words in this format for its words in a plan's JSON, where they differ.
+// streamReasons maps Terraform's action reasons in a plan's JSON to those of this format, where they differ.
 var streamReasons = map[string]string{
 	"replace_because_cannot_update": "cannot_update",
 	"replace_because_tainted":       "tainted",
@@ -133,9 +133,8 @@ func streamChange(rc *ResourceChange) StreamChange {
 	return out
 }
 
-// Plan writes a plan: what others changed, each change, what waits, what it costs and what it decides about sizes, the
-// count, and what happens to outputs. Its operation is always "plan", as in Terraform: also of a plan to destroy, and
-// before an apply.
+// Plan writes a plan: what others changed, each change, what waits, the costs, decisions about sizes, the counts, and changes
+// of outputs. Its operation is always "plan", as in Terraform, even to destroy and before an apply.
 func (s *Stream) Plan(m *PlanModel) {
 	s.changes(m)
 	for i := range m.Eltrain.Sizes {
@@ -152,7 +151,7 @@ func (s *Stream) Plan(m *PlanModel) {
 		c := &m.Eltrain.Costs[i]
 		message := strings.Join(c.sentences(), " ")
 		if message == "" {
-			continue // what was free is taken: it costs nobody anything
+			continue // it only takes free places, which costs nothing
 		}
 		s.line("info", message, "planned_cost", map[string]any{"cost": c})
 	}
@@ -168,7 +167,7 @@ func (s *Stream) Plan(m *PlanModel) {
 	s.outputs(outputs)
 }
 
-// Approved writes the changes of a plan that was shown before, as Terraform does before it carries out a saved one.
+// Approved writes the changes of a plan that was shown before, as Terraform does before it applies a saved plan.
 func (s *Stream) Approved(m *PlanModel) { s.changes(m) }
 
 // changes writes what others changed, and what the plan changes.
@@ -188,13 +187,13 @@ func (s *Stream) changes(m *PlanModel) {
 	}
 }
 
-// Refreshing writes that it is asked what runs of a recorded job. One question to a provider is about all slots of all of
-// its jobs, so there is a line for each job, and none for each slot.
+// Refreshing writes that a recorded job is being observed. One request to a provider covers all slots of all its jobs, so
+// there is a line for each job, not for each slot.
 func (s *Stream) Refreshing(name string, rec *job.Record) {
 	s.refresh("refresh_start", "Refreshing state...", name, rec)
 }
 
-// Refreshed writes that this is known.
+// Refreshed writes that a recorded job was observed.
 func (s *Stream) Refreshed(name string, rec *job.Record) {
 	s.refresh("refresh_complete", "Refresh complete", name, rec)
 }
@@ -210,36 +209,36 @@ func (s *Stream) scaleDecision(size *RoleSize) {
 	s.line("info", size.sentence(), "scale_decision", map[string]any{"scale": size})
 }
 
-// waits writes what is not as asked for.
+// waits writes what is not as configured.
 func (s *Stream) waits(all []PlanWait) {
 	for _, w := range all {
 		s.line("info", w.Address+": Waits: "+strings.Join(w.Reasons, " "), "planned_wait", map[string]any{"wait": w})
 	}
 }
 
-// summary is the line of the counts.
+// summary writes the line of the counts.
 func (s *Stream) summary(message string, n plan.Summary, operation string) {
 	s.line("info", message, "change_summary", map[string]any{
 		"changes": map[string]any{"add": n.Add, "change": n.Change, "import": n.Import, "remove": n.Remove, "operation": operation},
 	})
 }
 
-// Applied sums up an apply that reached its end. One that did not has no summary, as in Terraform.
+// Applied sums up an apply that completed. Any other has no summary, as in Terraform.
 func (s *Stream) Applied(done plan.Summary) {
 	s.summary("Apply complete! Resources: "+doneCounts(done), done, "apply")
 }
 
-// Destroyed sums up a destroy that reached its end.
+// Destroyed sums up a destroy that completed.
 func (s *Stream) Destroyed(done plan.Summary) {
 	s.summary("Destroy complete! Resources: "+destroyedCount(done), done, "destroy")
 }
 
-// Unwatched sums up a watch that was interrupted, which is how it ends.
+// Unwatched sums up an interrupted watch.
 func (s *Stream) Unwatched(done plan.Summary) {
 	s.summary("Watch ended. Resources: "+doneCounts(done), done, "apply")
 }
 
-// StreamOutput is an output in a line: of a plan what happens to it, of an apply its value, unless that is sensitive.
+// StreamOutput is an output in a line: for a plan what happens to it, for an apply its value, unless that is sensitive.
 type StreamOutput struct {
 	Sensitive bool            `json:"sensitive"`
 	Type      json.RawMessage `json:"type,omitempty"`

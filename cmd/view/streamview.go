@@ -12,34 +12,35 @@ import (
 
 var _ apply.View = (*StreamProgress)(nil)
 
-// StreamProgress reports to programs what apply does, as lines of a Stream. It is an apply.View: calls come from one
-// goroutine at a time.
+// StreamProgress writes what apply does as lines of a Stream. It is an apply.View: calls come from one goroutine at a time.
 type StreamProgress struct {
 	stream   *Stream
 	redactor *Redactor
-	open     map[deed]bool // what the loop set out to do and has not done, or is under way
-	flying   map[deed]bool // of those, what is under way
-	done     map[deed]bool // what is done, while plans still ask for it: it is seen a little later
-	begun    bool          // a reconcile_start was written, and neither its reconcile_complete nor its reconcile_overtaken
-	count    int           // of reconcile_start lines so far: the id of the newest
-	planned  plan.Summary  // of the newest plan
+	open     map[changeID]bool // planned changes that are not done
+	inFlight map[changeID]bool // open changes in progress
+	done     map[changeID]bool // changes that are done but still in plans, until they are observed
+	begun    bool              // a reconcile_start was written, and neither its reconcile_complete nor its reconcile_overtaken
+	count    int               // number of reconcile_start lines so far: the id of the newest
+	planned  plan.Summary      // of the newest plan
 }
 
 // NewStreamProgress writes to s.
 func NewStreamProgress(s *Stream, r *Redactor) *StreamProgress {
-	return &StreamProgress{stream: s, redactor: r, open: map[deed]bool{}, flying: map[deed]bool{}, done: map[deed]bool{}}
+	return &StreamProgress{stream: s, redactor: r, open: map[changeID]bool{}, inFlight: map[changeID]bool{}, done: map[changeID]bool{}}
 }
 
-// deed is a change as what is done once. At one address it may be one to the job of now, and one to what is left of an
-// earlier job of its name.
-type deed struct {
+// changeID identifies a change across plans. The UID separates a change of the current job from one of what is left of an earlier
+// job of that name.
+type changeID struct {
 	uid         string
 	address     string
 	action      plan.Action
 	incarnation int
 }
 
-func deedOf(c *plan.Change) deed { return deed{c.UID, ChangeAddress(c), c.Action, c.Incarnation} }
+func changeIDOf(c *plan.Change) changeID {
+	return changeID{c.UID, ChangeAddress(c), c.Action, c.Incarnation}
+}
 
 // streamActions are Terraform's words for actions.
 var streamActions = map[plan.Action]string{
@@ -47,7 +48,7 @@ var streamActions = map[plan.Action]string{
 	plan.Forget: "remove", plan.NoOp: "noop",
 }
 
-// hook is what a line on a change has in it.
+// hook returns the fields of a line about a change.
 func hook(c *plan.Change, more map[string]any) map[string]any {
 	r := jobResource(c.Job, c.Provider)
 	if !ofJob(c) {
@@ -66,18 +67,18 @@ func elapsedSeconds(d time.Duration) map[string]any {
 	return map[string]any{"elapsed_seconds": tenths(d.Seconds())}
 }
 
-// Planned reports what the loop sets out to do if that is more or other than before, what is decided about sizes, and what
-// waits. What of an earlier plan is not under way and is not in this one anymore is not waited for.
+// Planned writes what the loop will do, if that is more than or different from before, decisions about sizes, and what waits.
+// Changes of an earlier plan that have not started and are not in this one are dropped.
 func (p *StreamProgress) Planned(next *plan.Plan) {
-	open, still, more := maps.Clone(p.flying), map[deed]bool{}, false
+	open, still, more := maps.Clone(p.inFlight), map[changeID]bool{}, false
 	for i := range next.Changes {
 		c := &next.Changes[i]
-		d := deedOf(c)
+		d := changeIDOf(c)
 		switch {
 		case p.done[d]:
 			still[d] = true
 			if p.open[d] {
-				open[d] = true // a stop: what starts there is still to come
+				open[d] = true // a stop: the slot's start is still to come
 			}
 		case c.Wave == 0: // later waves come in a later plan
 			more = more || !p.open[d]
@@ -97,8 +98,7 @@ func (p *StreamProgress) Planned(next *plan.Plan) {
 	p.complete()
 }
 
-// begin reports that the loop sets out to do what its newest plan has. What it had set out to do and is not done yet is part
-// of that.
+// begin writes that the loop starts to carry out its newest plan, which includes what is left of an earlier one.
 func (p *StreamProgress) begin() {
 	n := p.planned
 	if p.begun {
@@ -112,7 +112,7 @@ func (p *StreamProgress) begin() {
 	})
 }
 
-// complete reports that all that the loop set out to do is done, if it is.
+// complete writes that all planned changes are done, if they are.
 func (p *StreamProgress) complete() {
 	if p.begun && len(p.open) == 0 {
 		p.begun = false
@@ -120,28 +120,28 @@ func (p *StreamProgress) complete() {
 	}
 }
 
-// Started reports that a change was started.
+// Started writes that a change was started.
 func (p *StreamProgress) Started(c *plan.Change) {
-	if !p.begun { // a restart in place is the same deed as the one before
+	if !p.begun { // a repeated restart in place is the same change, which no plan begins again
 		p.begin()
 	}
-	d := deedOf(c)
-	p.open[d], p.flying[d] = true, true
+	d := changeIDOf(c)
+	p.open[d], p.inFlight[d] = true, true
 	delete(p.done, d)
 	p.stream.line("info", ChangeAddress(c)+": "+words(c).doing+"...", "apply_start",
 		hook(c, map[string]any{"reasons": p.redactor.Sentences(c.Reasons), "reason_codes": p.redactor.Reasons(c.Reasons)}))
 }
 
-// Still reports that a change takes its time.
+// Still writes that a change is still in progress.
 func (p *StreamProgress) Still(c *plan.Change, elapsed time.Duration) {
 	p.stream.line("info", ChangeAddress(c)+": Still "+lower(words(c).doing)+"... ["+short(elapsed)+" elapsed]", "apply_progress", hook(c, elapsedSeconds(elapsed)))
 }
 
-// Finished reports how a change ended. One that failed is retried, as long as it is asked for: so it is no error yet, and
-// why it failed is beside it.
+// Finished writes how a change ended. A failed change is retried while it is planned, so it is not yet an error; the line has
+// the reason.
 func (p *StreamProgress) Finished(c *plan.Change, elapsed time.Duration, err error) {
-	d := deedOf(c)
-	delete(p.flying, d)
+	d := changeIDOf(c)
+	delete(p.inFlight, d)
 	in := elapsedSeconds(elapsed)
 	if err != nil {
 		in["error"] = p.redactor.Text(err.Error())
@@ -149,27 +149,26 @@ func (p *StreamProgress) Finished(c *plan.Change, elapsed time.Duration, err err
 		return
 	}
 	p.stream.line("info", ChangeAddress(c)+": "+words(c).done+" complete after "+short(elapsed), "apply_complete", hook(c, in))
-	if !stops(c) { // else what starts there comes by a later plan, which may also give it up
+	if !stops(c) { // otherwise a later plan starts the slot, or drops the start
 		delete(p.open, d)
 	}
 	p.done[d] = true
 	p.complete()
 }
 
-// Withdrawn ends a change that is no longer asked for: to a program it has failed permanently.
+// Withdrawn ends a change that is no longer needed: for the reader of the stream it has failed permanently.
 func (p *StreamProgress) Withdrawn(c *plan.Change, elapsed time.Duration) {
-	delete(p.flying, deedOf(c))
-	delete(p.open, deedOf(c))
+	delete(p.inFlight, changeIDOf(c))
+	delete(p.open, changeIDOf(c))
 	in := elapsedSeconds(elapsed)
 	in["error"] = "No longer needed."
 	p.stream.line("info", ChangeAddress(c)+": "+words(c).done+" canceled after "+short(elapsed), "apply_errored", hook(c, in))
 	p.complete()
 }
 
-// Noticed reports what happened: an incident under its own type, with its evidence, else a notice. What the lines on changes
-// tell has none.
+// Noticed writes an incident with its evidence, or another notice, unless the lines about changes already show it.
 func (p *StreamProgress) Noticed(n job.Notice) {
-	if toldByChanges(n) {
+	if shownByChanges(n) {
 		return
 	}
 	kind := "notice"
@@ -179,10 +178,10 @@ func (p *StreamProgress) Noticed(n job.Notice) {
 	p.stream.line("info", Screen{}.notice(n, p.redactor), kind, map[string]any{"event": eventOf(n, p.redactor)})
 }
 
-// Condition tells what holds and somebody should know, and that it is over. What is an event of its own is a notice.
+// Condition writes a condition that was raised, changed or cleared. Conditions with an event type of their own are notices.
 func (p *StreamProgress) Condition(c conditions.Change) {
 	of := map[string]any{"change": c.Type, "about": p.redactor.Text(c.About), "code": c.Reason.Code, "since": c.Since, "reason_code": c.Reason.Map(p.redactor.Text)}
-	if _, line := conditionLine(&c); line || toldElsewhere(&c.Condition) {
+	if _, line := conditionLine(&c); line || shownElsewhere(&c.Condition) {
 		n := apply.NoticeOf(p.stream.now(), &c)
 		p.stream.line("info", Screen{}.notice(n, p.redactor), "notice", map[string]any{"event": eventOf(n, p.redactor), "condition": of})
 		return
@@ -191,7 +190,7 @@ func (p *StreamProgress) Condition(c conditions.Change) {
 	p.stream.condition(&c, of, Caution(p.redactor.Text(summary), p.redactor.Text(detail)))
 }
 
-// Progressed reports training progress.
+// Progressed writes training progress.
 func (p *StreamProgress) Progressed(jobName string, far apply.Progress) {
 	told := map[string]any{"job": "job." + jobName, "step": far.Step, "steps_per_second": far.StepRate}
 	if far.Loss != nil {

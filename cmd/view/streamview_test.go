@@ -15,7 +15,7 @@ import (
 	"github.com/eltrain/eltrain/plan"
 )
 
-// What an apply tells programs, each kind of line once, and no secret in any.
+// What an apply writes to the stream: each kind of line once, and no secret in any.
 func TestStreamProgress(t *testing.T) {
 	const secret = "hunter2hunter2"
 	var out bytes.Buffer
@@ -58,8 +58,8 @@ func TestStreamProgress(t *testing.T) {
 	golden(t, "stream.jsonl", out.String())
 }
 
-// Each reconcile_start has one end: done, or overtaken by the next, which has what was left of it. The same plan told again is
-// no other.
+// Each reconcile_start has one end: complete, or overtaken by the next, which includes what was left. The same plan again does
+// not overtake it.
 func TestStreamSaysWhatWasOvertaken(t *testing.T) {
 	var out bytes.Buffer
 	p := NewStreamProgress(NewStream(&out, "0.1.0", time.Now), NewRedactor(nil))
@@ -94,8 +94,8 @@ func TestStreamSaysWhatWasOvertaken(t *testing.T) {
 	}
 }
 
-// What is set out to be done is told to be done once, when all of it is: not between one change and the next, nor for what
-// plans still ask for because it is not seen yet, and also if what is left was overtaken.
+// reconcile_complete comes once, when all planned changes are done: not between changes, not again for changes that plans still
+// have because they are not observed yet, and also if the rest was overtaken.
 func TestStreamReconcilesOnce(t *testing.T) {
 	var out bytes.Buffer
 	p := NewStreamProgress(NewStream(&out, "0.1.0", time.Now), NewRedactor(nil))
@@ -141,7 +141,7 @@ func TestStreamReconcilesOnce(t *testing.T) {
 	p.Started(&b)
 	p.Finished(&b, 0, nil)
 	expect("all of the first wave", 1, 1)
-	p.Planned(&plan.Plan{Changes: []plan.Change{a, b, c, d}}) // a and b are done, and not seen
+	p.Planned(&plan.Plan{Changes: []plan.Change{a, b, c, d}}) // a and b are done, but not observed yet
 	p.Started(&c)
 	p.Finished(&c, 0, nil)
 	expect("one of two", 2, 1)
@@ -156,7 +156,8 @@ func TestStreamReconcilesOnce(t *testing.T) {
 	}
 }
 
-// What is left of an earlier job is taken away beside the start of the same slot of the job of now: it is all done when both are.
+// The remains of an earlier job are removed while the same slot of the current job starts: reconciling is complete when both are
+// done.
 func TestAnEarlierJobsSlotIsAnother(t *testing.T) {
 	var out bytes.Buffer
 	p := NewStreamProgress(NewStream(&out, "0.1.0", time.Now), NewRedactor(nil))
@@ -175,8 +176,8 @@ func TestAnEarlierJobsSlotIsAnother(t *testing.T) {
 	}
 }
 
-// A slot that is to start again is not done once it was stopped: a run that is interrupted then has not reconciled, and none does
-// before it starts, whatever else is planned meanwhile. If its start is given up, that is the end of it.
+// A slot to be replaced is not done once it is stopped: a run that is interrupted then has not reconciled, and reconciling is not
+// complete before the slot starts, whatever else is planned meanwhile. If its start is dropped, it is complete.
 func TestAStopIsHalfOfAReplacement(t *testing.T) {
 	stop, start, other := change(plan.Replace, "worker", 0), change(plan.Create, "worker", 0), change(plan.Create, "worker", 1)
 	start.Incarnation++

@@ -35,7 +35,7 @@ func uiLines(t *testing.T, text []byte) []uiLine {
 	return out
 }
 
-// everyLine is what eltrain writes, each kind of line in all its forms.
+// everyLine returns what eltrain writes: each kind of line in all its forms.
 func everyLine(t *testing.T) []uiLine {
 	t.Helper()
 	var out bytes.Buffer
@@ -114,10 +114,11 @@ func TestStreamHasTheShapeOfTerraform(t *testing.T) {
 	}
 }
 
-// optional are fields of which eltrain has none in lines of changes: what infrastructure calls a slot is known once it runs.
+// optional are fields that eltrain's lines about changes do not have: a slot's name on the infrastructure is known only once it
+// runs.
 var optional = map[string]bool{"hook.id_key": true, "hook.id_value": true, "outputs.*.type.*": true}
 
-// worded are the kinds whose messages are Terraform's to the letter; others name what eltrain does.
+// worded are the kinds with exactly Terraform's messages; the messages of others name what eltrain does.
 var worded = map[string]bool{"change_summary": true, "outputs": true, "apply_progress": true, "apply_errored": true, "apply_complete": true,
 	"refresh_start": true, "refresh_complete": true}
 
@@ -125,7 +126,7 @@ var worded = map[string]bool{"change_summary": true, "outputs": true, "apply_pro
 type uiShape struct {
 	lines  int
 	paths  map[string]map[string]bool // the JSON types at each path, without null
-	always map[string]int             // in how many lines a path is
+	always map[string]int             // number of lines that have a path
 	texts  map[string]bool            // messages without addresses and numbers
 }
 

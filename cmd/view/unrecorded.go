@@ -11,7 +11,7 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// Unrecorded is what runs of one job and is in no record: the state was lost, or was told to forget it.
+// Unrecorded is the running slots of one job that are in no record: the state was lost, or the job was removed from it.
 type Unrecorded struct {
 	Name     string // under which it was launched
 	UID      string
@@ -20,20 +20,20 @@ type Unrecorded struct {
 	fate     fate
 }
 
-// fate is what happens to what runs without a record.
+// fate is what happens to a slot that runs without a record.
 type fate int
 
 const (
-	adopted   fate = iota // while its job is declared; it is stopped where it is not
-	shared                // the same, and left alone where it is not
-	released              // the state was told to forget it: it is nobody's
-	displaced             // the same, and the state has another job of that name by now
-	earlier               // the state has another job of that name: it is stopped
-	slotsOnly             // its job is recorded and takes it up again
+	adopted   fate = iota // adopted if its job is declared, else stopped
+	shared                // adopted if its job is declared, else left alone
+	released              // left alone: its job was removed from the state
+	displaced             // as released, but the state now has another job of that name
+	earlier               // stopped: the state has another job of that name
+	slotsOnly             // adopted again by its job, which is recorded
 )
 
-// Unrecorded are the jobs of which something runs that no record has, by name and UID. What others run, under a state of
-// their own, is not among it.
+// Unrecorded returns the jobs with running slots that no record has, by name and UID. It leaves out jobs that other states
+// own.
 func (f Facts) Unrecorded() []Unrecorded {
 	records := make(map[string]*job.Record, len(f.Records)) // by UID
 	for _, rec := range f.Records {
@@ -68,7 +68,7 @@ func (f Facts) Unrecorded() []Unrecorded {
 	return all
 }
 
-// fateOf is what the planner makes of an incarnation that no record has. rec is its job's; nil if that has none.
+// fateOf returns what the planner does with an incarnation without a record. rec is its job's record; nil if it has none.
 func (f Facts) fateOf(in *job.Incarnation, rec *job.Record, can job.Capabilities) fate {
 	switch _, let := f.Released[in.UID]; {
 	case rec != nil:
@@ -103,27 +103,27 @@ func (u *Unrecorded) advice() string {
 	return fmt.Sprintf("It keeps running, and nothing heals it. If %s is in the files, eltrain apply adopts it without a restart; if not, apply stops it. eltrain destroy stops it in any case.", address)
 }
 
-// forgotten is what happens to what the state was told to forget.
+// forgotten says what happens to a job that was removed from the state.
 const forgotten = "It keeps running and holds its places, but nothing heals, scales or stops it: the state was told to forget it. "
 
-// back ends a sentence with what is to be applied to have it back as the job at an address.
+// back ends a sentence with the import block that brings the job back at an address.
 func (u *Unrecorded) back(address string) string {
 	return fmt.Sprintf(" and apply this:\nimport {\n  to = %s\n  id = %q\n}", address, u.UID)
 }
 
-// UnrecordedStatus is what runs of one job and is in no record.
+// UnrecordedStatus is the running slots of one job that are in no record.
 type UnrecordedStatus struct {
 	Address  string           `json:"address"` // job.NAME, by the name that it was launched under
 	UID      string           `json:"uid"`
 	Provider string           `json:"provider"`
-	Released bool             `json:"released"` // the state was told to forget it
+	Released bool             `json:"released"` // it was removed from the state
 	Since    time.Time        `json:"since,omitzero"`
 	Slots    []UnrecordedSlot `json:"slots"`
 	Reasons  []string         `json:"reasons"` // how to continue
-	partly   bool             // its job is recorded, and these slots are not
+	partly   bool             // its job is recorded, but these slots are not
 }
 
-// UnrecordedSlot is one slot that runs, as its provider sees it.
+// UnrecordedSlot is one running slot, as its provider observes it.
 type UnrecordedSlot struct {
 	Address     string `json:"address"`
 	Incarnation int    `json:"incarnation"`
@@ -145,7 +145,7 @@ func unrecordedStatus(u *Unrecorded) UnrecordedStatus {
 	return out
 }
 
-// unrecordedText shows a person what runs without a record.
+// unrecordedText shows what runs without a record.
 func (s Screen) unrecordedText(b *bytes.Buffer, u *UnrecordedStatus) {
 	headline := "is running without a record in the state"
 	if u.partly {

@@ -7,9 +7,9 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// attributes is a declared value as tools for Terraform read it: arguments under their names, a nested block as an
-// object, blocks that may repeat as a list of objects, a label under its name. Sizes and times are written as in
-// the files ("4GiB", "30s"), cores are a number, and what is not set is null.
+// attributes returns a declared value in the form that tools for Terraform read: arguments under their names, a nested
+// block as an object, repeatable blocks as a list of objects, a label under its name. Sizes and times are written as in the
+// files ("4GiB", "30s"), cores are a number, and what is not set is null.
 func attributes(v reflect.Value) map[string]any {
 	out := map[string]any{}
 	for _, f := range job.Fields(v.Type()) {
@@ -37,7 +37,7 @@ func attribute(f job.Field, v reflect.Value) any {
 	return plainValue(v)
 }
 
-// plainValue is an argument's value; null where job.Text gives nothing for it.
+// plainValue returns an argument's value; null if job.Text returns "" for it.
 func plainValue(v reflect.Value) any {
 	switch v.Kind() {
 	case reflect.Pointer, reflect.Interface:
@@ -72,8 +72,8 @@ func plainValue(v reflect.Value) any {
 	return v.Interface()
 }
 
-// slotAttributes is what a slot of the role is started from: the role's arguments but for those that are about the
-// number of slots, with what belongs to the slot alone.
+// slotAttributes returns what a slot is started from: the role's arguments, except those about the number of slots, and what
+// is the slot's own.
 func slotAttributes(r *job.Role, index int) map[string]any {
 	one := *r
 	one.Program = r.For(index)
@@ -84,12 +84,11 @@ func slotAttributes(r *job.Role, index int) map[string]any {
 	return out
 }
 
-// notOfSlots are the arguments of a role that are about how many slots there are, and its name.
+// notOfSlots are the arguments of a role about its number of slots, and its name.
 var notOfSlots = []string{"name", "replicas", "scaling"}
 
-// hidden is a value with every sensitive text in it replaced, and what was replaced in the shape that Terraform
-// marks sensitive values in: true for a text, an object of the marked ones, a list with false for the others; nil
-// if nothing is sensitive.
+// hidden returns a value with every sensitive text replaced, and marks for what was replaced in Terraform's form of sensitive
+// values: true for a text, an object of the marked ones, a list with false for the others; nil if nothing is sensitive.
 func (r *Redactor) hidden(v any) (shown, marks any) {
 	switch v := v.(type) {
 	case string:
@@ -136,8 +135,8 @@ func (r *Redactor) hiddenObject(entries map[string]any) (shown, marks any) {
 	return out, marked
 }
 
-// AddFormer hides what stood where a sensitive value of the declared job stands now: a password that was changed
-// is one still, and nothing else remembers that it was sensitive.
+// AddFormer hides the former values of the declared job's sensitive arguments: an old password is still a secret, and
+// nothing else records that it was sensitive.
 func (r *Redactor) AddFormer(before, after *job.Job) {
 	if len(after.Secrets) == 0 {
 		return

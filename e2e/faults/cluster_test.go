@@ -25,8 +25,7 @@ import (
 	"github.com/eltrain/eltrain/testbed"
 )
 
-// While etcd is restarted nothing can be written or read. The master waits, training goes on, and ends as if
-// nothing had been.
+// While etcd restarts nothing can be written or read. The master waits, and training continues undisturbed.
 func TestEtcdRestartedWhileAJobTrains(t *testing.T) {
 	soak.Only(t)
 	c := rough.start(t)
@@ -42,17 +41,17 @@ func TestEtcdRestartedWhileAJobTrains(t *testing.T) {
 		_, err := c.Admin().CoreV1().ConfigMaps(s.Namespace).List(ctx, metav1.ListOptions{})
 		return err != nil
 	})
-	s.TrainsOn()
+	s.MakesProgress()
 	c.Etcd.Start(t)
-	m = s.goesOn(m, time.Now())
+	m = s.masterAfter(m, time.Now())
 	s.EndsRight(steps)
 	s.started(workers, 1)
 	m.Interrupt()
 	s.destroyed()
 }
 
-// An API server that dies and comes back costs a job nothing: it trains on in the same generation, under the same master.
-// An agent that is killed meanwhile is replaced once.
+// If the API server dies and comes back, the job trains on in the same generation, under the same master. An agent killed
+// meanwhile is replaced once.
 func TestAPIServerKilledWhileAJobTrains(t *testing.T) {
 	soak.Only(t)
 	c := rough.start(t)
@@ -65,24 +64,24 @@ func TestAPIServerKilledWhileAJobTrains(t *testing.T) {
 	s.OK(err)
 	s.Renewed("main")
 	c.APIServer.Kill(t)
-	s.TrainsOn()
+	s.MakesProgress()
 	if starts := s.starts(); starts["worker[0]"] != 1 || starts["worker[1]"] != 1 {
 		t.Errorf("while the API server was away training processes were started: %v", starts)
 	}
 	site.Kill(t, syscall.SIGKILL, agent)
 	c.APIServer.Start(t)
-	m = s.goesOn(m, time.Now())
+	m = s.masterAfter(m, time.Now())
 	after := s.AwaitWorld(workers, before.Generation+1)
 	s.ReplacedOnce(before, after, victim)
 	s.EndsRight(steps)
-	s.ReplacedOnce(before, s.Now(), victim) // and it was left at that
+	s.ReplacedOnce(before, s.Now(), victim) // and not again
 	s.ranOnce()
 	s.started(workers, 2)
 	m.Interrupt()
 	s.destroyed()
 }
 
-// An API server that dies while it is asked for the next pod of a slot has made that pod or has not. Either way there is one
+// An API server that dies during the request for a slot's next pod may or may not have created it. Either way there is one pod
 // in the end.
 func TestAPIServerKilledAmidHealing(t *testing.T) {
 	soak.Only(t)
@@ -111,7 +110,7 @@ func TestAPIServerKilledAmidHealing(t *testing.T) {
 		}
 	}
 	for _, s := range all {
-		s.Renewed("main") // just now, or one renewal ago: or its lock might not outlast the API server's absence
+		s.Renewed("main") // so that the lock outlasts the API server's absence
 	}
 	c.APIServer.Kill(t)
 	for _, s := range all {
@@ -120,7 +119,7 @@ func TestAPIServerKilledAmidHealing(t *testing.T) {
 	c.APIServer.Start(t)
 	back := time.Now()
 	for _, s := range all {
-		s.master = s.goesOn(s.master, back)
+		s.master = s.masterAfter(s.master, back)
 		s.AwaitWorld(workers, 2)
 		s.replacedOnce(victims[s])
 		s.started(workers, 2)
@@ -129,7 +128,7 @@ func TestAPIServerKilledAmidHealing(t *testing.T) {
 	}
 }
 
-// One job's pods are lost again and again; another's, under the same master, never notice.
+// One job's pods are lost again and again; another job, under the same master, is not disturbed.
 func TestOneJobsTroubleLeavesTheOthersAlone(t *testing.T) {
 	soak.Only(t)
 	t.Parallel()
@@ -146,7 +145,7 @@ func TestOneJobsTroubleLeavesTheOthersAlone(t *testing.T) {
 		s.DeletePod(j.Worker(0).Name, podsite.AtOnce())
 		j = s.AwaitWorld(workers, j.Generation+1)
 	}
-	if after := quiet.Now(); after.Generation != before.Generation || !maps.Equal(after.Bodies(), before.Bodies()) {
+	if after := quiet.Now(); after.Generation != before.Generation || !maps.Equal(after.PodsOrAgents(), before.PodsOrAgents()) {
 		t.Errorf("the other job was %+v and is %+v", before, after)
 	}
 	quiet.started(workers, 1)
@@ -155,7 +154,7 @@ func TestOneJobsTroubleLeavesTheOthersAlone(t *testing.T) {
 	s.destroyed()
 }
 
-// An admission webhook that says no three times costs three tries.
+// An admission webhook that refuses three times costs three tries.
 func TestWebhookRefusesTheFirstThreeCreates(t *testing.T) {
 	t.Parallel()
 	s := newTrial(t, calm.start(t))
@@ -170,7 +169,7 @@ func TestWebhookRefusesTheFirstThreeCreates(t *testing.T) {
 	s.destroyed()
 }
 
-// quota lets the namespace have so many pods, and waits until that is in force.
+// quota limits the namespace's pods, and waits until that is in force.
 func (s *trial) quota(pods string) {
 	s.T.Helper()
 	quotas := s.Cluster.Admin().CoreV1().ResourceQuotas(s.Namespace)
@@ -183,7 +182,7 @@ func (s *trial) quota(pods string) {
 	})
 }
 
-// raise makes it enough.
+// raise raises the quota to enough pods.
 func (s *trial) raise() {
 	s.T.Helper()
 	raised := []byte(`{"spec":{"hard":{"pods":"4"}}}`)
@@ -196,14 +195,14 @@ func (s *trial) raise() {
 	})
 }
 
-// A quota that is too small is named by a master that watches; raised, the job comes up by itself.
+// A watching master names a quota that is too small. Once it is raised, the job comes up by itself.
 func TestQuotaExceededThenRaised(t *testing.T) {
 	t.Parallel()
 	s := newTrial(t, calm.start(t))
 	s.quota("1")
 	s.Write("job.hcl", settings+provider()+s.resting(workers))
 	m := s.Watch()
-	m.Heard("exceeded quota: small")
+	m.AwaitOutput("exceeded quota: small")
 	if n := len(s.Pods()); n > 1 {
 		t.Errorf("%d pods under a quota of 1", n)
 	}
@@ -214,8 +213,7 @@ func TestQuotaExceededThenRaised(t *testing.T) {
 	s.destroyed()
 }
 
-// An apply that does not watch gives up at a quota that is too small, and says which. The next one, with the quota raised,
-// does what was left.
+// A plain apply gives up at a quota that is too small, and names it. The next one, with the quota raised, does the rest.
 func TestQuotaExceededByAPlainApply(t *testing.T) {
 	t.Parallel()
 	s := newTrial(t, calm.start(t))
@@ -238,7 +236,7 @@ func TestQuotaExceededByAPlainApply(t *testing.T) {
 	s.destroyed()
 }
 
-// What somebody edits of a pod is shown by plan and set back by the next apply, and nothing is restarted for it.
+// plan shows a manual edit of a pod, and the next apply reverts it without a restart.
 func TestPodEditedByHandIsShownThenMended(t *testing.T) {
 	t.Parallel()
 	s := newTrial(t, calm.start(t))
@@ -256,8 +254,8 @@ func TestPodEditedByHandIsShownThenMended(t *testing.T) {
 	s.destroyed()
 }
 
-// A namespace that is deleted takes the job with it. The master says so, makes nothing more there, and ends when
-// its lock is gone with the rest.
+// A deleted namespace takes the job with it. The master says so, creates nothing more there, and exits when its lock is gone
+// too.
 func TestNamespaceThatTerminates(t *testing.T) {
 	t.Parallel()
 	s := newTrial(t, calm.start(t))
@@ -277,7 +275,7 @@ func TestNamespaceThatTerminates(t *testing.T) {
 		t.Error("a master whose namespace is gone ends as if nothing had been")
 	}
 	site.Has(t, m.Out.String(), "nothing can be created in a namespace that is being deleted")
-	if tries := len(g.Asked()); tries > 40 { // each slot, and the state, with a growing pause
+	if tries := len(g.Asked()); tries > 40 { // each slot, and the state, with backoff
 		t.Errorf("%d writes into a namespace that is being deleted", tries)
 	}
 	if out, code := s.Run(applying...); code == 0 {
@@ -287,8 +285,8 @@ func TestNamespaceThatTerminates(t *testing.T) {
 	s.nothingLeft()
 }
 
-// A namespace that was deleted and made anew under its name has nothing of what was in it. What a state that outlived it
-// remembers is not begun there a second time, until it is told to forget that.
+// A namespace that was deleted and recreated is empty. The jobs of a state that outlived it are not started there again until
+// they are removed from the state.
 func TestNamespaceMadeAnew(t *testing.T) {
 	t.Parallel()
 	s := newTrial(t, calm.start(t))
@@ -302,7 +300,7 @@ func TestNamespaceMadeAnew(t *testing.T) {
 	})
 	_, err := namespaces.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.Namespace}}, metav1.CreateOptions{})
 	s.OK(err)
-	s.As(s.User()) // its rights went with it
+	s.As(s.User()) // the rights were deleted with it
 	out, _ := s.Run("plan")
 	site.Has(t, out, "It was launched at", "it is left unchanged", "eltrain state rm")
 	out, _ = s.Run(applying...)
@@ -311,12 +309,12 @@ func TestNamespaceMadeAnew(t *testing.T) {
 	}
 	s.Must("state", "rm", "job.gpt")
 	site.Has(t, s.Must(applying...), fmt.Sprintf("%d added", workers))
-	s.started(workers, 2) // once in the one namespace and once in the other
+	s.started(workers, 2) // once in each namespace
 	s.destroyed()
 }
 
-// A token that expires under a master: training goes on, the master says what is wrong and loses its lock, and
-// the next one, with a new token, finds all as it was.
+// If a master's token expires, training continues, the master says what is wrong and loses its lock, and the next one, with a
+// new token, finds everything as it was.
 func TestTokenExpires(t *testing.T) {
 	soak.Only(t)
 	t.Parallel()
@@ -324,7 +322,7 @@ func TestTokenExpires(t *testing.T) {
 	s.Write("job.hcl", settings+provider()+s.resting(workers))
 	s.Must(applying...)
 	user := s.User()
-	user.TokenLife = 30 * time.Second // a busy machine needs some of it until the master has the lock
+	user.TokenLife = 30 * time.Second // enough to get the lock on a busy machine
 	s.As(user)
 	m := s.Watch()
 	if code := m.Wait(); code == 0 {
@@ -342,7 +340,7 @@ func TestTokenExpires(t *testing.T) {
 	s.destroyed()
 }
 
-// Whatever happens to requests on their way, it converges and no pod is made twice.
+// Whatever happens to requests in transit, it converges and no pod is created twice.
 func TestRequestsMeetFaultsOnTheirWay(t *testing.T) {
 	const busy = http.StatusTooManyRequests
 	for name, faults := range map[string][]testbed.Fault{
@@ -387,17 +385,17 @@ func TestRequestsMeetFaultsOnTheirWay(t *testing.T) {
 	}
 }
 
-// Watches that break all the time are opened again, and what happened between is not missed: a pod that is deleted just
-// after they broke is seen to be deleted, not found to be silent, and replaced once.
+// Watches that keep breaking are reopened, and miss nothing: a pod deleted just after they broke is observed as deleted, not
+// found by its lease, and is replaced once.
 func TestWatchesBreakAllTheTime(t *testing.T) {
 	soak.Only(t)
 	t.Parallel()
 	s := newTrial(t, calm.start(t))
 	g := s.Through()
-	// A watch that breaks again and again is opened again ever later, up to 5 s: the lease is to be longer than that.
+	// A watch that keeps breaking is reopened with a backoff of up to 5 s: the lease must be longer.
 	s.Write("job.hcl", settings+provider()+strings.Replace(s.training(workers, workers), fmt.Sprintf("lease = %q", briefly), `lease = "30s"`, 1))
 	m := s.Watch()
-	m.Heard("Watching.") // the first lists come by watches, and are whole now
+	m.AwaitOutput("Watching.") // the first lists come by watches, and are complete now
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	broken := make(chan int, 1)

@@ -21,7 +21,7 @@ import (
 	"github.com/eltrain/eltrain/e2e/site"
 )
 
-// reader is a platform engineer who does what docs/kubernetes.md says, to the letter.
+// reader follows docs/kubernetes.md exactly as written.
 type reader struct {
 	*trial
 	page *podsite.Page
@@ -39,9 +39,9 @@ func newReader(t *testing.T) *reader {
 	return r
 }
 
-// unpack copies deploy/ beside the reader. Two things differ in that: every pod here shares this machine's ports, so the
-// master listens on its own address alone, and the sample job has a lease that outlasts what this machine, busy as it is, adds
-// to a change of masters. The namespace goes with the test.
+// unpack copies deploy/ for the reader, with two differences: the master listens only on its own address, since all pods here
+// share this machine's ports, and the sample job's lease outlasts a change of masters on a busy machine. The namespace is
+// deleted with the test.
 func unpack(s *trial) *reader {
 	t := s.T
 	t.Helper()
@@ -79,11 +79,11 @@ func (r *reader) edit(name, old, new string) {
 	r.OK(os.WriteFile(path, []byte(strings.Replace(string(text), old, new, 1)), 0o644))
 }
 
-// inMaster is a command that the page has kubectl run in the master's container.
+// inMaster matches a command that the page runs in the master's container with kubectl.
 var inMaster = regexp.MustCompile(`^kubectl -n eltrain exec deployment/eltrain -c eltrain -- (.*)$`)
 
-// does does the page's next block of commands, NAME being a pod, and gives what they say.
-func (r *reader) does(name string) (said string) {
+// runNext runs the page's next block of commands, with name for NAME, a pod, and returns their output.
+func (r *reader) runNext(name string) (said string) {
 	r.T.Helper()
 	for line := range strings.Lines(r.page.Block("sh")) {
 		line = strings.TrimSpace(line)
@@ -96,7 +96,7 @@ func (r *reader) does(name string) (said string) {
 	return said
 }
 
-// inMaster is what kubectl exec does, for which the process nodes have no server: a command in the namespaces of the
+// inMaster does what kubectl exec does, which the process nodes do not serve: it runs a command in the namespaces of the
 // master's container, as its user, with its environment.
 func (r *reader) inMaster(command ...string) string {
 	r.T.Helper()
@@ -118,26 +118,26 @@ func (r *reader) inMaster(command ...string) string {
 	return string(out)
 }
 
-// docs/kubernetes.md, from the installation to a healed job and to nothing: all that `kubectl apply -k deploy/` makes, with
-// its own rights and its own sample job.
+// docs/kubernetes.md from installation through a healed job to removal: all that `kubectl apply -k deploy/` creates, with its
+// own rights and its own sample job.
 func TestTheSampleJobIsHealedAndTakenAway(t *testing.T) {
 	t.Parallel()
 	r := newReader(t)
-	site.Has(t, r.page.Block("sh"), "docker build", "docker push") // masterImage is what comes of it, by podsite.Dockerfile
-	site.Has(t, r.does(""), "successfully rolled out")
+	site.Has(t, r.page.Block("sh"), "docker build", "docker push") // masterImage stands in for the result, from podsite.Dockerfile
+	site.Has(t, r.runNext(""), "successfully rolled out")
 	const most = 4 // slots, which it grows to
 	all := func() bool { return ready(r.deployed()) && r.beats(http.DefaultClient, "http") == most }
 	site.Until(t, "the sample job trains", all)
 	before := r.podUIDs()
 	r.page.To("## The first job")
-	looking := r.does("")
+	looking := r.runNext("")
 	for name := range before {
 		site.Has(t, looking, name)
 	}
 	site.Has(t, looking, "job.hello", "worker[3]", "world_formed job.hello")
 
 	victim := r.Pods()[1]
-	r.does(victim.Name)
+	r.runNext(victim.Name)
 	site.Until(t, "its pod is replaced", func() bool {
 		_, there := r.podUIDs()[victim.Name]
 		return !there && len(r.podUIDs()) == most && all()
@@ -157,7 +157,7 @@ func TestTheSampleJobIsHealedAndTakenAway(t *testing.T) {
 	}
 
 	master, healed := r.deployed().UID, r.podUIDs()
-	r.does("")
+	r.runNext("")
 	site.Until(t, "the next master hears from every agent", func() bool {
 		p := r.deployed()
 		return p != nil && p.UID != master && all()
@@ -174,18 +174,18 @@ func TestTheSampleJobIsHealedAndTakenAway(t *testing.T) {
 
 	r.page.To("## Taking it away")
 	r.edit("deploy/jobs/kustomization.yaml", "      - hello.hcl\n", "")
-	r.does("")
+	r.runNext("")
 	r.remembered()
 	site.Has(t, strings.Join(r.inNamespace(), " "), "secret/eltrain-state-main", "secret/eltrain-state-main-part", "secret/eltrain-key-main", "lease.coordination.k8s.io/eltrain-state-main")
-	r.does("")
-	site.Until(t, "nothing is left", func() bool { return len(r.inNamespace()) == 0 }) // a Deployment's ReplicaSets go after it
+	r.runNext("")
+	site.Until(t, "nothing is left", func() bool { return len(r.inNamespace()) == 0 }) // a Deployment's ReplicaSets are deleted after it
 	if _, err := r.Cluster.Admin().RbacV1().ClusterRoleBindings().Get(t.Context(), "eltrain-capacity", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("its cluster role is bound still: %v", err)
 	}
 }
 
-// remembered makes what other states have beside their head: the key of sensitive values, and a part, which one of some ten
-// thousand slots has. The sample job has neither, and its master would sweep away a part that no head names.
+// remembered creates what larger states have beside their head: the key of sensitive values, and a part, which a state of some
+// ten thousand slots has. The sample job has neither, and its master would delete a part that no head names.
 func (r *reader) remembered() {
 	r.T.Helper()
 	secrets := r.Cluster.Admin().CoreV1().Secrets(documented)
@@ -199,7 +199,7 @@ func (r *reader) remembered() {
 	}
 }
 
-// inNamespace is what there is in the namespace but for what every namespace has.
+// inNamespace lists the namespace's objects, except those that every namespace has.
 func (r *reader) inNamespace() (found []string) {
 	r.T.Helper()
 	said := r.Shell("", "kubectl -n "+documented+" get pods,deployments,replicasets,services,configmaps,secrets,leases,poddisruptionbudgets,networkpolicies,serviceaccounts,roles,rolebindings -o name")

@@ -15,7 +15,7 @@ import (
 	"github.com/eltrain/eltrain/e2e/site"
 )
 
-// repository is one with the jobs in a folder of it.
+// repository is a git repository with the jobs in a directory.
 type repository struct {
 	t   *testing.T
 	dir string
@@ -39,8 +39,7 @@ func (r repository) commit(name, text string) {
 	r.git("commit", "-qm", "change "+name)
 }
 
-// With deploy/git-sync the jobs are what the repository's branch says: what is committed is taken up by the master that
-// runs.
+// With deploy/git-sync the jobs come from a branch of the repository: the running master picks up commits.
 func TestJobsFollowARepository(t *testing.T) {
 	t.Parallel()
 	c := calm.start(t)
@@ -69,7 +68,7 @@ patches:
     options:
       allowNameChange: true
 `, s.Namespace), 0o644))
-	t.Cleanup(func() { r.Shell(r.dir, "kubectl delete --ignore-not-found -k here") }) // what is not of the namespace
+	t.Cleanup(func() { r.Shell(r.dir, "kubectl delete --ignore-not-found -k here") }) // the objects outside the namespace
 	r.Shell(r.dir, "kubectl apply -k here && kubectl rollout status deployment/eltrain")
 	trains := func(workers int) func() bool {
 		return func() bool { return ready(r.deployed()) && r.beats(http.DefaultClient, "http") == workers }

@@ -24,8 +24,8 @@ import (
 	"github.com/eltrain/eltrain/e2e/site"
 )
 
-// counting is a job that says how far it is, for as long as a test takes. Its lease outlasts the way of a new
-// address to the agents: kubelet, volume, and the agent that reads it again.
+// counting is a job that prints its progress until the test ends. Its lease outlasts the propagation of a new address to the
+// agents: by kubelet and volume to the agent that reads it again.
 func (s *trial) counting(workers int) string {
 	return s.job(workers, workers, "30s", "i=0; while :; do i=$((i+1)); echo step $i loss 1; sleep 0.1; done")
 }
@@ -42,16 +42,16 @@ func manifest(t *testing.T, name string, into any) {
 	}
 }
 
-// deployment is the one of `kubectl apply -k deploy/`.
+// deployment returns the Deployment of `kubectl apply -k deploy/`.
 func deployment(t *testing.T) (d appsv1.Deployment) {
 	t.Helper()
 	manifest(t, "deployment.yaml", &d)
 	return d
 }
 
-// install makes what `kubectl apply -k deploy/` makes, with these job files, but for the rights, which the site's
-// user has: it is the same account. One thing differs: every pod here shares this machine's ports, so the master
-// listens on its own address alone.
+// install creates what `kubectl apply -k deploy/` does, with the site's job files, except the rights, which the site's user
+// already has: it is the same account. One thing differs: all pods here share this machine's ports, so the master listens only
+// on its own address.
 func (s *trial) install(deployment appsv1.Deployment) {
 	s.T.Helper()
 	ctx, client := s.T.Context(), s.Cluster.Admin()
@@ -84,7 +84,7 @@ func (s *trial) install(deployment appsv1.Deployment) {
 	}
 }
 
-// deployed is the Deployment's pod; nil while there is none.
+// deployed returns the Deployment's pod; nil if there is none.
 func (s *trial) deployed() *corev1.Pod {
 	s.T.Helper()
 	list, err := s.Cluster.Admin().CoreV1().Pods(s.Namespace).List(context.Background(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=master"})
@@ -97,7 +97,7 @@ func (s *trial) deployed() *corev1.Pod {
 	return &list.Items[0]
 }
 
-// deployedSays is the log of the Deployment's pod.
+// deployedSays returns the log of the Deployment's pod.
 func (s *trial) deployedSays() string {
 	s.T.Helper()
 	p := s.deployed()
@@ -111,7 +111,7 @@ func (s *trial) deployedSays() string {
 	return string(text)
 }
 
-// beats is how many agents train under the Deployment's master, by its metrics.
+// beats returns how many agents train under the Deployment's master, according to its metrics.
 func (s *trial) beats(client *http.Client, scheme string) int {
 	s.T.Helper()
 	p := s.deployed()
@@ -132,7 +132,7 @@ func (s *trial) beats(client *http.Client, scheme string) int {
 	defer answer.Body.Close()
 	text, err := io.ReadAll(answer.Body)
 	if err != nil {
-		return 0 // it ended amid its answer
+		return 0 // it exited during its response
 	}
 	running := regexp.MustCompile(`eltrain_members\{job="` + s.Job + `",state="running"\} (\d+)`).FindSubmatch(text)
 	if running == nil {
@@ -148,7 +148,7 @@ func ready(p *corev1.Pod) bool {
 	})
 }
 
-// podUIDs tells the job's pods from any others of the same names.
+// podUIDs returns the UIDs of the job's pods, which distinguish them from others of the same names.
 func (s *trial) podUIDs() map[string]types.UID {
 	s.T.Helper()
 	found := map[string]types.UID{}
@@ -158,10 +158,10 @@ func (s *trial) podUIDs() map[string]types.UID {
 	return found
 }
 
-// unchanged notes the pods and their processes, and gives what checks that they are the same still.
+// unchanged records the pods and their processes, and returns a function that checks that they are still the same.
 func (s *trial) unchanged() (check func(who string)) {
 	s.T.Helper()
-	s.started(workers, 1) // and so their shells are where they are looked for
+	s.started(workers, 1) // so that their shells have started
 	pods, processes := s.podUIDs(), training(s.Processes())
 	return func(who string) {
 		s.T.Helper()
@@ -175,8 +175,8 @@ func (s *trial) unchanged() (check func(who string)) {
 	}
 }
 
-// deployedSettings are those of deploy/jobs, for jobs in this machine's own root. The agent is brought by its default
-// image: the init container of every pod.
+// deployedSettings returns the settings of deploy/jobs, for jobs in this machine's own root. The agent comes from its default
+// image, by the init container of every pod.
 func deployedSettings(t *testing.T) string {
 	t.Helper()
 	settings, err := os.ReadFile(filepath.Join("..", "..", "deploy", "jobs", "eltrain.hcl"))
@@ -186,8 +186,8 @@ func deployedSettings(t *testing.T) string {
 	return strings.Replace(string(settings), `provider "kubernetes" {}`, fmt.Sprintf("provider \"kubernetes\" {\n  image = %q\n}", hostImage), 1)
 }
 
-// From a laptop's apply -watch to the Deployment in the cluster and back: the same files, the same state. No pod
-// is made anew, no training process is started again, no world forms anew, and each master hears from every agent.
+// From a laptop's apply -watch to the Deployment in the cluster and back, with the same files and the same state. No pod is
+// recreated, no training process restarts, no new world forms, and each master hears from every agent.
 func TestHandOverToTheDeploymentAndBack(t *testing.T) {
 	t.Parallel()
 	s := newTrial(t, calm.start(t))
@@ -214,7 +214,7 @@ func TestHandOverToTheDeploymentAndBack(t *testing.T) {
 	site.Until(t, "the Deployment's master is ready", func() bool { return ready(s.deployed()) })
 	site.Until(t, "every agent beats at the Deployment's master", func() bool { return s.beats(http.DefaultClient, "http") == workers })
 	if unchanged("the Deployment"); t.Failed() {
-		t.FailNow() // its master's log goes with it
+		t.FailNow() // the master's log is deleted with the Deployment
 	}
 
 	s.scale(0)
@@ -233,7 +233,7 @@ func TestHandOverToTheDeploymentAndBack(t *testing.T) {
 	s.destroyed()
 }
 
-// uninstall takes away what install made.
+// uninstall deletes what install created.
 func (s *trial) uninstall() {
 	s.T.Helper()
 	ctx, client := context.Background(), s.Cluster.Admin()
@@ -248,7 +248,7 @@ func (s *trial) uninstall() {
 	}
 }
 
-// scale sets how many masters the Deployment has.
+// scale sets the Deployment's number of masters.
 func (s *trial) scale(masters int) {
 	s.T.Helper()
 	replicas := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, masters)
@@ -256,7 +256,7 @@ func (s *trial) scale(masters int) {
 	s.OK(err)
 }
 
-// training leaves out what a shell starts and ends while it counts: what an agent starts leads a process group of its own.
+// training leaves out the short-lived children of shells: what an agent starts leads its own process group.
 func training(processes map[int]string) map[int]string {
 	leaders := maps.Clone(processes)
 	maps.DeleteFunc(leaders, func(pid int, _ string) bool {

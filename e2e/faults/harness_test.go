@@ -1,6 +1,6 @@
 // Package faults breaks a real control plane, and the masters on it, while jobs run there: the built eltrain as a
 // user runs it, with the rights that deploy/ grants, on pods that are real processes. After each fault the job
-// trains on or says why not, nothing ran twice, and a destroy leaves nothing behind.
+// trains on or its status says why not, nothing ran twice, and a destroy leaves nothing behind.
 package faults
 
 import (
@@ -31,7 +31,7 @@ const (
 	masterImage = "eltrain/eltrain:v0.1.0" // what deploy/ runs and brings the agent with
 	gitImage    = "git-sync/git-sync:v4.4.0"
 
-	repositories = "/repositories" // where git-sync sees shared: it has a /tmp of its own
+	repositories = "/repositories" // where git-sync mounts shared: it has its own /tmp
 )
 
 var (
@@ -52,7 +52,7 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// bed is a cluster that comes up with the first test that asks for it.
+// bed is a cluster that is started by the first test that asks for it.
 type bed struct {
 	once    sync.Once
 	cluster *testbed.Cluster
@@ -60,11 +60,11 @@ type bed struct {
 	bringUp func(testbed.Options) (*testbed.Cluster, error)
 }
 
-// calm is for faults that one namespace alone feels. The components of rough are killed: who asks for it is not
-// parallel to another who does.
+// calm is for faults that affect only one namespace. The components of rough are killed: the tests that use it must not run in
+// parallel.
 var calm, rough = bed{bringUp: testbed.Shared}, bed{bringUp: testbed.New}
 
-// processNodes take every pod of a run of the whole package at once.
+// processNodes together have room for all pods of the package's tests at once.
 var processNodes = []string{"process-1", "process-2"}
 
 func (b *bed) start(t *testing.T) *testbed.Cluster {
@@ -102,8 +102,8 @@ func (b *bed) start(t *testing.T) *testbed.Cluster {
 	return b.cluster
 }
 
-// startOwn is a cluster for this test alone: a kubelet that has lost its API server again and again waits for up to a
-// minute before its next try, as client-go has it, and so the next test's pods would wait.
+// startOwn starts a cluster for this test alone: a kubelet that keeps losing its API server backs off for up to a minute, as
+// client-go does, and the next test's pods would have to wait.
 func startOwn(t *testing.T) *testbed.Cluster {
 	t.Helper()
 	own := &bed{bringUp: testbed.New}
@@ -125,11 +125,10 @@ func (b *bed) close(logs bool) error {
 	return b.cluster.Close()
 }
 
-// trial is a job directory whose jobs note what happens to them.
+// trial is a job directory whose jobs record what happens to them.
 type trial struct{ *podsite.Site }
 
-// newTrial makes a directory for the processes beside what every site has. What is left there after the test is an
-// error.
+// newTrial makes a site with a directory for the jobs' processes. It is an error if anything is left there after the test.
 func newTrial(t *testing.T, c *testbed.Cluster) *trial {
 	t.Helper()
 	s := &trial{podsite.New(t, c, programs, "gpt")}
@@ -139,33 +138,33 @@ func newTrial(t *testing.T, c *testbed.Cluster) *trial {
 	return s
 }
 
-// The state is in the cluster, as deploy/ has it, so that faults between its writes are met too.
+// The state is in the cluster, as in deploy/, so that faults can hit between its writes too.
 const settings = `
 eltrain {
   state "kubernetes" { name = "main" }
 }
 `
 
-// provider is for jobs whose agent is in their image.
+// provider is the provider block for jobs that have the agent in their image.
 func provider() string {
 	return fmt.Sprintf("provider \"kubernetes\" {\n  image = %q\n  agent_path = %q\n}\n", hostImage, programs.Agent)
 }
 
-// once is the shell's part of every job here: it notes each start, and says so if a process of the same slot
-// runs already, wherever.
+// once begins the shell script of every job here: it records each start, and also if a process of the same slot is already
+// running anywhere.
 func (s *trial) once() string {
 	return fmt.Sprintf(`cd %s; echo $ELTRAIN_SLOT >> starts; exec 9>>$ELTRAIN_SLOT; flock -n 9 || echo $ELTRAIN_SLOT >> twice; `, s.Work)
 }
 
-// briefly is a lease for jobs whose masters change without a change of address.
+// briefly is a lease for jobs whose masters change but keep the address.
 const briefly = "15s"
 
-// resting is a job whose processes only are there: for what happens to pods.
+// resting is a job whose processes only sleep, for tests of pods.
 func (s *trial) resting(workers int) string {
 	return s.job(workers, workers, briefly, "echo step 1 loss 1; exec sleep 1000")
 }
 
-// steps of stepMillis are 40 seconds of training, enough for a fault in the middle on a machine that is busy.
+// steps of stepMillis each are 40 seconds of training, enough for a fault in the middle on a busy machine.
 const (
 	steps      = 800
 	stepMillis = 50
@@ -201,19 +200,19 @@ job "gpt" {
 `, workers, s.once()+script, least, workers, filepath.Join(s.Work, "ckpt"), lease)
 }
 
-// waiting is how a command is told to wait for the lock of a master that was killed: its lease runs out.
+// waiting makes a command wait until the lock of a killed master expires.
 const waiting = "-lock-timeout=60s"
 
 const (
-	// renewal is how often a lock is renewed, and as long the next try takes after what was away is back.
+	// renewal is the interval of a lock's renewals, and the longest time until the next try once the API server is back.
 	renewal = 5 * time.Second
-	// trying is for how long a command tries to get a lock while nobody answers, and oneTry how long one try may take.
+	// trying is how long a command tries to get a lock without an answer, and oneTry how long one try may take.
 	trying = 20 * time.Second
 	oneTry = 10 * time.Second
 )
 
-// awayTooLong reports whether a command that has ended, and was begun at begun, says that it could not but lose its lock, or
-// not get one, since the API server was away until back. A machine may be that slow; the next command goes on.
+// awayTooLong reports whether a command that started at begun ended because its lock could not be kept or taken while the API
+// server was away until back. On a slow machine that may happen; the next command continues.
 func (s *trial) awayTooLong(m *site.Master, begun, back time.Time) bool {
 	s.T.Helper()
 	switch said := m.Out.String(); {
@@ -227,9 +226,8 @@ func (s *trial) awayTooLong(m *site.Master, begun, back time.Time) bool {
 	return false
 }
 
-// goesOn gives who looks after the job when what was away is back: the same master, or the next one if that was away for too
-// long.
-func (s *trial) goesOn(m *site.Master, back time.Time) *site.Master {
+// masterAfter returns the master once the API server is back: m, or a new one if m lost its lock because that took too long.
+func (s *trial) masterAfter(m *site.Master, back time.Time) *site.Master {
 	s.T.Helper()
 	ended := func() bool {
 		select {
@@ -253,8 +251,8 @@ func (s *trial) goesOn(m *site.Master, back time.Time) *site.Master {
 	return s.Watch(waiting)
 }
 
-// trainsUndisturbed checks that there is one pod for each of so many slots, that none was ever made twice, that no
-// training process was started again, and that the job has what it is to have beside its pods, once.
+// trainsUndisturbed checks that each slot has one pod, that none was ever created twice, that no training process was
+// restarted, and that the job has each of its other objects, once.
 func (s *trial) trainsUndisturbed(workers int) {
 	s.T.Helper()
 	for _, problem := range s.disturbances(workers) {
@@ -282,7 +280,7 @@ func (s *trial) disturbances(workers int) (problems []string) {
 	return append(problems, s.unaccompanied()...)
 }
 
-// settled are the job's pods once none of them waits for its kubelet's word any more, which may come after an apply has ended.
+// settled returns the job's pods once none is pending. A kubelet may report that only after the apply has ended.
 func (s *trial) settled() (pods []corev1.Pod) {
 	s.T.Helper()
 	pending := func(p corev1.Pod) bool { return p.Status.Phase == corev1.PodPending }
@@ -293,7 +291,7 @@ func (s *trial) settled() (pods []corev1.Pod) {
 	}
 }
 
-// unaccompanied says what the job does not have beside its pods, once.
+// unaccompanied lists the kinds of objects other than pods that the job does not have exactly once.
 func (s *trial) unaccompanied() (problems []string) {
 	s.T.Helper()
 	for kind, n := range s.kinds() {
@@ -304,7 +302,7 @@ func (s *trial) unaccompanied() (problems []string) {
 	return problems
 }
 
-// kinds counts what the job has beside its pods.
+// kinds counts the job's objects other than pods.
 func (s *trial) kinds() map[string]int {
 	s.T.Helper()
 	kinds := map[string]int{"configmap": 0, "secret": 0, "service": 0, "poddisruptionbudget": 0}
@@ -326,8 +324,8 @@ func (s *trial) starts() map[string]int {
 	return counts
 }
 
-// startedOtherThan says so if not each slot's training process was started so many times. A command or a world may be there
-// before the first lines of a shell have run: what lacks is waited for.
+// startedOtherThan returns a problem unless each slot's training process was started this many times. It waits for missing
+// starts: a command may end, or a world form, before a shell has run its first lines.
 func (s *trial) startedOtherThan(workers, times int) []string {
 	s.T.Helper()
 	want := map[string]int{}
@@ -352,7 +350,7 @@ func (s *trial) startedOtherThan(workers, times int) []string {
 	return nil
 }
 
-// started checks that each slot's training process is started so many times, and not once more.
+// started checks that each slot's training process was started exactly this many times.
 func (s *trial) started(workers, times int) {
 	s.T.Helper()
 	for _, problem := range s.startedOtherThan(workers, times) {
@@ -360,7 +358,7 @@ func (s *trial) started(workers, times int) {
 	}
 }
 
-// ranOnce checks that never two training processes of a slot ran at a time.
+// ranOnce checks that a slot never had two training processes at a time.
 func (s *trial) ranOnce() {
 	s.T.Helper()
 	if twice := s.noted("twice"); len(twice) > 0 {
@@ -377,7 +375,7 @@ func (s *trial) noted(file string) []string {
 	return strings.Fields(string(text))
 }
 
-// destroyed destroys the job and checks that nothing of it is left, no process either.
+// destroyed destroys the job and checks that nothing of it is left, processes included.
 func (s *trial) destroyed() {
 	s.T.Helper()
 	s.Must("destroy", "-auto-approve", "-input=false", waiting)
@@ -391,7 +389,7 @@ func (s *trial) nothingLeft() {
 	}
 }
 
-// remains is what is left of the job on the API server, and of its processes after some time.
+// remains lists what is left of the job on the API server, and of its processes after some time.
 func (s *trial) remains() (problems []string) {
 	s.T.Helper()
 	if left := s.Objects(); len(left) > 0 {

@@ -13,19 +13,19 @@ import (
 	"github.com/eltrain/eltrain/internal/soak"
 )
 
-// standby is another master of the same state, in a directory of its own, that waits for the lock.
+// standby starts another master of the same state, in its own directory, that waits for the lock.
 func (s *trial) standby() (other *trial, m *site.Master) {
 	s.T.Helper()
 	in := *s.Site
 	in.Site = in.Site.Elsewhere()
 	other = &trial{&in}
 	m = other.Watch("-lock-timeout=8760h")
-	m.Heard("Acquiring state lock")
+	m.AwaitOutput("Acquiring state lock")
 	return other, m
 }
 
-// replacedOnce checks that each of two slots has one pod, the victim's slot its second, and that no process of a slot
-// ever ran beside another of it.
+// replacedOnce checks that each slot has one pod, the victim's slot its second, and that no slot ever had two processes at a
+// time.
 func (s *trial) replacedOnce(victim corev1.Pod) {
 	s.T.Helper()
 	for _, problem := range s.notReplacedOnce(victim) {
@@ -52,7 +52,7 @@ func (s *trial) notReplacedOnce(victim corev1.Pod) (problems []string) {
 }
 
 // Of two masters one leads and the other waits. When the first is killed the second takes over within the lease,
-// finds everything as it was, and what broke meanwhile is healed once.
+// finds everything as it was, and heals once what broke meanwhile.
 func TestTwoMastersOneLeads(t *testing.T) {
 	t.Parallel()
 	s := newTrial(t, calm.start(t))
@@ -64,24 +64,24 @@ func TestTwoMastersOneLeads(t *testing.T) {
 	s.Renewed("main")
 	first.Kill()
 	s.TakenOver("main")
-	standby.Heard("Watching.")
+	standby.AwaitOutput("Watching.")
 	second.Await("every agent beats at the second master", func(j site.Job) bool { return j.Phase == "Running" && j.Step > 0 && len(j.Slots) == workers })
 	s.trainsUndisturbed(workers)
 
-	// The first comes back and waits, and only one of them heals what breaks now.
+	// The first comes back and waits, and only the leader heals the next fault.
 	again := s.Watch("-lock-timeout=8760h")
-	again.Heard("Acquiring state lock")
+	again.AwaitOutput("Acquiring state lock")
 	victim := s.Pods()[0]
 	s.DeletePod(victim.Name, podsite.AtOnce())
 	second.AwaitWorld(workers, before.Generation+1)
 	s.replacedOnce(victim)
-	again.Kill() // it waits: it holds nothing
+	again.Kill() // it is waiting, and holds no lock
 	standby.Interrupt()
 	s.destroyed()
 }
 
-// A master that hangs for longer than its lease, and wakes in the middle of what another has begun to heal meanwhile, does
-// nothing of that a second time: it finds that it leads no more, and ends.
+// A master that hangs for longer than its lease, and wakes while another is healing, repeats nothing: it finds that it no longer
+// leads, and exits.
 func TestMasterHangsAndWakes(t *testing.T) {
 	soak.Only(t)
 	t.Parallel()
@@ -96,7 +96,7 @@ func TestMasterHangsAndWakes(t *testing.T) {
 	first.Signal(syscall.SIGSTOP)
 	s.DeletePod(victim.Name, podsite.AtOnce())
 	s.TakenOver("main")
-	standby.Heard("Watching.")
+	standby.AwaitOutput("Watching.")
 	first.Signal(syscall.SIGCONT)
 	if code := first.Wait(); code == 0 {
 		t.Error("a master that has lost its lock ends as if nothing had been")

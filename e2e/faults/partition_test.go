@@ -23,8 +23,8 @@ import (
 	"github.com/eltrain/eltrain/internal/soak"
 )
 
-// relay is the address that agents are told; it passes requests on to the master. Which agents reach it is the
-// test's to say: pods are on one machine here, and no firewall is between them.
+// relay is a proxy at the address that agents get, in front of the master. It can cut off single agents, since there is no
+// firewall between pods on this one machine.
 type relay struct {
 	server  *httptest.Server
 	forward *httputil.ReverseProxy
@@ -32,10 +32,10 @@ type relay struct {
 	mu     sync.Mutex
 	cut    []string // "worker[2] 1": slots with their incarnations
 	open   map[int]passing
-	opened int // numbers the requests
+	opened int // number of requests so far
 }
 
-// passing is a request that is under way.
+// passing is a request in flight.
 type passing struct {
 	agent  string
 	hangUp func()
@@ -45,7 +45,7 @@ func newRelay(t *testing.T, master string) *relay {
 	t.Helper()
 	r := &relay{open: map[int]passing{}}
 	r.forward = httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: master})
-	r.forward.ErrorLog = log.New(io.Discard, "", 0) // of a master that is not there yet
+	r.forward.ErrorLog = log.New(io.Discard, "", 0) // errors while the master does not listen yet
 	r.server = httptest.NewServer(r)
 	t.Cleanup(func() {
 		r.server.CloseClientConnections()
@@ -56,7 +56,7 @@ func newRelay(t *testing.T, master string) *relay {
 
 func (r *relay) address() string { return r.server.Listener.Addr().String() }
 
-// cutOff lets these agents reach the master no more.
+// cutOff stops these agents from reaching the master.
 func (r *relay) cutOff(agents ...string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -100,9 +100,8 @@ func (r *relay) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	r.forward.ServeHTTP(w, request.WithContext(ctx))
 }
 
-// Half of a job's agents reach the master no more, but each other they do: their processes train on with those of
-// the others for as long as their leases last. Then they are replaced, the zombies end, and the job ends as if nothing had
-// been.
+// Half of a job's agents cannot reach the master, but still reach each other: their processes train on with the others until
+// their leases expire. Then they are replaced, the zombies exit, and the job's losses are right.
 func TestHalfOfTheAgentsCutOffFromTheService(t *testing.T) {
 	soak.Only(t)
 	t.Parallel()
@@ -112,9 +111,9 @@ func TestHalfOfTheAgentsCutOffFromTheService(t *testing.T) {
 	s.Write("job.hcl", strings.Replace(settings, "eltrain {", fmt.Sprintf("eltrain {\n  service { advertise = %q }", r.address()), 1)+provider()+s.training(2, 4))
 	m := s.Watch("-listen=" + listen)
 	before := s.AwaitWorld(4, 1)
-	s.TrainsOn()                    // all have said that they start: a step needs each
+	s.MakesProgress()               // all have noted their start: a step needs each
 	begun := len(s.noted("starts")) // of this world, and of a smaller one before it if an agent came late
-	zombies := s.Processes()        // of all slots: the others begin anew in the next world
+	zombies := s.Processes()        // of all slots: the others restart for the next world
 	for _, lost := range []site.Slot{before.Worker(2), before.Worker(3)} {
 		agent, err := s.Cluster.Kubelet.PID(s.Namespace, lost.Name, podsite.MainContainer)
 		s.OK(err)
@@ -132,12 +131,12 @@ func TestHalfOfTheAgentsCutOffFromTheService(t *testing.T) {
 		to = s.Step()
 		return false
 	})
-	if lasted := time.Since(cut); lasted < lease/2 || to < from+site.Onward { // up to a third of the lease had passed at the cut
+	if lasted := time.Since(cut); lasted < lease/2 || to < from+site.ProgressSteps { // up to a third of the lease had passed at the cut
 		t.Errorf("of a lease of %v the world trained on for %v, from step %d to %d", lease, lasted, from, to)
 	}
 	after := s.AwaitWorld(4, before.Generation+1)
 	for pid := range zombies {
-		site.Gone(t, pid)
+		site.AwaitExit(t, pid)
 	}
 	for _, slot := range after.Slots {
 		lost := strings.HasSuffix(slot.Address, "[2]") || strings.HasSuffix(slot.Address, "[3]")
@@ -145,7 +144,7 @@ func TestHalfOfTheAgentsCutOffFromTheService(t *testing.T) {
 			t.Errorf("%s is incarnation %d, wanted %d", slot.Address, slot.Incarnation, want)
 		}
 	}
-	var culprits []string // of one incident, or of two: a lease may be over before the other
+	var culprits []string // of one incident, or of two if the leases expire at different times
 	for _, i := range after.Incidents {
 		if i.Cause != "lease_lost" {
 			t.Errorf("an incident is %+v", i)

@@ -27,11 +27,11 @@ import (
 	"github.com/eltrain/eltrain/internal/soak"
 )
 
-// told is how long after a renewal the new certificate may be served: the kubelet's way to the master, its look at the
-// files, the three minutes that agents are given (docs/kubernetes.md), and as much as anything may take here.
-const told = 4*time.Minute + site.Bound
+// renewalBound bounds the time from a renewal until the new certificate is served: until the kubelet updates the volume and the master
+// reads it, the three minutes that agents get (docs/kubernetes.md), and site.Bound for a slow machine.
+const renewalBound = 4*time.Minute + site.Bound
 
-// deploymentWithTLS is the one of `kubectl apply -k deploy/tls`.
+// deploymentWithTLS returns the Deployment of `kubectl apply -k deploy/tls`.
 func deploymentWithTLS(t *testing.T) (d appsv1.Deployment) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "deploy", "tls", "deployment.yaml"))
@@ -56,7 +56,7 @@ func deploymentWithTLS(t *testing.T) (d appsv1.Deployment) {
 	return d
 }
 
-// certify puts a new certificate for the Deployment's Service, with its key, into its Secret, as whoever renews it does.
+// certify writes a new certificate and key for the Deployment's Service into its Secret, as a renewal does.
 func (s *trial) certify() (cert []byte) {
 	s.T.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -81,7 +81,7 @@ func (s *trial) certify() (cert []byte) {
 	return cert
 }
 
-// trusting is a client that trusts this certificate and no other.
+// trusting returns a client that trusts only this certificate.
 func (s *trial) trusting(cert []byte) *http.Client {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(cert)
@@ -92,7 +92,7 @@ func (s *trial) trusting(cert []byte) *http.Client {
 	return &http.Client{Transport: transport}
 }
 
-// trusted are the certificates that the job's agents are given.
+// trusted returns the certificates that the job's agents get.
 func (s *trial) trusted() string {
 	s.T.Helper()
 	anchors, err := s.Cluster.Admin().CoreV1().ConfigMaps(s.Namespace).List(s.T.Context(), metav1.ListOptions{LabelSelector: "eltrain.dev/job"})
@@ -103,9 +103,8 @@ func (s *trial) trusted() string {
 	return anchors.Items[0].Data["ca.crt"]
 }
 
-// The service's certificate is renewed under a master that runs, and then while none does. Whoever renews it writes the
-// Secret and no more. Agents that trust the one before go on, every agent hears of the next one, and no training process is
-// started again.
+// The service's certificate is renewed while a master runs, and then while none does, by a write to the Secret alone. Agents
+// that trust the old certificate continue, every agent gets the new one, and no training process is restarted.
 func TestRenewedCertificate(t *testing.T) {
 	soak.Only(t)
 	t.Parallel()
@@ -131,12 +130,12 @@ func TestRenewedCertificate(t *testing.T) {
 	second := s.certify()
 	site.Until(t, "agents are told of both", func() bool { return s.trusted() == string(second)+string(first) })
 	if s.beats(s.trusting(second), "https") != 0 {
-		t.Error("the new certificate is served as soon as it is told of: who has not heard cannot connect")
+		t.Error("the new certificate is served at once: agents that do not have it yet cannot connect")
 	}
 	trains("the first master, by the certificate that agents have had", first)
-	for deadline := time.Now().Add(told); s.beats(s.trusting(second), "https") != workers; time.Sleep(site.Poll) {
+	for deadline := time.Now().Add(renewalBound); s.beats(s.trusting(second), "https") != workers; time.Sleep(site.Poll) {
 		if time.Now().After(deadline) {
-			t.Fatalf("the new certificate is not served after %s", told)
+			t.Fatalf("the new certificate is not served after %s", renewalBound)
 		}
 	}
 	site.Until(t, "agents are told of the new one alone", func() bool { return s.trusted() == string(second) })

@@ -54,12 +54,12 @@ func granted(t *testing.T) []testbed.Permission {
 	}
 }
 
-// lacking is a job whose master has not one of the rights.
+// lacking is a job whose master lacks one right.
 type lacking struct {
 	*trial
 	without testbed.Permission
 	master  *site.Master
-	named   bool // some command has named it
+	named   bool // a command has named it
 }
 
 // grant sets the user's rights.
@@ -71,17 +71,17 @@ func (l *lacking) grant(without ...testbed.Permission) {
 
 func (l *lacking) String() string { return l.without.Verb + " " + l.without.Resource }
 
-// namedIn reports whether the words name the verb and the resource, and that the right to them is what lacks.
+// namedIn reports whether text says that the right to the verb and resource is missing.
 func (l *lacking) namedIn(text string) bool {
 	resource, sub, _ := strings.Cut(l.without.Resource, "/")
 	return regexp.MustCompile(`\b`+l.without.Verb+`\b`).MatchString(text) && strings.Contains(text, resource) && strings.Contains(text, sub) &&
 		(strings.Contains(text, "forbidden") || strings.Contains(text, "permission"))
 }
 
-// elsewhere reports whether a right is for what a job that comes up and goes without a fault does not meet. Such a
-// one need not be missed here. Those of the provider are named by what meets them in its own tests:
-// TestARightThatIsMissedLaterIsNamed and TestAListThatIsNotAllowedIsNamed.
-func (l *lacking) elsewhere() bool {
+// notNeeded reports whether a right is not needed by a job that starts and is destroyed without a fault, so that no command
+// here need name it. The provider's own tests cover its rights: TestARightThatIsMissedLaterIsNamed and
+// TestAListThatIsNotAllowedIsNamed.
+func (l *lacking) notNeeded() bool {
 	switch l.without.Resource {
 	case "podgroups", "queues", "hypernodes": // with provider "volcano"
 		return true
@@ -89,19 +89,19 @@ func (l *lacking) elsewhere() bool {
 		return true
 	}
 	return slices.Contains([]string{
-		"delete pods", // an agent that does not leave by itself
-		"get pods",    // a create whose answer was lost, and one that is mended
-		"list pods",   // where the watch brings the first list, too
+		"delete pods", // for an agent that does not exit by itself
+		"get pods",    // after a create whose response was lost, and to revert drift
+		"list pods",   // if the watch does not bring the first list
 		"list nodes",
-		"delete secrets",    // of a state that is beyond one Secret, and a token whose anchor is gone
-		"delete configmaps", // the anchor: destroy stops before, at what it owns
+		"delete secrets",    // for a state larger than one Secret, and for a token whose anchor is gone
+		"delete configmaps", // for the anchor: destroy stops before, at what the anchor owns
 		"delete services",
 		"get services",
-		"get poddisruptionbudgets", // what stands beside the pods is looked at when a job is prepared again
+		"get poddisruptionbudgets", // when a job is prepared again
 	}, l.String())
 }
 
-// outcome waits for the command's end. One that goes on trying though it has said what is lacking is interrupted.
+// outcome waits for the command's end. It interrupts a command that keeps trying after it has named the missing right.
 func (l *lacking) outcome() (code int, named bool) {
 	l.T.Helper()
 	named = func() bool {
@@ -126,15 +126,14 @@ func (l *lacking) outcome() (code int, named bool) {
 	return code, named || l.namedIn(site.Unwrapped(l.master.Out.String()))
 }
 
-// persistence is how long a command may go on trying after it has said what is lacking: what fails is tried some
-// times, with growing pauses.
+// persistence is how long a command may keep trying after it has named the missing right: it retries with backoff.
 const persistence = 15 * time.Second
 
-// atOnce are so many commands that a small machine answers the first questions of each in time.
+// atOnce is how many commands run in parallel: few enough that a small machine answers the first requests of each in time.
 const atOnce = 12
 
-// Without any one of its verbs eltrain says which is lacking, or does without; and with the right back the next
-// command does what was left undone.
+// Without any one of its rights eltrain names the missing one, or does without it. With the right back, the next command does
+// the rest.
 func TestEachRightThatIsLackingIsNamed(t *testing.T) {
 	soak.Only(t)
 	t.Parallel()
@@ -187,8 +186,8 @@ func TestEachRightThatIsLackingIsNamed(t *testing.T) {
 	failing(destroying...)
 	completing(destroying, func(s *trial) []string { return s.remains() })
 	for _, l := range all {
-		if !l.named && !l.elsewhere() {
-			t.Errorf("nobody missed the right to %v: it is not needed, or its lack is not told", l)
+		if !l.named && !l.notNeeded() {
+			t.Errorf("no command named the missing right to %v: it is not needed, or not reported", l)
 		}
 	}
 }

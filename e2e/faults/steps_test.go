@@ -15,7 +15,7 @@ import (
 	"github.com/eltrain/eltrain/testbed"
 )
 
-// workers is how many slots the jobs of these tests have: enough for two creates side by side, and for a gang.
+// workers is the number of slots of the jobs in these tests: enough for two parallel creates, and for a gang.
 const workers = 2
 
 var (
@@ -23,23 +23,23 @@ var (
 	destroying = []string{"destroy", "-auto-approve", "-input=false", waiting}
 )
 
-// stopped is a job whose command is stopped at one write of its own: the n-th, or with 0 the first of a kind. On a
-// busy machine news come one by one and are stored one by one, so that a number alone may miss a kind.
+// stopped is a job whose command is stopped at one of its writes: the n-th, or with 0 the first of a kind. A number alone may
+// miss a kind: on a busy machine news arrives piecemeal and takes more writes to store.
 type stopped struct {
 	*trial
 	gate    *podsite.Gate
 	n       int
-	which   int    // with n 0: which of the kinds
-	kind    string // is that one; "" if the command has fewer
-	done    bool   // the API server had done it
+	which   int    // with n 0: index of the kind
+	kind    string // that kind; "" if the command has fewer kinds
+	done    bool   // stop after the API server has carried it out
 	victim  corev1.Pod
-	begun   time.Time // of the command
+	begun   time.Time // when the command started
 	master  *site.Master
 	held    <-chan struct{}
 	release chan<- struct{}
 }
 
-// breaks takes one of the job's pods away.
+// breaks deletes one of the job's pods.
 func (s *stopped) breaks() {
 	s.T.Helper()
 	pods := s.Pods()
@@ -53,8 +53,8 @@ func (s *stopped) breaks() {
 	})
 }
 
-// unhealed says what is not as after one replacement: the victim's slot has its second pod, each slot trains for the
-// second time, and what the job has beside its pods is there, once.
+// unhealed lists what differs from the state after one replacement: the victim's slot has its second pod, each slot trains for
+// the second time, and the job has each of its other objects, once.
 func (s *stopped) unhealed() []string {
 	s.T.Helper()
 	problems := append(s.notReplacedOnce(s.victim), s.unaccompanied()...)
@@ -66,7 +66,7 @@ func (s *stopped) unhealed() []string {
 	return append(problems, s.startedOtherThan(workers, 2)...)
 }
 
-// writes says what each of the rounds writes undisturbed, in order.
+// writes returns what each of the rounds writes when undisturbed, in order.
 func writes(t *testing.T, c *testbed.Cluster, rounds []round) (all [][]string) {
 	t.Helper()
 	s := &stopped{trial: newTrial(t, c)}
@@ -86,8 +86,7 @@ func writes(t *testing.T, c *testbed.Cluster, rounds []round) (all [][]string) {
 	return all
 }
 
-// eachWrite gives one job for each write of the longest of the rounds and one for each kind of write, of each of the
-// gate's modes.
+// eachWrite returns one job for each write of the longest round and one for each kind of write, in each of the gate's modes.
 func eachWrite(t *testing.T, c *testbed.Cluster, rounds []round, modes ...bool) []*stopped {
 	t.Helper()
 	var all []*stopped
@@ -127,15 +126,15 @@ func (s *stopped) String() string {
 	return fmt.Sprintf("%s: %s the first %q of %v", s.Namespace, when, s.kind, asked)
 }
 
-// round is a command that is stopped at each of its writes, and what has to be so after it was completed.
+// round is a command that is stopped at each of its writes, and the check once the next command has completed it.
 type round struct {
-	before   func(*stopped) // what is to be mended; nil if nothing
+	before   func(*stopped) // breaks what the command repairs; nil if nothing
 	args     []string
-	writes   []string // undisturbed, in order
+	writes   []string // when undisturbed, in order
 	problems func(*stopped) []string
 }
 
-// kinds are those of its writes, in the order in which they come first.
+// kinds returns the kinds of its writes, in the order of their first occurrence.
 func (r round) kinds() (kinds []string) {
 	for _, write := range r.writes {
 		if !slices.Contains(kinds, write) {
@@ -145,10 +144,10 @@ func (r round) kinds() (kinds []string) {
 	return kinds
 }
 
-// underWay is how many commands work at a time: one that is stopped at its write is no load.
+// underWay is how many commands work at a time. One that is stopped at its write does not count.
 const underWay = 8
 
-// ofALife are the rounds of a job that is made, healed and destroyed.
+// ofALife returns the rounds of a job that is created, healed and destroyed.
 func ofALife(t *testing.T, c *testbed.Cluster) []round {
 	t.Helper()
 	rounds := []round{
@@ -162,8 +161,8 @@ func ofALife(t *testing.T, c *testbed.Cluster) []round {
 	return rounds
 }
 
-// stopEach runs the command for every job and waits until each is stopped at its write. One that has fewer writes
-// ends before; one of each kind has to be met. Those that are stopped early begin late: no request is patient for ever.
+// stopEach runs the command for every job and waits until each is stopped at its write, or has ended if it has fewer writes.
+// Each kind must be reached. Commands that stop at early writes start last: a held request times out.
 func (r round) stopEach(t *testing.T, all []*stopped) {
 	t.Helper()
 	if r.before != nil {
@@ -207,7 +206,7 @@ func (r round) stopEach(t *testing.T, all []*stopped) {
 	}
 }
 
-// complete waits for the commands, and checks what they have left.
+// complete waits for the commands, and checks the result.
 func (r round) complete(t *testing.T, all []*stopped) {
 	t.Helper()
 	for _, s := range all {
@@ -219,8 +218,8 @@ func (r round) complete(t *testing.T, all []*stopped) {
 	}
 }
 
-// A master that is killed after any of its writes leaves what the next one completes: the same job, no pod made
-// twice, nothing started twice. So does one that heals, and one that destroys.
+// What a master killed after any of its writes has begun, the next one completes: the same job, no pod created twice, nothing
+// started twice. The same holds while healing and destroying.
 func TestMasterKilledAfterEachWrite(t *testing.T) {
 	soak.Only(t)
 	t.Parallel()
@@ -240,8 +239,7 @@ func TestMasterKilledAfterEachWrite(t *testing.T) {
 	}
 }
 
-// An API server that is killed before or after any write of a master, and comes back, costs time and nothing
-// else.
+// An API server that is killed before or after any write of a master, and comes back, costs only time.
 func TestAPIServerKilledAtEachWrite(t *testing.T) {
 	soak.Only(t)
 	for name, done := range map[string]bool{"before": false, "after": true} {

@@ -10,7 +10,7 @@ import (
 	"github.com/eltrain/eltrain/internal/loopback"
 )
 
-// cases are what is no fault of a slot.
+// cases are not faults of a slot.
 var cases = []Case{
 	{Name: "nodes deleted down to min and below come back", Gate: Local | Kubernetes, Nodes: 4, Try: nodesComeAndGo},
 	{Name: "nodes come and go while no master runs", Soak: Local, Nodes: 4, Try: nodesComeAndGoUnseen},
@@ -24,7 +24,7 @@ var cases = []Case{
 func nodesComeAndGo(_ On, s *site.Site) {
 	s.SetSteps(long)
 	s.NotByLease()
-	s.DropBlock("job.hcl", "topology") // ranks are not by node
+	s.DropBlock("job.hcl", "topology") // so that ranks do not follow nodes
 	s.Watch()
 	before := s.AwaitWorld(4, 1)
 	first := before.On(s.Node(1))
@@ -49,7 +49,7 @@ func nodesComeAndGo(_ On, s *site.Site) {
 			s.T.Errorf("%s had rank %d, and %d after growth", was.Address, was.Rank, now.Rank)
 		}
 	}
-	s.GoesOnRight(long)
+	s.ContinuesRight(long)
 }
 
 func nodesComeAndGoUnseen(_ On, s *site.Site) {
@@ -64,10 +64,10 @@ func nodesComeAndGoUnseen(_ On, s *site.Site) {
 	s.Reconnect(s.Node(4))
 	s.Watch()
 	s.AwaitWorld(4, three.Generation+1)
-	s.GoesOnRight(long)
+	s.ContinuesRight(long)
 }
 
-// The very same processes train on.
+// The same processes continue training.
 func masterKilled(on On, s *site.Site) {
 	s.SetSteps(long)
 	s.SetLease(site.Lenient)
@@ -82,16 +82,15 @@ func masterKilled(on On, s *site.Site) {
 			s.T.Errorf("%v became %v", kept, now)
 		}
 	}
-	s.GoesOnRight(long)
+	s.ContinuesRight(long)
 }
 
-// Masters come and go, between one fault and the next. What the last one finds is one job, each of its slots once, and
-// it ends right.
+// Masters are killed between faults. In the end there is one job, with each slot once, and its losses are right.
 func mastersKilled(_ On, s *site.Site) {
-	const steps = 4 * site.Steps // while masters come and go
+	const steps = 4 * site.Steps // enough for all the masters
 	s.SetSteps(steps)
 	s.SetLease(site.Lenient)
-	listen := "-listen=" + loopback.Free(s.T) // of all: of another, agents might hear late
+	listen := "-listen=" + loopback.Free(s.T) // the same for all masters: agents may learn of another address late
 	m := s.Watch(listen)
 	before := s.AwaitWorld(4, 1)
 	for round := range 9 {
@@ -135,13 +134,13 @@ func plainApply(_ On, s *site.Site) {
 	if after.Generation != 1 {
 		s.T.Errorf("the next master made generation %d", after.Generation)
 	}
-	s.GoesOnRight(long)
+	s.ContinuesRight(long)
 }
 
 // The job fails with its evidence once its budget is spent.
 func scriptWithABug(_ On, s *site.Site) {
 	for old, alone := range map[string]string{"min = 2": "min = 1", "max = 4": "max = 1", "replicas   = var.replicas": "replicas = 1"} {
-		s.Edit("job.hcl", old, alone) // none ends because another did
+		s.Edit("job.hcl", old, alone) // a single worker: none fails because another did
 	}
 	s.Edit("job.hcl", `"--steps=`, `"--crash-at=5", "--steps=`)
 	s.Edit("job.hcl", "restarts = 10", "restarts = 2")
@@ -172,6 +171,6 @@ func missingCommand(_ On, s *site.Site) {
 	if last := j.Last(); j.Phase != "Failed" || last.Cause != "start_failed" || !last.Proven("cannot_start") {
 		s.T.Errorf("the job is %s, and the incident %+v", j.Phase, last)
 	}
-	// The plan names the command, too: only the evidence says that it is the matter.
+	// The plan names the command too: only the evidence says that it is the cause.
 	site.Has(s.T, strings.Join(j.Last().Evidence, "\n"), "no-such-program")
 }

@@ -8,42 +8,42 @@ import (
 	"github.com/eltrain/eltrain/internal/loopback"
 )
 
-// Fault is something that happens to slots of a training of four.
+// Fault is something that happens to slots of a job with four.
 type Fault struct {
-	Name       string
-	Gate, Soak Places // where it strikes a calm training
-	Amid, Away Places // where it strikes just before a master dies, and while none runs: in `make soak`
-	Late       Places // where the place's own news of it come late: in `make soak`
+	Name                   string
+	Gate, Soak             Places // where it is injected while a master runs: in `make test`, in `make soak`
+	MasterDies, MasterDown Places // where it is injected just before the master dies, and while none runs: in `make soak`
+	Delayed                Places // where it is injected with the place's own reports delayed: in `make soak`
 
-	Struck   []int // the ranks that it strikes
+	Victims  []int // the ranks that it hits
 	Replaced []int // those of them that are replaced; the processes of the others are restarted in place
-	// Strike does it, and gives processes that end of it.
-	Strike func(s *site.Site, struck []site.Slot) (ends []int)
+	// Inject injects it, and returns the processes that end because of it.
+	Inject func(s *site.Site, victims []site.Slot) (ends []int)
 
-	Cause    string   // of the incident, of which the struck are the culprits; "" where there may be several incidents
-	Proof    string   // a code of its evidence, if it has one of interest
-	Evidence []string // parts of what is said in it
+	Cause    string   // of the incident, whose culprits are the victims; "" if there may be several incidents
+	Proof    string   // a code that its evidence must have; "" for any
+	Evidence []string // parts that the evidence's text must have
 
-	Silent bool   // nobody tells of it: only the lease does
-	Apart  bool   // the others train on without them meanwhile, and are not to wait
-	Spare  bool   // there is a fifth node
-	Ends   Places // where the training is awaited to its end
+	Silent      bool   // found only by the lease
+	OthersTrain bool   // the others train on without the victims meanwhile
+	Spare       bool   // there is a fifth node
+	Ends        Places // where the training is checked to its end
 
-	Prepare func(s *site.Site)                // before the master starts; nil: nothing
-	After   func(s *site.Site, healed Healed) // what else is to have become of it; nil: nothing
+	Prepare func(s *site.Site)                // called before the master starts, unless nil
+	After   func(s *site.Site, healed Healed) // further checks after healing, unless nil
 }
 
 // Healed is a job before a fault and after it.
 type Healed struct {
 	Before, After site.Job
-	Struck        []site.Slot
+	Victims       []site.Slot
 	Ends          []int
 }
 
 const (
-	// long is a training that does not end while something happens to it.
+	// long is the steps of a training that does not end during the test.
 	long = 6 * site.Steps
-	// brief is a lease that is over soon, and that those whom nothing has happened to keep on a machine that is busy.
+	// brief is a lease that expires soon, but that healthy slots keep even on a busy machine.
 	brief = 8 * time.Second
 )
 
@@ -54,7 +54,7 @@ func (f Fault) nodes() int {
 	return 4
 }
 
-// Heals strikes a calm training, and checks what becomes of it and of who was struck.
+// Heals injects a fault while a master runs, and checks the victims and the training.
 func (on On) Heals(s *site.Site, f Fault) Healed {
 	s.T.Helper()
 	ends := f.Ends&on.Place != 0
@@ -66,7 +66,7 @@ func (on On) Heals(s *site.Site, f Fault) Healed {
 	} else {
 		s.NotByLease()
 	}
-	if !f.Apart {
+	if !f.OthersTrain {
 		s.Together()
 	}
 	if f.Prepare != nil {
@@ -74,9 +74,9 @@ func (on On) Heals(s *site.Site, f Fault) Healed {
 	}
 	s.Watch()
 	h := Healed{Before: s.AwaitWorld(4, 1)}
-	h.Struck = ranked(h.Before, f.Struck)
+	h.Victims = ranked(h.Before, f.Victims)
 	kept := on.kept(s)
-	h.Ends = f.Strike(s, h.Struck)
+	h.Ends = f.Inject(s, h.Victims)
 	h.After = f.awaitHealed(s, h.Before)
 	f.check(s, h)
 	if now := on.kept(s); now != kept {
@@ -85,16 +85,16 @@ func (on On) Heals(s *site.Site, f Fault) Healed {
 	if f.After != nil {
 		f.After(s, h)
 	}
-	site.Gone(s.T, h.Ends...)
+	site.AwaitExit(s.T, h.Ends...)
 	if ends {
 		s.EndsRight(site.Steps)
 	} else {
-		s.GoesOnRight(long)
+		s.ContinuesRight(long)
 	}
 	return h
 }
 
-// awaitHealed waits for the next world of all, in which others have the slots that are to be replaced.
+// awaitHealed waits for the next world of all slots, with new incarnations of those to be replaced.
 func (f Fault) awaitHealed(s *site.Site, before site.Job) site.Job {
 	s.T.Helper()
 	replaced := ranked(before, f.Replaced)
@@ -117,8 +117,8 @@ func (f Fault) check(s *site.Site, h Healed) {
 		s.Replaced(h.Before, h.After, replaced...)
 	}
 	inPlace := len(replaced) == 0
-	stays := !f.Spare && len(replaced) <= 1 // two may change places
-	for _, was := range h.Struck {
+	stays := !f.Spare && len(replaced) <= 1 // two may swap places
+	for _, was := range h.Victims {
 		now := h.After.At(was.Address)
 		if stays && (now.Node != was.Node || now.Rank != was.Rank) {
 			s.T.Errorf("%+v -> %+v: its place and rank are free for it", was, now)
@@ -133,7 +133,7 @@ func (f Fault) check(s *site.Site, h Healed) {
 	if f.Cause == "" {
 		return
 	}
-	s.Blamed(h.After, f.Cause, h.Struck, f.Evidence...)
+	s.Blamed(h.After, f.Cause, h.Victims, f.Evidence...)
 	last := h.After.Last()
 	if f.Proof != "" && !last.Proven(f.Proof) {
 		s.T.Errorf("the evidence is %+v, not %s", last.EvidenceCodes, f.Proof)
@@ -143,41 +143,41 @@ func (f Fault) check(s *site.Site, h Healed) {
 	}
 }
 
-// healsLate strikes while agents tell of an end by their own connections, before the place says whose deed it was. There is one
-// incident for it all the same.
-func (f Fault) healsLate(on On, s *site.Site) {
-	f.Spare, f.Apart, f.Ends = true, true, 0
+// healsDelayed injects a fault with the place's reports delayed: agents report the failure first, and the place its cause only
+// later. There must be only one incident.
+func (f Fault) healsDelayed(on On, s *site.Site) {
+	f.Spare, f.OthersTrain, f.Ends = true, true, 0
 	on.Delay(s)
 	if h := on.Heals(s, f); len(h.After.Incidents) != 1 {
 		s.T.Errorf("of one fault there are %d incidents: %+v", len(h.After.Incidents), h.After.Incidents)
 	}
 }
 
-// healsAmid strikes, and kills the master at once: the next one completes what the one before has begun, and does nothing
-// twice.
-func (f Fault) healsAmid(_ On, s *site.Site) {
-	f.across(s, func(m *site.Master, strike func()) {
-		strike()
+// healsMasterDies injects a fault and kills the master at once: the next master completes what the first has begun, and does
+// nothing twice.
+func (f Fault) healsMasterDies(_ On, s *site.Site) {
+	f.across(s, func(m *site.Master, inject func()) {
+		inject()
 		m.Kill()
 	})
 }
 
-// healsAfter strikes while no master runs: the next one finds it.
-func (f Fault) healsAfter(_ On, s *site.Site) {
-	f.across(s, func(m *site.Master, strike func()) {
+// healsMasterDown injects a fault while no master runs: the next one finds it.
+func (f Fault) healsMasterDown(_ On, s *site.Site) {
+	f.across(s, func(m *site.Master, inject func()) {
 		m.Kill()
-		strike()
+		inject()
 	})
 }
 
-func (f Fault) across(s *site.Site, masters func(m *site.Master, strike func())) {
+func (f Fault) across(s *site.Site, masters func(m *site.Master, inject func())) {
 	s.T.Helper()
 	s.SetSteps(2 * site.Steps)
 	s.SetLease(site.Lenient)
-	listen := "-listen=" + loopback.Free(s.T) // of both masters: of another, agents might hear late
+	listen := "-listen=" + loopback.Free(s.T) // the same for both masters: agents may learn of another address late
 	m := s.Watch(listen)
 	before := s.AwaitWorld(4, 1)
-	masters(m, func() { f.Strike(s, ranked(before, f.Struck)) })
+	masters(m, func() { f.Inject(s, ranked(before, f.Victims)) })
 	s.Watch(listen)
 	after := f.awaitHealed(s, before)
 	s.ReplacedOnce(before, after, ranked(before, f.Replaced)...)
@@ -187,7 +187,7 @@ func (f Fault) across(s *site.Site, masters func(m *site.Master, strike func()))
 	}
 }
 
-// ranked are the slots of these ranks.
+// ranked returns the slots with these ranks.
 func ranked(j site.Job, ranks []int) (slots []site.Slot) {
 	for _, rank := range ranks {
 		slots = append(slots, j.Ranked(rank))

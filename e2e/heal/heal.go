@@ -1,11 +1,10 @@
-// Package heal is the one suite of what befalls training and its masters, wherever that runs: processes of this machine, pods,
-// and gangs of them. It is a table of faults, each with what becomes of whom, and of other cases. A place may add faults that
-// only it knows.
+// Package heal is the suite of faults and other cases that every place must pass: processes on this machine, pods, and gangs of
+// pods. It is a table of faults with their expected outcomes, and of other cases. A place may add faults of its own.
 //
 //	heal.go      where and when each is run
-//	fault.go     what is a fault, and what becomes of it: in a calm training, while a master dies, while none runs
-//	faults.go    the faults of all places
-//	cases.go     what is no fault of a slot: nodes, masters, programs
+//	fault.go     what a fault is, and how it is checked: with a master, while the master dies, while none runs
+//	faults.go    the faults common to all places
+//	cases.go     cases that are not faults of a slot: nodes, masters, programs
 package heal
 
 import (
@@ -25,16 +24,16 @@ const (
 	Volcano
 )
 
-// On is a place as the tests of its package have it.
+// On runs the suite at a place.
 type On struct {
 	Place  Places
-	New    func(t *testing.T, nodes int) *site.Site // the example on so many nodes, in a test that runs beside others
-	Faults []Fault                                  // that only it knows
-	Kept   func(s *site.Site) any                   // gives what outlives every fault; nil where there is no such thing
-	Delay  func(s *site.Site)                       // makes the place's own news come late; nil where there is no such thing
+	New    func(t *testing.T, nodes int) *site.Site // makes the example on this many nodes, in a parallel test
+	Faults []Fault                                  // the place's own
+	Kept   func(s *site.Site) any                   // returns a value that no fault may change; nil if there is none
+	Delay  func(s *site.Site)                       // delays the place's own reports; nil if it has none
 }
 
-// Case is something that is tried at some places, in `make test` or only in `make soak`.
+// Case is run at some places, in `make test` (Gate) or only in `make soak` (Soak).
 type Case struct {
 	Name       string
 	Gate, Soak Places
@@ -42,13 +41,13 @@ type Case struct {
 	Try        func(on On, s *site.Site)
 }
 
-// Run tries what `make test` has of a place, Soak what only `make soak` has.
+// Run runs the place's cases of `make test`.
 func (on On) Run(t *testing.T) { on.run(t, func(c Case) Places { return c.Gate }) }
 
-// Soak is Run for `make soak`.
+// Soak runs the place's cases of `make soak`.
 func (on On) Soak(t *testing.T) { on.run(t, func(c Case) Places { return c.Soak }) }
 
-// kept is what outlives a fault.
+// kept returns the value that no fault may change.
 func (on On) kept(s *site.Site) any {
 	if on.Kept == nil {
 		return nil
@@ -57,14 +56,14 @@ func (on On) kept(s *site.Site) any {
 }
 
 func (on On) run(t *testing.T, where func(Case) Places) {
-	t.Parallel() // or nothing else runs beside its cases
+	t.Parallel() // otherwise its cases run only beside each other
 	all := slices.Clone(cases)
 	for _, f := range slices.Concat(faults, on.Faults) {
 		all = append(all,
 			Case{Name: f.Name, Gate: f.Gate, Soak: f.Soak, Nodes: f.nodes(), Try: func(on On, s *site.Site) { on.Heals(s, f) }},
-			Case{Name: f.Name + ", and the master dies amid healing", Soak: f.Amid, Nodes: 5, Try: f.healsAmid},
-			Case{Name: f.Name + " while no master runs", Soak: f.Away, Nodes: 5, Try: f.healsAfter},
-			Case{Name: f.Name + ", of which the news come late", Soak: f.Late, Nodes: 5, Try: f.healsLate},
+			Case{Name: f.Name + ", and the master dies amid healing", Soak: f.MasterDies, Nodes: 5, Try: f.healsMasterDies},
+			Case{Name: f.Name + " while no master runs", Soak: f.MasterDown, Nodes: 5, Try: f.healsMasterDown},
+			Case{Name: f.Name + ", of which the news come late", Soak: f.Delayed, Nodes: 5, Try: f.healsDelayed},
 		)
 	}
 	for _, c := range all {

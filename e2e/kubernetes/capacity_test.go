@@ -20,9 +20,9 @@ import (
 	"github.com/eltrain/eltrain/testbed"
 )
 
-// What there is room for: nodes that are closed and opened, that come, what others run on them, quotas.
+// Capacity: nodes that are cordoned, uncordoned and added, other pods on them, quotas.
 
-// resumed counts the processes that began in a world of that many, those apart that began at the first step.
+// resumed counts the processes that started in a world of this size, except those that started at the first step.
 func resumed(s *podsite.Demo, world int) (n int) {
 	s.T.Helper()
 	for _, event := range s.Events() {
@@ -36,12 +36,12 @@ func resumed(s *podsite.Demo, world int) (n int) {
 func TestCordonedItLeavesWithACheckpointAndComesBack(t *testing.T) {
 	s := newDemo(t, 4)
 	s.SetSteps(2 * site.Steps)
-	// No checkpoint is due by itself before the last step: those that there are were asked for.
+	// No checkpoint is due before the last step: any earlier one was requested.
 	s.Edit("job.hcl", `"--ckpt-every=20"`, `"--ckpt-every=100000"`)
-	s.Edit("job.hcl", `stop_grace = "5s"`, `stop_grace = "60s"`) // as long a disk may take for it
+	s.Edit("job.hcl", `stop_grace = "5s"`, `stop_grace = "60s"`) // a checkpoint may take that long on a slow disk
 	m := s.Watch()
 	before := s.AwaitWorld(4, 1)
-	leaver, had := before.On(s.Node(4)), resumed(s, 3) // before an agent that came late
+	leaver, had := before.On(s.Node(4)), resumed(s, 3) // from an earlier world of three if an agent was late
 	cluster.Cordon(t, s.Node(4))
 	three := s.AwaitWorld(3, before.Generation+1)
 	s.Untouched(before, three, leaver)
@@ -51,7 +51,7 @@ func TestCordonedItLeavesWithACheckpointAndComesBack(t *testing.T) {
 	if len(three.Incidents) > 0 {
 		t.Errorf("a planned shrink is no incident: %+v", three.Incidents)
 	}
-	m.Heard("node " + s.Node(4) + " is drained (cordoned)")
+	m.AwaitOutput("node " + s.Node(4) + " is drained (cordoned)")
 	site.Until(t, "those that stay go on from a checkpoint", func() bool { return resumed(s, 3) == had+3 })
 	site.Until(t, "the leaver has ended, and nothing is to change", func() bool { return strings.Contains(s.Must("plan"), "No changes.") })
 	cluster.Uncordon(t, s.Node(4))
@@ -60,8 +60,8 @@ func TestCordonedItLeavesWithACheckpointAndComesBack(t *testing.T) {
 	s.EndsRight(2 * site.Steps)
 }
 
-// A drain goes by the eviction API, which keeps to the job's PodDisruptionBudget: it takes what the job can spare, and no
-// slot of the least with which it can train, 2.
+// A drain uses the eviction API, which honors the job's PodDisruptionBudget: it evicts the slots above the job's min of 2, and
+// no others.
 func TestADrainTakesNoneOfTheLeastThatCanTrain(t *testing.T) {
 	const long = 8 * site.Steps
 	s := newDemo(t, 3)
@@ -84,7 +84,7 @@ func TestADrainTakesNoneOfTheLeastThatCanTrain(t *testing.T) {
 	after := s.AwaitWorld(3, three.Generation+1)
 	s.Untouched(three, after, victim)
 	s.Blamed(after, "evicted", []site.Slot{victim})
-	s.GoesOnRight(long)
+	s.ContinuesRight(long)
 }
 
 func TestForeignPodsCount(t *testing.T) {
@@ -126,8 +126,8 @@ func TestQuotaRefusesAndNobodyRunsUntilItIsRaised(t *testing.T) {
 	s.Await("one that is held", func(j site.Job) bool {
 		return len(j.Running()) == 0 && j.Says("held until its whole gang exists")
 	})
-	m.Heard("exceeded quota: few")
-	// The one that exists is held back: it would train with nobody, and holds no node.
+	m.AwaitOutput("exceeded quota: few")
+	// The one pod that exists is held back: it could not train alone, and occupies no node.
 	pods := s.Pods()
 	if len(pods) != 1 {
 		t.Errorf("%d pods under a quota of one", len(pods))
@@ -149,8 +149,8 @@ func TestQuotaRefusesAndNobodyRunsUntilItIsRaised(t *testing.T) {
 	s.EndsRight(site.Steps)
 }
 
-// Gates keep a gang until all of it exist, and what comes just then may take the place of one. The others hold theirs,
-// nobody trains, the scheduler's words are told, and it goes on by itself once there is room.
+// Scheduling gates hold a gang until all its pods exist, but another pod may then take a place first. The gang's other pods keep
+// their places, nothing trains, the scheduler's message is shown, and the job continues by itself once there is room.
 func TestAGangOfWhichOneIsNotPlacedWaitsWhole(t *testing.T) {
 	s := newDemo(t, 4)
 	s.Edit("job.hcl", "min = 2", "min = 4")
@@ -189,7 +189,7 @@ func TestAGangOfWhichOneIsNotPlacedWaitsWhole(t *testing.T) {
 	s.EndsRight(site.Steps)
 }
 
-// A pod that cannot start is no fault of the job: it waits, in the cluster's own words, until somebody mends it.
+// A pod that cannot start is not charged to the job: it waits, with the cluster's own message, until a person corrects it.
 func TestAnImageThatCannotBePulledIsSaid(t *testing.T) {
 	s := newDemo(t, 4)
 	const role, typo = `role "worker" {`, "\n    image = \"no-such\""
@@ -205,7 +205,7 @@ func TestAnImageThatCannotBePulledIsSaid(t *testing.T) {
 }
 
 func TestPlanSaysWhatWouldFitWhereAndWhyNot(t *testing.T) {
-	s := newDemoOf(t, podsite.Local("kubernetes", 5)) // alone: a plan names a few nodes, not all
+	s := newDemoOf(t, podsite.Local("kubernetes", 5)) // not parallel: a plan names only a few of all nodes
 	const steps = site.Steps
 	s.SetSteps(steps)
 	s.Foreign("theirs", nil)
@@ -229,7 +229,7 @@ func TestPlanSaysWhatWouldFitWhereAndWhyNot(t *testing.T) {
 	if pods := s.Pods(); len(pods) > 0 {
 		t.Errorf("a plan made pods: %v", pods)
 	}
-	// What is opened is where it would go.
+	// The plan uses a node whose taint was removed.
 	cluster.Untaint(t, free[0], "dedicated")
 	out = s.Must("plan")
 	site.Has(t, out, "nodes = "+strings.Join(slices.Sorted(slices.Values([]string{free[0], free[3]})), ", "), "Plan: 2 to add, 0 to change, 0 to destroy.")
@@ -243,13 +243,13 @@ func TestPlanSaysWhatWouldFitWhereAndWhyNot(t *testing.T) {
 	s.EndsRight(steps)
 }
 
-// What a RuntimeClass adds to pods is room that they take, before there is any pod of it; and nothing that others use
-// once there is.
+// The overhead of a RuntimeClass counts as room that the job's pods take, before there is any pod; and does not count as used by
+// others once there is.
 func TestTheOverheadOfARuntimeClassCounts(t *testing.T) {
 	s := newDemo(t, 2)
 	classes := cluster.Admin().NodeV1().RuntimeClasses()
 	class := func(size, memory string) (name string) {
-		name = s.Namespace + "-" + size // they are the whole cluster's
+		name = s.Namespace + "-" + size // unique: classes are cluster-wide
 		_, err := classes.Create(t.Context(), &nodev1.RuntimeClass{
 			ObjectMeta: metav1.ObjectMeta{Name: name}, Handler: "vm",
 			Overhead: &nodev1.Overhead{PodFixed: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(memory)}},
@@ -262,7 +262,7 @@ func TestTheOverheadOfARuntimeClassCounts(t *testing.T) {
 		s.SetSteps(site.Steps)
 		s.Edit("eltrain.vars", "spec = {", fmt.Sprintf("spec = { runtimeClassName = %q,", class))
 	}
-	naming(class("large", "300Mi")) // of 512 MiB that a node has, beside the slot's 256
+	naming(class("large", "300Mi")) // a node has 512 MiB, and the slot takes 256
 	out, _ := s.Run("plan")
 	site.Has(t, out, "Wanted: 2 worker with 1 cpu, 256MiB each, and 300MiB for the rest of its pod")
 

@@ -16,7 +16,7 @@ func TestTheLocalJobTrainsWithItsProviderChanged(t *testing.T) {
 	s := newDemo(t, 4)
 	s.Watch()
 	j := s.AwaitWorld(4, 1)
-	// One pod on each node, as one core for each has it, and ranks by rack.
+	// One pod on each node, since each needs the one core, and ranks by rack.
 	var byRank []string
 	for rank := range 4 {
 		slot := j.Ranked(rank)
@@ -42,7 +42,7 @@ func TestTheLocalJobTrainsWithItsProviderChanged(t *testing.T) {
 	}
 }
 
-// torchSteps take some seconds; torch's own import takes as long.
+// torchSteps take some seconds, about as long as the import of torch.
 const torchSteps = 750
 
 func TestTorchPodDeletedEndsWithTheLossOfAnUndisturbedRun(t *testing.T) {
@@ -50,7 +50,7 @@ func TestTorchPodDeletedEndsWithTheLossOfAnUndisturbedRun(t *testing.T) {
 	site.NeedTorch(t)
 	t.Parallel()
 	s := newDemoOf(t, podsite.Example{Dir: "mnist-torch", Job: "mnist-torch", Provider: "kubernetes", Nodes: 2, Memory: resource.MustParse("2Gi")})
-	s.DropBlock("job.hcl", `provider "local"`) // it has its nodes in the same file
+	s.DropBlock("job.hcl", `provider "local"`) // this example declares its nodes in the same file
 	s.SetSteps(torchSteps)
 	s.Watch()
 	before := s.AwaitWorld(2, 1)

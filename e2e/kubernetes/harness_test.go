@@ -1,7 +1,7 @@
 // Package kubernetes runs the built eltrain on a real control plane, as a user does: the job file of the local demo
 // with another provider, pods that a real scheduler binds, real training processes in them, the rights that deploy/
-// grants, and faults by what a cluster has for them. Every test ends by checking that a destroy leaves nothing in
-// the namespace and no process, and what was healed that it has the losses of an undisturbed run.
+// grants, and faults by a cluster's own means. Every test ends by checking that a destroy leaves nothing in
+// the namespace and no process, and that healed training has the losses of an undisturbed run.
 package kubernetes
 
 import (
@@ -14,7 +14,7 @@ import (
 
 var (
 	programs site.Programs
-	cluster  *testbed.Cluster // shared: every test has a namespace and nodes of its own in it
+	cluster  *testbed.Cluster // shared: every test has its own namespace and nodes in it
 )
 
 func TestMain(m *testing.M) {
@@ -31,14 +31,14 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// newDemo makes the demo's job directory with the provider changed, for so many nodes. The test runs beside others.
+// newDemo makes the demo's job directory with the provider changed, in a parallel test.
 func newDemo(t *testing.T, nodes int) *podsite.Demo {
 	t.Helper()
 	t.Parallel()
 	return newDemoOf(t, podsite.Local("kubernetes", nodes))
 }
 
-// newDemoOf is newDemo of any example. Without t.Parallel no other test's nodes are there.
+// newDemoOf is newDemo for any example. It does not call t.Parallel: without it the cluster has no other test's nodes.
 func newDemoOf(t *testing.T, e podsite.Example) *podsite.Demo {
 	t.Helper()
 	podsite.Needed(t)

@@ -19,8 +19,7 @@ import (
 	"github.com/eltrain/eltrain/testbed"
 )
 
-// late is how long the cluster's own news are on their way here, when those of the agents are not: an API server that
-// is busy.
+// late is how long the cluster's events are delayed while the agents' reports are not, as by a busy API server.
 const late = 300 * time.Millisecond
 
 var here = heal.On{
@@ -42,7 +41,7 @@ func TestHealSoak(t *testing.T) {
 func TestPreemptedItShrinksAndGrowsAgain(t *testing.T) {
 	const long = 6 * site.Steps
 	s := newDemo(t, 4)
-	s.SetSteps(long) // should its pod once not be bound after all, it rests for 30 s before it grows into that slot again
+	s.SetSteps(long) // if its pod is not bound at first, it waits 30 s before it grows into that slot again
 	urgent := s.Urgent()
 	s.Watch()
 	before := s.AwaitWorld(4, 1)
@@ -53,11 +52,11 @@ func TestPreemptedItShrinksAndGrowsAgain(t *testing.T) {
 	s.Blamed(after, "preempted", []site.Slot{victim}, "PreemptionByScheduler")
 	s.DeletePod("urgent", podsite.AtOnce())
 	s.AwaitWorld(4, after.Generation+1)
-	s.GoesOnRight(long)
+	s.ContinuesRight(long)
 }
 
-// A runtime that cannot start a container, on a node that says it is well, is no fault of the job's: its budget is not
-// touched, however often that happens, and whoever can train does.
+// A runtime that cannot start containers, on a node that reports ready, is not the job's fault: nothing is charged to its budget,
+// however often that happens, and the other slots train.
 func TestNodeThatStartsNoContainerIsNotTheJobsFault(t *testing.T) {
 	const long = 8 * site.Steps
 	s := newDemo(t, 4)
@@ -68,7 +67,7 @@ func TestNodeThatStartsNoContainerIsNotTheJobsFault(t *testing.T) {
 	s.Watch()
 	three := s.Await("a world of 3, and a slot that was tried three times and is to be again", func(j site.Job) bool {
 		tried := slices.ContainsFunc(j.Slots, func(slot site.Slot) bool { return slot.Incarnation > 3 })
-		return j.WorldSize == 3 && tried && j.Last().Action != "" // none before its pause is over
+		return j.WorldSize == 3 && tried && j.Last().Action != "" // not before its pause is over
 	})
 	if last := three.Last(); last.Cause != "node_failed" || last.Action != "replace" {
 		t.Errorf("the incident is %+v", last)
@@ -79,10 +78,10 @@ func TestNodeThatStartsNoContainerIsNotTheJobsFault(t *testing.T) {
 	if four.On(bad).Address == "" {
 		t.Errorf("nobody is on the node that was mended: %+v", four.Slots)
 	}
-	s.GoesOnRight(long)
+	s.ContinuesRight(long)
 }
 
-// fetching is an init container of a user's, beside what is in the role already.
+// fetching adds a user's init container to the role.
 const fetching = `stop_grace = "5s"
     pod = { spec = { initContainers = [{
       name    = "fetch"
@@ -91,13 +90,13 @@ const fetching = `stop_grace = "5s"
     }] } }
 `
 
-// What a user puts in front of the training may fail and is tried again, within the budget: it is the job's own.
+// A user's init container that fails is retried within the budget: it is part of the job.
 func TestInitContainerThatFailsIsTriedAgain(t *testing.T) {
 	for name, test := range map[string]struct {
 		script string
 		ends   func(*podsite.Demo)
 	}{
-		"and goes well": {"! mkdir first && ! mkdir second", func(s *podsite.Demo) { // each is made by one pod, which fails
+		"and goes well": {"! mkdir first && ! mkdir second", func(s *podsite.Demo) { // each directory is made by one pod, which then fails
 			j := s.AwaitWorld(4, 1)
 			restarts := 0
 			for _, slot := range j.Slots {
@@ -134,7 +133,7 @@ func TestInitContainerThatFailsIsTriedAgain(t *testing.T) {
 	}
 }
 
-// buggy is the training, with a bug that SIGUSR2 meets.
+// buggy is the training, with a bug that SIGUSR2 triggers.
 const buggy = `import runpy, signal, sys
 
 def fail(*_):
@@ -145,8 +144,8 @@ sys.argv = ["train.py", *sys.argv[1:]]
 runpy.run_path("train.py", run_name="__main__")
 `
 
-// While no master runs a process fails and its pod ends: the next master has what it failed of from the pod's
-// termination message, where the agent has said it last.
+// A process fails and its pod ends while no master runs: the next master reads the cause from the pod's termination message,
+// which the agent wrote.
 func TestWhatAProcessFailedOfOutlivesItsPodWhileNoMasterRuns(t *testing.T) {
 	s := newDemo(t, 5)
 	s.SetSteps(2 * site.Steps)
@@ -164,9 +163,9 @@ func TestWhatAProcessFailedOfOutlivesItsPodWhileNoMasterRuns(t *testing.T) {
 	}
 	m.Kill()
 	site.Kill(t, syscall.SIGUSR2, s.TrainerOf(victim))
-	site.Gone(t, trainers...) // it is the first: the others miss it
+	site.AwaitExit(t, trainers...) // the others fail after the victim, because of it
 	site.Kill(t, syscall.SIGTERM, agent)
-	site.Gone(t, agent)
+	site.AwaitExit(t, agent)
 	s.Watch(listen)
 	after := s.AwaitWorld(4, before.Generation+1)
 	s.ReplacedOnce(before, after, victim)
@@ -174,7 +173,7 @@ func TestWhatAProcessFailedOfOutlivesItsPodWhileNoMasterRuns(t *testing.T) {
 	s.EndsRight(2 * site.Steps)
 }
 
-// hog is the training, but the second slot takes 160 MB soon.
+// hog is the training, but rank 1 soon takes 160 MB.
 const hog = `import os, runpy, sys, threading, time
 
 def take():
@@ -214,8 +213,8 @@ func TestOutOfMemoryItGetsMore(t *testing.T) {
 	s.EndsRight(site.Steps)
 }
 
-// The next master completes what the one before has begun to heal, wherever it was killed in making a pod, and does nothing
-// twice.
+// The next master completes the healing that a killed master has begun, whenever it was killed during the creation of a pod, and
+// does nothing twice.
 func TestMasterKilledWhileItMakesAPod(t *testing.T) {
 	soak.Only(t)
 	for name, made := range map[string]bool{"before the API server has it": false, "after the API server has it": true} {
@@ -241,12 +240,12 @@ func TestMasterKilledWhileItMakesAPod(t *testing.T) {
 			after := s.AwaitWorld(4, before.Generation+1)
 			s.ReplacedOnce(before, after, victim)
 			s.EndsRight(2 * site.Steps)
-			s.ReplacedOnce(before, s.Now(), victim) // and it was left at that
+			s.ReplacedOnce(before, s.Now(), victim) // and not again
 		})
 	}
 }
 
-// Two masters of one state in the cluster: one leads, the other is there when it dies.
+// Two masters of one state in the cluster: one leads, the other takes over when it dies.
 func TestStandbyTakesOverWithinTheLease(t *testing.T) {
 	soak.Only(t)
 	s := newDemo(t, 4)
@@ -256,22 +255,22 @@ func TestStandbyTakesOverWithinTheLease(t *testing.T) {
 	before := s.AwaitWorld(4, 1)
 	standby := s.Elsewhere()
 	next := standby.Watch("-lock-timeout=1h")
-	next.Heard("lock")
+	next.AwaitOutput("lock")
 	s.Renewed("e2e")
 	m.Kill()
 	s.TakenOver("e2e")
-	next.Heard("Watching.")
+	next.AwaitOutput("Watching.")
 	after := standby.Await("the same world with its new master", func(j site.Job) bool { return j.Trains(4, 1) })
 	s.Undisturbed(before, after)
-	// It is the master: it heals.
+	// The standby leads now: it heals.
 	site.Kill(t, syscall.SIGKILL, standby.TrainerOf(after.Worker(3)))
 	healed := standby.AwaitWorld(4, after.Generation+1)
 	standby.Untouched(after, healed)
 	next.Interrupt()
-	s.Watch() // and back
+	s.Watch() // for the way back
 	back := s.AwaitWorld(4, healed.Generation)
 	if back.Generation != healed.Generation {
 		t.Errorf("the hand-over back made generation %d of %d", back.Generation, healed.Generation)
 	}
-	s.GoesOnRight(8 * site.Steps)
+	s.ContinuesRight(8 * site.Steps)
 }

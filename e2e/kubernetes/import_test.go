@@ -21,11 +21,11 @@ func importing(s *podsite.Demo, to, id string) {
 	s.Write("import.hcl", fmt.Sprintf("import {\n  to = job.%s\n  id = %q\n}\n", to, id))
 }
 
-// What runs under one state is taken over by a master with another, under another name, by what kubectl shows of it: no pod
-// is made anew and no training process started again. From then on it is that master's to heal.
+// A master imports a job that runs under another state, under another name, by the ID that kubectl shows: no pod is recreated
+// and no training process restarted. From then on that master heals it.
 func TestWhatRunsUnderAnotherStateIsImported(t *testing.T) {
 	s := newDemo(t, 4)
-	const long = 8 * site.Steps // while commands come and go
+	const long = 8 * site.Steps // enough for all the commands
 	s.SetSteps(long)
 	s.Together()
 	s.Must("apply", "-auto-approve")
@@ -64,11 +64,11 @@ func TestWhatRunsUnderAnotherStateIsImported(t *testing.T) {
 	importing(other, "taken", anchor)
 	m := other.Watch()
 	after := other.AwaitWorld(4, 1)
-	same := map[string]string{} // names of pods by address, as they are called now
+	same := map[string]string{} // names of pods by new address
 	for _, slot := range before.Slots {
 		same["job.taken"+slot.Address[len(before.Address):]] = slot.Name
 	}
-	if now := after.Bodies(); after.Generation != before.Generation || !maps.Equal(now, same) {
+	if now := after.PodsOrAgents(); after.Generation != before.Generation || !maps.Equal(now, same) {
 		t.Errorf("generation %d -> %d, the pods %v became %v", before.Generation, after.Generation, same, now)
 	}
 	for _, slot := range after.Slots {
@@ -81,7 +81,7 @@ func TestWhatRunsUnderAnotherStateIsImported(t *testing.T) {
 	}
 	site.Has(t, other.Must("plan", "-detailed-exitcode"), "No changes.")
 
-	// It is that master's: no other job of it can be the same, and it is healed.
+	// That master owns the job now: it cannot be imported again, and is healed.
 	other.Write("twice.hcl", fmt.Sprintf(`job "twice" {
   provider = "kubernetes"
   role "worker" {
@@ -99,12 +99,12 @@ import {
 		t.Errorf("to import it twice: exit code %d", code)
 	}
 	other.OK(os.Remove(filepath.Join(other.Dir, "twice.hcl")))
-	// Who had it before lets it go, and that is nothing to who has it now.
+	// The old state forgets the job, which does not affect the new owner.
 	s.DropBlock("job.hcl", `job "mnist"`)
 	s.Write("removed.hcl", "removed {\n  from = job.mnist\n  lifecycle {\n    destroy = false\n  }\n}\n")
 	site.Has(t, s.Must("apply", "-auto-approve"), "# job.mnist will no longer be managed by eltrain")
-	if now := other.Now(); now.Generation != after.Generation || !maps.Equal(now.Bodies(), same) {
-		t.Errorf("generation %d -> %d, the pods %v became %v", after.Generation, now.Generation, same, now.Bodies())
+	if now := other.Now(); now.Generation != after.Generation || !maps.Equal(now.PodsOrAgents(), same) {
+		t.Errorf("generation %d -> %d, the pods %v became %v", after.Generation, now.Generation, same, now.PodsOrAgents())
 	}
 
 	victim := after.Worker(1)
@@ -115,7 +115,7 @@ import {
 	if now := s.Pod(healed.Worker(1).Name).Annotations["eltrain.dev/state"]; now == was || now == "" {
 		t.Errorf("its next pod is of the state %q, and it was launched under %q", now, was)
 	}
-	other.GoesOnRight(long)
+	other.ContinuesRight(long)
 	m.Interrupt()
 	other.Must("destroy", "-auto-approve")
 }

@@ -16,10 +16,10 @@ import (
 	"github.com/eltrain/eltrain/e2e/site"
 )
 
-// The pods as objects of the cluster: edited by hand, shown, taken away.
+// Pods as objects of the cluster: edited by hand, shown, deleted.
 
 func TestEditedByHandIsShownAndMended(t *testing.T) {
-	const long = 8 * site.Steps // while commands come and go
+	const long = 8 * site.Steps // enough for all the commands
 	s := newDemo(t, 4)
 	s.SetSteps(long)
 	s.Together()
@@ -50,7 +50,7 @@ func TestEditedByHandIsShownAndMended(t *testing.T) {
 	if after.Generation != before.Generation {
 		t.Errorf("generation %d -> %d: mending labels is no reason to restart", before.Generation, after.Generation)
 	}
-	s.GoesOnRight(long)
+	s.ContinuesRight(long)
 }
 
 func TestDestroyLeavesNothing(t *testing.T) {
@@ -58,7 +58,7 @@ func TestDestroyLeavesNothing(t *testing.T) {
 	s.SetSteps(100 * site.Steps)
 	m := s.Watch()
 	s.AwaitWorld(4, 1)
-	// All of this is there, or the check after it would say nothing.
+	// All of this exists; otherwise the check after the destroy would prove nothing.
 	there := strings.Join(s.Left(), "\n")
 	for _, kind := range []string{"pod/", "secret/", "configmap/", "service/", "poddisruptionbudget/", "process "} {
 		if !strings.Contains(there, kind) {
@@ -77,7 +77,7 @@ func TestDestroyLeavesNothing(t *testing.T) {
 	}
 }
 
-// A pod finds the others by the names that its Service gives them.
+// A pod finds the others by their DNS names from the job's Service.
 func TestPodsHaveNames(t *testing.T) {
 	s := newDemo(t, 4)
 	s.SetSteps(100 * site.Steps)
@@ -91,14 +91,14 @@ func TestPodsHaveNames(t *testing.T) {
 		}
 		name := pod.Spec.Hostname + "." + pod.Spec.Subdomain
 		site.Until(t, name+" leads to its pod", func() bool {
-			out, _ := exec.Command("nsenter", "--target", in, "--mount", "getent", "hosts", name).Output() // it fails for a name that is not there yet
+			out, _ := exec.Command("nsenter", "--target", in, "--mount", "getent", "hosts", name).Output() // it fails for a name that does not exist yet
 			found := strings.Fields(string(out))
 			return len(found) > 0 && found[0] == pod.Status.PodIP
 		})
 	}
 }
 
-// Output, status and events of what runs in pods.
+// Output, status and events of pods.
 func TestLogsStatusAndEventsOfPods(t *testing.T) {
 	s := newDemo(t, 4)
 	s.SetSteps(2 * site.Steps)
@@ -129,7 +129,7 @@ func TestLogsStatusAndEventsOfPods(t *testing.T) {
 	s.AwaitWorld(4, j.Generation+1)
 	site.Has(t, s.Must("logs", first.Address), fmt.Sprintf("generation %d", j.Generation+1)) // the same pod: both worlds
 	site.Has(t, s.Must("events"), fmt.Sprintf("world_formed job.mnist: generation %d: 4 slots, 4 processes", j.Generation))
-	// It is told once it can no more be the echo of another fault.
+	// An event appears once the failure can no longer be a consequence of another one.
 	site.Until(t, "the fault is told", func() bool { return strings.Contains(s.Must("events"), "process killed") })
 	s.EndsRight(2 * site.Steps)
 	site.Has(t, s.Must("logs", first.Address), fmt.Sprintf("step %d loss ", 2*site.Steps)) // of a pod that has ended

@@ -11,9 +11,9 @@ import (
 	"github.com/eltrain/eltrain/e2e/site"
 )
 
-// Plans of pods: saved, narrowed, made from what was observed before.
+// Plans of pods: saved, limited by -target, made from an earlier observation.
 
-// hand is the field manager of what somebody edits past eltrain.
+// hand is the field manager of manual edits.
 const hand = "kubectl-edit"
 
 const jobLabel = "training.kubeflow.org/job-name"
@@ -31,7 +31,7 @@ func TestASavedPlanIsAppliedToThePodsThatItWasMadeFrom(t *testing.T) {
 	s.Must("apply", "-auto-approve")
 	before := s.Now()
 
-	// It touches one slot alone. When that has been edited since, nothing is done.
+	// The plan changes only one slot. If that slot was edited since, nothing is done.
 	plan := s.Dir + "/replace.plan"
 	s.Must("plan", "-replace=job.mnist.worker[1]", "-out="+plan)
 	edit(s, before.Worker(1), "mine")
@@ -42,8 +42,8 @@ func TestASavedPlanIsAppliedToThePodsThatItWasMadeFrom(t *testing.T) {
 	site.Has(t, out, "job.mnist.worker[1]", "was edited since")
 	s.Untouched(before, s.Now())
 
-	// What others did elsewhere does not spoil it.
-	s.Must("apply", "-auto-approve") // mends the label
+	// Edits of other slots do not make it stale.
+	s.Must("apply", "-auto-approve") // reverts the label
 	s.Must("plan", "-replace=job.mnist.worker[1]", "-out="+plan)
 	edit(s, before.Worker(2), "mine")
 	s.Must("apply", plan)
@@ -53,7 +53,7 @@ func TestASavedPlanIsAppliedToThePodsThatItWasMadeFrom(t *testing.T) {
 		t.Errorf("the label of worker[2] is %q: it is looked after as by any apply", got)
 	}
 
-	// Nor is it done twice.
+	// The plan is not carried out twice.
 	if out, code := s.Run("apply", plan); code != 1 || !strings.Contains(site.Unwrapped(out), "the state was changed by another operation") {
 		t.Errorf("again: exit code %d\n%s", code, out)
 	}
@@ -87,11 +87,11 @@ func TestDriftOfPodsAndWhoMadeIt(t *testing.T) {
 	site.Has(t, out, "job.mnist.worker[2]", "1 to change")
 	lacks(out, "worker[1]")
 
-	// Who asks nobody does not see it.
+	// A plan that does not ask the provider does not see the drift.
 	site.Has(t, s.Must("plan", "-refresh=false"), "No changes.")
 	site.Has(t, s.Must("plan", "-observed="+undrifted), "No changes.")
 
-	// -target mends one and leaves the other alone.
+	// -target reverts one and leaves the other alone.
 	s.Must("apply", "-auto-approve", "-target=job.mnist.worker[1]")
 	if one, other := s.Pod(before.Worker(1).Name).Labels[jobLabel], s.Pod(before.Worker(2).Name).Labels[jobLabel]; one != "mnist" || other != "other" {
 		t.Errorf("the labels are %q and %q", one, other)

@@ -10,14 +10,14 @@ import (
 	"github.com/eltrain/eltrain/internal/soak"
 )
 
-// quiet is longer than the pause after which the loop looks at everything without being woken, 30 s.
+// quiet is longer than the 30 s after which the loop observes everything even if nothing is new.
 const quiet = 35 * time.Second
 
-// settled is how long nothing has to be written for what was written last to be the last word on a world that formed.
+// settled is how long there must be no write before the writes about a new world count as complete.
 const settled = 5 * time.Second
 
-// A job that trains and to which nothing happens costs the API server no write of the whole master, provider, state and
-// service, but for the renewals of its lock.
+// While a job trains undisturbed, the master, with provider, state and service, makes no write to the API server except renewals
+// of its lock.
 func TestSteadyTrainingWritesNothingToTheAPIServer(t *testing.T) {
 	soak.Only(t)
 	s := newDemo(t, 4)
@@ -32,7 +32,7 @@ func TestSteadyTrainingWritesNothingToTheAPIServer(t *testing.T) {
 		time.Sleep(settled)
 		return wrote == len(gate.Asked())
 	})
-	gate.StopAt(0, "", false) // counts anew
+	gate.StopAt(0, "", false) // restarts the count
 	renewed, step := gate.Proxy.Requests("update", "leases"), s.Now().Step
 	time.Sleep(quiet)
 	if wrote := gate.Asked(); len(wrote) > 0 {
@@ -46,7 +46,7 @@ func TestSteadyTrainingWritesNothingToTheAPIServer(t *testing.T) {
 		t.Errorf("it did not train: step %d -> %d, generation %d -> %d", step, after.Step, before.Generation, after.Generation)
 	}
 	s.Untouched(before, after)
-	// What happens is written, and is seen here.
+	// A fault causes writes, and the gate sees them.
 	s.DeletePod(before.Worker(1).Name, podsite.AtOnce())
 	s.AwaitWorld(4, before.Generation+1)
 	if wrote := strings.Join(gate.Asked(), "\n"); !strings.Contains(wrote, "post pods") || !strings.Contains(wrote, "put secrets") {

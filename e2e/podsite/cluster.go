@@ -15,15 +15,15 @@ import (
 	"github.com/eltrain/eltrain/testbed"
 )
 
-// MainContainer is what runs the agent in a pod.
+// MainContainer is the container that runs the agent.
 const MainContainer = "main"
 
-// bounded is for what is asked when the test's own context has ended, too.
+// bounded returns a context that does not end with the test's own.
 func bounded() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), site.Bound)
 }
 
-// Pods are those of eltrain's jobs, ended ones too, in order of name.
+// Pods returns the pods of eltrain's jobs, including ended ones, by name.
 func (s *Site) Pods() []corev1.Pod {
 	s.T.Helper()
 	ctx, cancel := bounded()
@@ -51,13 +51,13 @@ func (s *Site) DeletePod(name string, options metav1.DeleteOptions) {
 	s.OK(s.Cluster.Admin().CoreV1().Pods(s.Namespace).Delete(ctx, name, options))
 }
 
-// AtOnce is a deletion without a grace.
+// AtOnce is a deletion without a grace period.
 func AtOnce() metav1.DeleteOptions {
 	now := int64(0)
 	return metav1.DeleteOptions{GracePeriodSeconds: &now}
 }
 
-// NodeOf waits until a pod runs, and gives its node.
+// NodeOf waits until a pod runs, and returns its node.
 func (s *Site) NodeOf(pod string) (node string) {
 	s.T.Helper()
 	site.Until(s.T, "pod "+pod+" runs", func() bool {
@@ -68,8 +68,8 @@ func (s *Site) NodeOf(pod string) (node string) {
 	return node
 }
 
-// Objects are what eltrain's jobs have in the namespace, as kind/name: the pods that are eltrain's, and of other kinds
-// all but what every namespace has and the state.
+// Objects returns what eltrain's jobs have in the namespace, as kind/name: eltrain's pods and pod groups, and all objects of
+// other kinds except the state and what every namespace has.
 func (s *Site) Objects() []string {
 	s.T.Helper()
 	ctx, cancel := bounded()
@@ -115,7 +115,7 @@ func names[T any, P interface {
 	return all
 }
 
-// Lease is the lock of a state in the site's namespace, as the API server has it.
+// Lease reads the lock of a state in the site's namespace.
 func (s *Site) Lease(state string) coordinationv1.LeaseSpec {
 	s.T.Helper()
 	ctx, cancel := bounded()
@@ -125,17 +125,17 @@ func (s *Site) Lease(state string) coordinationv1.LeaseSpec {
 	return lease.Spec
 }
 
-// Renewed waits until the holder of a lock renews it. Whoever waits for the lock counts from its own first look: only from
-// the next renewal on is that as early as can be.
+// Renewed waits until the holder of a lock renews it. A standby counts the lease from when it first sees a renewal, so only
+// after the next one does its count start at the renewal itself.
 func (s *Site) Renewed(state string) {
 	s.T.Helper()
 	before := s.Lease(state)
 	site.Until(s.T, "the lock is renewed", func() bool { return s.Lease(state).RenewTime.After(before.RenewTime.Time) })
 }
 
-// TakenOver waits until a lock of which the holder was just stopped is another's, who has waited since before it was
-// Renewed. It checks that it was not taken over before its lease was over. That counts from the last renewal, which may have
-// been on its way when its holder was stopped.
+// TakenOver waits until a standby, which waited since before Renewed, takes over a lock whose holder was just stopped. It checks
+// that this was not before the lease expired, counted from the last renewal, which may have been in flight when the holder
+// was stopped.
 func (s *Site) TakenOver(state string) {
 	s.T.Helper()
 	left := s.Lease(state)
@@ -162,7 +162,7 @@ func (s *Site) TakenOver(state string) {
 	}
 }
 
-// Processes are those of the site's pods, by their process id on this machine: they work in a directory of their own.
+// Processes returns the processes of the site's pods by their ID on this machine. They are found by their working directory.
 func (s *Site) Processes() map[int]string {
 	if s.Work == "" {
 		return nil
@@ -170,7 +170,7 @@ func (s *Site) Processes() map[int]string {
 	return site.ProcessesIn(s.Work)
 }
 
-// Left is what there is of the site's jobs, objects and processes.
+// Left returns all objects and processes of the site's jobs.
 func (s *Site) Left() []string {
 	s.T.Helper()
 	found := s.Objects()
@@ -180,7 +180,7 @@ func (s *Site) Left() []string {
 	return found
 }
 
-// Log shows how the pods are and what they wrote.
+// Log logs the status and output of the pods.
 func (s *Site) Log() {
 	ctx, cancel := bounded()
 	defer cancel()

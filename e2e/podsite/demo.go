@@ -24,7 +24,7 @@ const (
 	TrainerImage = "trainer"
 	AgentImage   = "eltrain"
 
-	// foreignImage has nothing of the demo's: what runs of it is not taken for what a job left.
+	// foreignImage has nothing of the demo's, so its processes do not count as left by a job.
 	foreignImage = "foreign"
 
 	// PoolLabel keeps the pods of a test on its nodes, and other tests' away from them.
@@ -35,7 +35,7 @@ const (
 type Example struct {
 	Dir      string            // below examples/
 	Job      string            // its name
-	Provider string            // that the job names instead of "local"; the one of examples/mnist-PROVIDER
+	Provider string            // replaces "local" in the job; the one of examples/mnist-PROVIDER
 	Nodes    int               // of one core each: two in the first rack, the others in the second
 	Memory   resource.Quantity // of each node
 }
@@ -45,14 +45,14 @@ func Local(provider string, nodes int) Example {
 	return Example{Dir: "mnist-local", Job: "mnist", Provider: provider, Nodes: nodes, Memory: resource.MustParse("512Mi")}
 }
 
-// Demo is the job of an example with its provider changed, in a namespace and on process nodes of its own.
+// Demo is the job of an example with its provider changed, in its own namespace and on its own process nodes.
 type Demo struct {
 	*Site
 	Kubelet *kubelet.Kubelet
 }
 
-// NewDemo makes the job directory and the nodes. When the test ends the job is destroyed, and what is left of it is an
-// error.
+// NewDemo makes the job directory and the nodes. When the test ends the job is destroyed; it is an error if anything is left
+// of it.
 func NewDemo(t *testing.T, c *testbed.Cluster, programs site.Programs, e Example) *Demo {
 	t.Helper()
 	d := &Demo{Site: New(t, c, programs, e.Job)}
@@ -105,8 +105,7 @@ func (d *Demo) startKubelet(nodes []kubelet.Node) {
 	}
 }
 
-// MemoryIsLimited skips a test where the memory of containers is not limited: that is the machine's. With WITH_LIMITS
-// it fails there.
+// MemoryIsLimited skips a test if this machine cannot limit the memory of containers, or fails it if WITH_LIMITS is set.
 func (d *Demo) MemoryIsLimited() {
 	d.T.Helper()
 	err := d.Kubelet.LimitsMemory()
@@ -132,14 +131,14 @@ func (d *Demo) GetNode(name string) *corev1.Node {
 	return node
 }
 
-// Ready reports whether Kubernetes thinks that the node is.
+// Ready reports whether the node is ready according to Kubernetes.
 func (d *Demo) Ready(name string) bool {
 	d.T.Helper()
 	c := d.readiness(name)
 	return c != nil && c.Status == corev1.ConditionTrue
 }
 
-// NotReadySince is when Kubernetes found that the node was not, in whole seconds; zero where it thinks that it is.
+// NotReadySince returns when Kubernetes found the node not ready, in whole seconds; zero if it is ready.
 func (d *Demo) NotReadySince(name string) (since metav1.Time) {
 	d.T.Helper()
 	if c := d.readiness(name); c != nil && c.Status != corev1.ConditionTrue {
@@ -148,7 +147,7 @@ func (d *Demo) NotReadySince(name string) (since metav1.Time) {
 	return since
 }
 
-// readiness is nil of a node that has not told it yet.
+// readiness returns nil for a node that has not reported it yet.
 func (d *Demo) readiness(name string) *corev1.NodeCondition {
 	d.T.Helper()
 	all := d.GetNode(name).Status.Conditions
@@ -158,14 +157,14 @@ func (d *Demo) readiness(name string) *corev1.NodeCondition {
 	return nil
 }
 
-// Delete takes a node away, as a cloud does: its power, and its entry.
+// Delete removes a node as a cloud does: it powers it off, and deletes its Node object.
 func (d *Demo) Delete(node string) {
 	d.T.Helper()
 	d.OK(d.Kubelet.PowerOff(node))
 	d.Cluster.RemoveNode(d.T, node)
 }
 
-// Reconnect gives a node back.
+// Reconnect brings a node back.
 func (d *Demo) Reconnect(node string) {
 	d.T.Helper()
 	ctx, cancel := bounded()
@@ -173,7 +172,7 @@ func (d *Demo) Reconnect(node string) {
 	d.OK(d.Kubelet.Reconnect(ctx, node))
 }
 
-// Foreign makes a pod that is none of eltrain's and takes one node of the demo, but for what edit changes of it.
+// Foreign creates a pod that is not eltrain's and fills one node of the demo. edit may change it.
 func (d *Demo) Foreign(name string, edit func(*corev1.Pod)) {
 	d.T.Helper()
 	grace := int64(0)
@@ -194,11 +193,10 @@ func (d *Demo) Foreign(name string, edit func(*corev1.Pod)) {
 	d.OK(err)
 }
 
-// Urgent makes a priority class that is above the job's for as long as the test runs, which pods may have from then on, and
-// gives its name.
+// Urgent creates a priority class above the job's until the test ends. It waits until pods can use it, and returns its name.
 func (d *Demo) Urgent() string {
 	d.T.Helper()
-	name := d.Namespace + "-urgent" // the class is the whole cluster's
+	name := d.Namespace + "-urgent" // unique: the class is cluster-wide
 	classes := d.Cluster.Admin().SchedulingV1().PriorityClasses()
 	_, err := classes.Create(d.T.Context(), &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: 1000}, metav1.CreateOptions{})
 	d.OK(err)
@@ -213,7 +211,7 @@ func (d *Demo) Urgent() string {
 	return name
 }
 
-// AgentOf is the agent of a slot's pod on this machine.
+// AgentOf returns the agent of a slot's pod, by its ID on this machine.
 func (d *Demo) AgentOf(slot site.Slot) int {
 	d.T.Helper()
 	pid, err := d.Kubelet.PID(d.Namespace, slot.Name, MainContainer)
@@ -221,7 +219,7 @@ func (d *Demo) AgentOf(slot site.Slot) int {
 	return pid
 }
 
-// TrainerOf is the training process of a slot on this machine: the status has its number in its pod.
+// TrainerOf returns the training process of a slot, by its ID on this machine: the status has its ID in the pod.
 func (d *Demo) TrainerOf(slot site.Slot) int {
 	d.T.Helper()
 	pod, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", d.AgentOf(slot)))
@@ -241,7 +239,7 @@ func (d *Demo) TrainerOf(slot site.Slot) int {
 	return 0
 }
 
-// Elsewhere is the same job seen from another directory: where a second master is.
+// Elsewhere returns a copy of the demo in another job directory, for a second master.
 func (d *Demo) Elsewhere() *Demo {
 	d.T.Helper()
 	in := *d.Site

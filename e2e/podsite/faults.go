@@ -13,33 +13,33 @@ import (
 	"github.com/eltrain/eltrain/e2e/site"
 )
 
-// Faults are what only pods and their nodes know.
+// Faults are those of pods and their nodes.
 var Faults = []heal.Fault{
-	{ // The others train on while its old pod has the only node.
-		Name: "pod deleted", Gate: heal.Kubernetes, Late: heal.Kubernetes,
-		Struck: []int{2}, Replaced: []int{2}, Strike: on(func(d *Demo, victim site.Slot) { d.DeletePod(victim.Name, metav1.DeleteOptions{}) }),
-		Cause: "deleted", Evidence: []string{" was deleted at ", "not by this master"}, Apart: true,
+	{ // The others train on while the old pod occupies the only free node.
+		Name: "pod deleted", Gate: heal.Kubernetes, Delayed: heal.Kubernetes,
+		Victims: []int{2}, Replaced: []int{2}, Inject: on(func(d *Demo, victim site.Slot) { d.DeletePod(victim.Name, metav1.DeleteOptions{}) }),
+		Cause: "deleted", Evidence: []string{" was deleted at ", "not by this master"}, OthersTrain: true,
 	},
 	{
 		Name: "pod deleted with no grace", Gate: heal.Kubernetes | heal.Volcano,
-		Amid: heal.Kubernetes, Away: heal.Kubernetes, Late: heal.Kubernetes,
-		Struck: []int{0}, Replaced: []int{0}, Strike: on(func(d *Demo, victim site.Slot) { d.DeletePod(victim.Name, AtOnce()) }),
+		MasterDies: heal.Kubernetes, MasterDown: heal.Kubernetes, Delayed: heal.Kubernetes,
+		Victims: []int{0}, Replaced: []int{0}, Inject: on(func(d *Demo, victim site.Slot) { d.DeletePod(victim.Name, AtOnce()) }),
 		Cause: "deleted",
 	},
 	{
-		Name: "pod evicted through the API", Gate: heal.Kubernetes, Late: heal.Kubernetes,
-		Struck: []int{3}, Replaced: []int{3}, Strike: on(func(d *Demo, victim site.Slot) {
+		Name: "pod evicted through the API", Gate: heal.Kubernetes, Delayed: heal.Kubernetes,
+		Victims: []int{3}, Replaced: []int{3}, Inject: on(func(d *Demo, victim site.Slot) {
 			d.Counted(4)
 			d.OK(d.Evict(victim))
 		}),
 		Cause: "evicted", Evidence: []string{"EvictionByEvictionAPI"}, Spare: true,
 	},
 	evictedByItsNode("pod evicted by its node", "train.py", heal.Kubernetes),
-	// A kubelet says that it puts a pod out when that has ended, and its agent when it is asked to end: that may be long before.
+	// A kubelet reports an eviction when the pod has ended. The agent reports when it is asked to stop, which may be long before.
 	evictedByItsNode("pod evicted by its node that takes its time to end", "slow.py", 0),
-	{ // A node that shuts down says that it is not ready, and goes on to tell what becomes of its pods: it is not taken for lost.
+	{ // A node that shuts down is not ready, but still reports the status of its pods: it does not count as lost.
 		Name: "pod deleted on a node that shuts down", Gate: heal.Kubernetes,
-		Struck: []int{2}, Replaced: []int{2}, Strike: on(func(d *Demo, victim site.Slot) {
+		Victims: []int{2}, Replaced: []int{2}, Inject: on(func(d *Demo, victim site.Slot) {
 			d.OK(d.Kubelet.NotReady(victim.Node, "node is shutting down"))
 			site.Until(d.T, "the node says that it is not ready", func() bool { return !d.Ready(victim.Node) })
 			d.DeletePod(victim.Name, metav1.DeleteOptions{})
@@ -47,21 +47,21 @@ var Faults = []heal.Fault{
 		Cause: "deleted", Evidence: []string{" was deleted at ", "not by this master"}, Spare: true,
 		After: func(s *site.Site, h heal.Healed) {
 			elsewhere(s, h)
-			if evidence := strings.Join(h.After.Last().Evidence, "\n"); strings.Contains(evidence, "node "+h.Struck[0].Node+" is ") {
+			if evidence := strings.Join(h.After.Last().Evidence, "\n"); strings.Contains(evidence, "node "+h.Victims[0].Node+" is ") {
 				s.T.Errorf("its end was seen, and the evidence is %q", evidence)
 			}
 		},
 	},
 	{
-		Name: "pod evicted for a taint", Late: heal.Kubernetes,
-		Struck: []int{1}, Replaced: []int{1}, Strike: on(func(d *Demo, victim site.Slot) {
+		Name: "pod evicted for a taint", Delayed: heal.Kubernetes,
+		Victims: []int{1}, Replaced: []int{1}, Inject: on(func(d *Demo, victim site.Slot) {
 			d.Cluster.Taint(d.T, victim.Node, corev1.Taint{Key: "maintenance", Effect: corev1.TaintEffectNoExecute})
 		}),
 		Cause: "evicted",
 	},
 	{
-		Name: "pod preempted", Late: heal.Kubernetes,
-		Struck: []int{1}, Replaced: []int{1}, Strike: on(func(d *Demo, victim site.Slot) {
+		Name: "pod preempted", Delayed: heal.Kubernetes,
+		Victims: []int{1}, Replaced: []int{1}, Inject: on(func(d *Demo, victim site.Slot) {
 			urgent := d.Urgent()
 			d.Foreign("urgent", func(pod *corev1.Pod) {
 				there := corev1.NodeSelectorRequirement{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{victim.Node}}
@@ -73,43 +73,43 @@ var Faults = []heal.Fault{
 		}),
 		Cause: "preempted",
 	},
-	{ // A node that dies says nothing. eltrain acts at its own lease; Kubernetes thinks for 40 s that all is well.
-		Name: "node without power", Gate: heal.Kubernetes | heal.Volcano, Late: heal.Kubernetes,
-		Struck: []int{2}, Replaced: []int{2}, Strike: on(func(d *Demo, victim site.Slot) { d.OK(d.Kubelet.PowerOff(victim.Node)) }),
-		Cause: "lease_lost", Proof: "silent_for_lease", Silent: true, Apart: true, Spare: true,
+	{ // A node that dies reports nothing. eltrain acts at its own lease; Kubernetes considers the node ready for 40 s.
+		Name: "node without power", Gate: heal.Kubernetes | heal.Volcano, Delayed: heal.Kubernetes,
+		Victims: []int{2}, Replaced: []int{2}, Inject: on(func(d *Demo, victim site.Slot) { d.OK(d.Kubelet.PowerOff(victim.Node)) }),
+		Cause: "lease_lost", Proof: "silent_for_lease", Silent: true, OthersTrain: true, Spare: true,
 		After: func(s *site.Site, h heal.Healed) {
 			beforeKubernetes(s, h)
-			s.Reconnect(h.Struck[0].Node) // or its pod is there until the cluster gives the node up
+			s.Reconnect(h.Victims[0].Node) // otherwise its pod stays until the cluster gives the node up
 		},
 	},
-	{ // A node that is cut off comes back, with a pod that believes to be of this world.
+	{ // A node that is cut off comes back, with a pod that believes it is still a member of the world.
 		Name: "node cut off, and its pod comes back", Gate: heal.Kubernetes,
-		Struck: []int{0}, Replaced: []int{0}, Strike: func(s *site.Site, struck []site.Slot) []int {
+		Victims: []int{0}, Replaced: []int{0}, Inject: func(s *site.Site, victims []site.Slot) []int {
 			d := of(s)
-			d.OK(d.Kubelet.Disconnect(struck[0].Node))
-			return heal.Silence(s, struck)
+			d.OK(d.Kubelet.Disconnect(victims[0].Node))
+			return heal.Silence(s, victims)
 		},
-		Cause: "lease_lost", Proof: "silent_for_lease", Silent: true, Apart: true, Spare: true,
+		Cause: "lease_lost", Proof: "silent_for_lease", Silent: true, OthersTrain: true, Spare: true,
 		After: func(s *site.Site, h heal.Healed) {
 			beforeKubernetes(s, h)
 			heal.Wake(s, h)
-			s.Reconnect(h.Struck[0].Node) // or its pod is there until the cluster gives the node up
+			s.Reconnect(h.Victims[0].Node) // otherwise its pod stays until the cluster gives the node up
 		},
 	},
 }
 
-// of is the demo at a place of the suite.
+// of returns the demo of a site in the suite.
 func of(s *site.Site) *Demo { return s.Place.(*Demo) }
 
-// on strikes one slot.
-func on(strike func(d *Demo, victim site.Slot)) func(*site.Site, []site.Slot) []int {
-	return func(s *site.Site, struck []site.Slot) []int {
-		strike(of(s), struck[0])
+// on makes a Inject of one slot.
+func on(inject func(d *Demo, victim site.Slot)) func(*site.Site, []site.Slot) []int {
+	return func(s *site.Site, victims []site.Slot) []int {
+		inject(of(s), victims[0])
 		return nil
 	}
 }
 
-// slow is the training, but the second slot takes its time to end.
+// slow is the training, but rank 1 takes 3 s to stop.
 const slow = `import os, runpy, signal, sys, time
 
 def end(*_):
@@ -125,34 +125,34 @@ runpy.run_path("train.py", run_name="__main__")
 func evictedByItsNode(name, script string, late heal.Places) heal.Fault {
 	const why = "The node was low on resource: memory."
 	return heal.Fault{
-		Name: name, Gate: heal.Kubernetes, Late: late,
-		Struck: []int{1}, Replaced: []int{1}, Strike: on(func(d *Demo, victim site.Slot) {
+		Name: name, Gate: heal.Kubernetes, Delayed: late,
+		Victims: []int{1}, Replaced: []int{1}, Inject: on(func(d *Demo, victim site.Slot) {
 			d.OK(d.Kubelet.Evict(d.Namespace, victim.Name, why, time.Minute))
 		}),
-		Cause: "evicted", Evidence: []string{why}, Apart: true, Spare: true,
+		Cause: "evicted", Evidence: []string{why}, OthersTrain: true, Spare: true,
 		Prepare: func(s *site.Site) {
 			s.Write("slow.py", slow)
 			s.Edit("job.hcl", `"train.py"`, fmt.Sprintf("%q", script))
-			s.Edit("job.hcl", `stop_grace = "5s"`, `stop_grace = "60s"`) // as long its kubelet may take to say so
+			s.Edit("job.hcl", `stop_grace = "5s"`, `stop_grace = "60s"`) // the kubelet may take as long to report it
 		},
 		After: elsewhere,
 	}
 }
 
-// elsewhere checks that a slot is not where it was, where another node is free.
+// elsewhere checks that a slot has moved to the other free node.
 func elsewhere(s *site.Site, h heal.Healed) {
 	s.T.Helper()
-	if now := h.After.At(h.Struck[0].Address); now.Node == h.Struck[0].Node {
+	if now := h.After.At(h.Victims[0].Address); now.Node == h.Victims[0].Node {
 		s.T.Errorf("it is on %s again, though another node is free", now.Node)
 	}
 }
 
-// beforeKubernetes checks that the next pod of a slot that fell silent was made before Kubernetes had given its node up,
-// some 40 s after its last word.
+// beforeKubernetes checks that the next pod of a silent slot was created before Kubernetes found the node lost, some 40 s after
+// its last report.
 func beforeKubernetes(s *site.Site, h heal.Healed) {
 	s.T.Helper()
-	d, lost := of(s), h.Struck[0].Node
-	next := d.Pod(h.After.At(h.Struck[0].Address).Name)
+	d, lost := of(s), h.Victims[0].Node
+	next := d.Pod(h.After.At(h.Victims[0].Address).Name)
 	if seen := d.NotReadySince(lost); !seen.IsZero() && seen.Before(&next.CreationTimestamp) {
 		s.T.Errorf("pod %s was made at %v, and Kubernetes knew at %v that %s is lost", next.Name, next.CreationTimestamp, seen, lost)
 	}
@@ -166,8 +166,8 @@ func (s *Site) Evict(slot site.Slot) error {
 	return s.Cluster.Admin().PolicyV1().Evictions(s.Namespace).Evict(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: slot.Name}})
 }
 
-// Counted waits until the cluster's own controller has counted so many pods for the job's budget: before that it refuses all
-// evictions.
+// Counted waits until the cluster's controller has counted this many healthy pods for the job's disruption budget: before that
+// the API server refuses all evictions.
 func (s *Site) Counted(healthy int32) {
 	s.T.Helper()
 	site.Until(s.T, fmt.Sprintf("the budget counts %d pods", healthy), func() bool {

@@ -17,23 +17,23 @@ import (
 	"github.com/eltrain/eltrain/testbed"
 )
 
-// Gate stands between one user and the API server, and stops the n-th request that changes something.
+// Gate is a proxy between one user and the API server that stops the n-th write.
 type Gate struct {
-	Proxy  *testbed.Proxy // faults of other kinds
+	Proxy  *testbed.Proxy // for other kinds of faults
 	server *httptest.Server
 
 	mu      sync.Mutex
-	writes  []string // what was asked for so far: "create pods"
+	writes  []string // the writes so far: "post pods"
 	stop    int      // the number, from 1, of the write to stop; 0: the first of that kind, if there is a kind
 	kind    string
-	done    bool // the API server gets that one, and only the answer is held back
+	done    bool // the API server gets that write, and only the response is held
 	held    chan struct{}
 	release chan struct{}
-	stopped string        // method and path of the write that is stopped, once it has come
+	stopped string        // method and path of the stopped write, once it has come
 	over    chan struct{} // closed when the test ends: then nothing is held
 }
 
-// Through makes the user reach the API server by a gate, until the test ends.
+// Through routes the user's requests to the API server through a gate, until the test ends.
 func (s *Site) Through() *Gate {
 	s.T.Helper()
 	g := &Gate{Proxy: s.Cluster.Proxy(s.T), over: make(chan struct{})}
@@ -57,11 +57,12 @@ func (s *Site) Through() *Gate {
 	return g
 }
 
-// StopAt counts from the start again and stops the n-th write, or with 0 the first of a kind; done: when the API
-// server has done it. held is closed when it comes. It is held until release is closed, and then its connection breaks, unless it
-// has not reached the API server: then it goes there. Who asked is killed before that: it never reaches the API server.
-// A write of the same method and path meanwhile waits as well: who gave it up asks for it again. Those of another object that
-// is made beside it, as of the next pod, cannot be told from that.
+// StopAt restarts the count and stops the n-th write, or with 0 the first of a kind. With done the API server has already
+// carried it out. held is closed when the write comes. It is held until release is closed. Then it goes to the API server, or,
+// with done, its connection breaks. If the client is killed while the write is held, it never reaches the API server.
+//
+// Writes of the same method and path wait too: they may be retries. Creations of other objects, as of the next pod, cannot be
+// distinguished from those.
 func (g *Gate) StopAt(n int, kind string, done bool) (held <-chan struct{}, release chan<- struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -70,7 +71,7 @@ func (g *Gate) StopAt(n int, kind string, done bool) (held <-chan struct{}, rele
 	return g.held, g.release
 }
 
-// Open stops nothing more of what comes from now on: who was stopped is killed, and another is to go on.
+// Open stops no further writes: the stopped client is dead, and another should continue.
 func (g *Gate) Open() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -84,14 +85,14 @@ func (g *Gate) Asked() []string {
 	return slices.Clone(g.writes)
 }
 
-// ServeHTTP implements http.Handler. It passes on what is not to be stopped.
+// ServeHTTP implements http.Handler. It passes on requests that are not stopped.
 func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	stopped, again, done, release := g.count(r)
 	if !stopped && !again {
 		g.Proxy.ServeHTTP(w, r)
 		return
 	}
-	// Only once it has the whole request does net/http see that whoever asked is gone.
+	// net/http notices that the client is gone only after the whole request was read.
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		panic(http.ErrAbortHandler) // net/http's way to break a connection
@@ -109,7 +110,7 @@ func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.Proxy.ServeHTTP(w, r)
 }
 
-// hold waits until the request is released, and reports whether somebody still waits for its answer.
+// hold waits until the request is released, and reports whether the client still waits for the response.
 func (g *Gate) hold(asking context.Context, release <-chan struct{}) bool {
 	select {
 	case <-release:
@@ -121,8 +122,8 @@ func (g *Gate) hold(asking context.Context, release <-chan struct{}) bool {
 	}
 }
 
-// count counts a write, and reports whether it is the one to stop, or that one again. That the holder of a lock renews it is
-// none: it comes by the clock.
+// count counts a write, and reports whether it is the one to stop, or a retry of it. Renewals of a lock do not count: they come
+// by the clock.
 func (g *Gate) count(r *http.Request) (stopped, again, done bool, release <-chan struct{}) {
 	if r.Method == http.MethodGet || r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/leases/") {
 		return false, false, false, nil

@@ -11,11 +11,11 @@ import (
 	"github.com/eltrain/eltrain/testbed/kubelet"
 )
 
-// Dockerfile is the one that users build the image with.
+// Dockerfile is what users build the image with.
 var Dockerfile = filepath.Join(site.Root, "deploy", "Dockerfile")
 
-// AgentImageOf is what the Dockerfile makes of the built programs. It knows those instructions that are in there, and takes no
-// other.
+// AgentImageOf returns the image that the Dockerfile makes of the built programs. It returns an error for an instruction that
+// it does not know.
 func AgentImageOf(p site.Programs) (image kubelet.Image, err error) {
 	text, err := os.ReadFile(Dockerfile)
 	if err != nil {

@@ -15,14 +15,14 @@ import (
 	"github.com/eltrain/eltrain/testbed"
 )
 
-// Page is a page of docs/ whose commands a test does to the letter, as a platform engineer does who reads it.
+// Page is a page of docs/ whose commands a test runs exactly as written.
 type Page struct {
 	t     *testing.T
 	path  string
-	ahead string // what of it is still to come
+	ahead string // the rest of its text
 }
 
-// OpenPage opens a page at a heading, which is given with its marks.
+// OpenPage opens a page at a heading, which includes its # marks.
 func OpenPage(t *testing.T, path, heading string) *Page {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -34,7 +34,7 @@ func OpenPage(t *testing.T, path, heading string) *Page {
 	return p
 }
 
-// To goes on to a heading.
+// To skips to a heading.
 func (p *Page) To(heading string) {
 	p.t.Helper()
 	_, ahead, there := strings.Cut(p.ahead, "\n"+heading+"\n")
@@ -44,7 +44,7 @@ func (p *Page) To(heading string) {
 	p.ahead = ahead
 }
 
-// Block goes on to the next code block of a language and gives its text, without the indent of the list that it is in.
+// Block skips to the next code block of a language and returns its text, without the indentation of the list around it.
 func (p *Page) Block(language string) string {
 	p.t.Helper()
 	found := regexp.MustCompile("(?ms)^( *)```" + language + "\n(.*?)^ *```$").FindStringSubmatchIndex(p.ahead)
@@ -56,7 +56,7 @@ func (p *Page) Block(language string) string {
 	return regexp.MustCompile("(?m)^"+indent).ReplaceAllString(text, "")
 }
 
-// Kubectl is the path of the testbed's own: what a test sees of kubectl does not depend on what this machine has.
+// Kubectl returns the path of the testbed's kubectl, so that tests do not depend on this machine's.
 func Kubectl(t *testing.T) string {
 	t.Helper()
 	binaries, err := testbed.Binaries()
@@ -66,11 +66,11 @@ func Kubectl(t *testing.T) string {
 	return filepath.Join(binaries, testbed.Kubectl)
 }
 
-// Shell does commands in a folder as the administrator of the site's cluster, whose namespace is the site's unless they
-// name another, and gives what they say. The first that fails ends the test.
+// Shell runs commands in a directory as the administrator of the site's cluster, by default in the site's namespace, and
+// returns their output. The test ends at the first that fails.
 func (s *Site) Shell(dir, commands string) string {
 	s.T.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*site.Bound) // some wait themselves
+	ctx, cancel := context.WithTimeout(context.Background(), 2*site.Bound) // some commands wait
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "sh", "-e", "-c", commands)
 	cmd.Dir = dir
@@ -82,7 +82,7 @@ func (s *Site) Shell(dir, commands string) string {
 	return string(out)
 }
 
-// adminKubeconfig is the administrator's kubeconfig, for the site's namespace.
+// adminKubeconfig returns the administrator's kubeconfig, for the site's namespace.
 func (s *Site) adminKubeconfig() (path string) {
 	s.T.Helper()
 	config, err := clientcmd.LoadFromFile(s.Cluster.AdminKubeconfig())

@@ -1,13 +1,13 @@
-// Package podsite has what a site adds on a cluster: a namespace of it, a user with the rights of deploy/, pods that are
-// processes of this machine, and the objects that a job has on the API server, by their labels.
+// Package podsite is a site on a cluster: with a namespace, a user with the rights of deploy/, pods that are processes on this
+// machine, and a job's objects on the API server, found by their labels.
 //
 //	podsite.go    a site in a namespace
 //	cluster.go    objects and processes
-//	demo.go       the example job on nodes of its own
-//	faults.go     what happens to pods and their nodes, for the suite of package heal
+//	demo.go       the example job on its own nodes
+//	faults.go     faults of pods and their nodes, for the suite of package heal
 //	gate.go       stops a master at one of its writes
-//	image.go      the image that deploy/ makes of the programs
-//	page.go       a page of docs/ that is followed to the letter, by kubectl
+//	image.go      the image that deploy/ builds from the programs
+//	page.go       runs the commands of a page of docs/ as written
 package podsite
 
 import (
@@ -20,13 +20,13 @@ import (
 	"github.com/eltrain/eltrain/testbed"
 )
 
-// Rights is what deploy/ grants eltrain: no test has others.
+// Rights is what deploy/ grants eltrain. Tests use no other rights.
 var Rights = filepath.Join(site.Root, "deploy", "base", "rbac.yaml")
 
 // Runnable reports whether this package's tests can run: not with -short, and not without root.
 func Runnable() bool { return !testing.Short() && os.Geteuid() == 0 }
 
-// Needed skips a test where what it needs is not to be had.
+// Needed skips a test that cannot run here: with -short, or without root.
 func Needed(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
@@ -37,12 +37,12 @@ func Needed(t *testing.T) {
 	}
 }
 
-// Site is a job directory with a namespace and a user of its own.
+// Site is a job directory with its own namespace and user.
 type Site struct {
 	*site.Site
 	Cluster   *testbed.Cluster
 	Namespace string
-	Work      string // where its processes work, as they see it; empty without any
+	Work      string // working directory of its processes, as they see it; "" if there are none
 }
 
 // New makes a namespace, a user with the rights of deploy/, and a directory.
@@ -53,13 +53,13 @@ func New(t *testing.T, c *testbed.Cluster, programs site.Programs, job string) *
 	return s
 }
 
-// In is a site for what is installed in a namespace: it has no user.
+// In returns a site in an existing namespace. It has no user.
 func In(t *testing.T, c *testbed.Cluster, programs site.Programs, job, namespace string) *Site {
 	t.Helper()
 	return &Site{Site: site.New(t, programs, job), Cluster: c, Namespace: namespace}
 }
 
-// User is who eltrain is for the API server.
+// User returns eltrain's user on the API server.
 func (s *Site) User() testbed.User {
 	return testbed.User{Namespace: s.Namespace, Roles: []string{Rights}}
 }

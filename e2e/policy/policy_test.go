@@ -1,5 +1,5 @@
-// Package policy runs a policy that was written for Terraform's plans, by the Open Policy Agent, on what eltrain show
-// -json prints. It is a module of its own: nobody else needs OPA.
+// Package policy runs an Open Policy Agent policy that was written for Terraform's plans on the output of eltrain show -json.
+// It is a module of its own, since nothing else needs OPA.
 package policy
 
 import (
@@ -25,7 +25,7 @@ var policy string
 // deadline bounds one command of eltrain: an apply waits until four small processes run.
 const deadline = time.Minute
 
-// build makes the eltrain of this checkout.
+// build builds the eltrain of this checkout.
 func build(t *testing.T) string {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), "eltrain")
@@ -66,7 +66,7 @@ func (s site) declare(format string, args ...any) {
 	}
 }
 
-// plan is the plan as JSON.
+// plan returns the plan as JSON.
 func (s site) plan(args ...string) (input any) {
 	s.t.Helper()
 	s.run(append([]string{"plan", "-out=plan"}, args...)...)
@@ -78,7 +78,7 @@ func (s site) plan(args ...string) (input any) {
 	return input
 }
 
-// ask has a policy answer a query about an input.
+// ask evaluates a policy's query on an input.
 func ask(t *testing.T, module, query string, input, answer any) {
 	t.Helper()
 	results, err := rego.New(rego.Query(query), rego.Module("plan.rego", module), rego.Input(input)).Eval(context.Background())
@@ -94,7 +94,7 @@ func ask(t *testing.T, module, query string, input, answer any) {
 	}
 }
 
-// verdict plans, and asks the policy about the plan.
+// verdict plans, and evaluates the policy on the plan.
 func (s site) verdict(args ...string) (allowed bool, score int, denials []string) {
 	s.t.Helper()
 	ask(s.t, policy, "[data.review.allow, data.review.score, data.review.deny]", s.plan(args...), &[]any{&allowed, &score, &denials})
@@ -153,7 +153,7 @@ func TestAPolicyForTerraformJudgesPlans(t *testing.T) {
 	}, "-destroy")
 }
 
-// regoBlock is the one policy on a page of the documentation, as it stands there.
+// regoBlock returns the only policy on a page of the documentation.
 func regoBlock(t *testing.T, page string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "docs", page))
@@ -169,7 +169,7 @@ func regoBlock(t *testing.T, page string) string {
 	return module
 }
 
-// The policies of the documentation do what is said above them.
+// The policies of the documentation do what the text above them says.
 func TestThePoliciesOfTheDocumentation(t *testing.T) {
 	s := site{t, build(t), t.TempDir()}
 	anySlot, manySlots := regoBlock(t, "gitops.md"), regoBlock(t, "plan-json.md")

@@ -9,16 +9,16 @@ import (
 )
 
 const (
-	// Steps of stepMillis: some twelve seconds of training, enough for a fault and its healing in the middle.
+	// Steps of stepMillis each are some twelve seconds of training, enough for a fault and its healing in the middle.
 	Steps      = 300
 	stepMillis = 40
 
-	// Lenient is a lease for jobs whose other slots are to be left alone: it outlasts a pause between two tries of an agent,
-	// and what a machine that is busy adds.
+	// Lenient is a lease for jobs whose healthy slots must not be replaced: longer than the pause between two tries of an
+	// agent, even on a busy machine.
 	Lenient = 15 * time.Second
 )
 
-// Script is what the example trains with.
+// Script is the example's training script.
 var Script = filepath.Join(Root, "examples", "mnist-local", "train.py")
 
 // Example reads a file of an example.
@@ -29,7 +29,7 @@ func (s *Site) Example(dir, name string) string {
 	return string(text)
 }
 
-// UseExample writes the job of an example with another provider, and its script.
+// UseExample writes an example's script, and its job with the given provider.
 func (s *Site) UseExample(dir, provider string) {
 	s.T.Helper()
 	for _, name := range []string{"job.hcl", "train.py"} {
@@ -37,38 +37,37 @@ func (s *Site) UseExample(dir, provider string) {
 	}
 	s.Edit("job.hcl", `provider = "local"`, fmt.Sprintf("provider = %q", provider))
 	if dir == "mnist-local" {
-		s.Edit("job.hcl", `"--steps=${var.steps}"`, fmt.Sprintf(`"--steps=${var.steps}", "--step-ms=%d", "--ckpt-every=%d"`, stepMillis, Onward))
+		s.Edit("job.hcl", `"--steps=${var.steps}"`, fmt.Sprintf(`"--steps=${var.steps}", "--step-ms=%d", "--ckpt-every=%d"`, stepMillis, ProgressSteps))
 	}
 	s.SetSteps(Steps)
 }
 
-// SetSteps writes the variables: for how many steps the example trains, and what else it has.
+// SetSteps writes the variables: the example's number of steps, and Vars.
 func (s *Site) SetSteps(n int) {
 	s.T.Helper()
 	s.Write("eltrain.vars", fmt.Sprintf("steps = %d\n%s", n, s.Vars))
 }
 
-// NotByLease gives the job a lease that outlasts any wait for the place's own word on a machine that is slow: an end is then
-// found by that word.
+// NotByLease gives the job a lease so long that failures are found from the place's reports, even on a slow machine.
 func (s *Site) NotByLease() {
 	s.T.Helper()
 	s.SetLease(Bound / 2)
 }
 
-// SetLease gives the job another lease: one that outlasts what a machine that is busy does to those of whom nothing is wanted.
+// SetLease sets the job's lease. It must be long enough that healthy slots keep it on a busy machine.
 func (s *Site) SetLease(lease time.Duration) {
 	s.T.Helper()
 	s.Edit("job.hcl", `lease = "5s"`, fmt.Sprintf("lease = %q", lease))
 }
 
-// Together has the job wait for all who are to come, and so there is one world of them: on a machine that is busy the last
-// may come later than the settle time of the example allows, and is then waited for by nobody.
+// Together makes the first world wait for all slots: on a busy machine the last may join later than the example's settle
+// time allows.
 func (s *Site) Together() {
 	s.T.Helper()
 	s.Edit("job.hcl", `settle  = "1s"`, fmt.Sprintf("settle  = %q", Bound/2))
 }
 
-// DropBlock takes a block out of a file, which has to be there.
+// DropBlock removes a block from a file. The block must exist.
 func (s *Site) DropBlock(name, header string) {
 	s.T.Helper()
 	text := s.Read(name)

@@ -15,21 +15,21 @@ import (
 	"github.com/eltrain/eltrain/internal/trainlog"
 )
 
-// EventsFile is what the training script writes of each step.
+// EventsFile is where the training script writes a line for each step.
 const EventsFile = "events.jsonl"
 
-// Exact: the example's script sums integers, so that its losses do not depend on the world.
+// Exact is the tolerance for the example's script, which sums integers: its losses do not depend on the world.
 const Exact = 0
 
-// Event is a line that the training script writes of what it does.
+// Event is a line that the training script writes.
 type Event struct {
 	Ev    string  `json:"ev"`
 	Step  int     `json:"step"`
-	Loss  float64 `json:"loss"`  // of a step
-	World int     `json:"world"` // of what began, at Step
+	Loss  float64 `json:"loss"`  // for a step
+	World int     `json:"world"` // for a process that began at Step
 }
 
-// Events reads what the script has written, of all its processes.
+// Events reads what all the script's processes have written.
 func (s *Site) Events() []Event {
 	s.T.Helper()
 	all, err := trainlog.Read[Event](filepath.Join(s.Output, EventsFile))
@@ -37,14 +37,14 @@ func (s *Site) Events() []Event {
 	return all
 }
 
-// Losses are those of the training by step.
+// Losses returns the training's losses by step. Losses of a repeated step may differ by close.
 func (s *Site) Losses(close float64) map[int]float64 {
 	s.T.Helper()
 	return losses(s.T, s.Events(), close)
 }
 
-// losses gives them by step. Two for one step have to be the same, but for what they may differ by: that is what makes a
-// recovery right.
+// losses returns the losses by step. If a step was repeated, its losses must be within close: otherwise the recovery was
+// wrong.
 func losses(t *testing.T, events []Event, close float64) map[int]float64 {
 	t.Helper()
 	found := map[int]float64{}
@@ -60,7 +60,7 @@ func losses(t *testing.T, events []Event, close float64) map[int]float64 {
 	return found
 }
 
-// Alone trains with a script by one process, without eltrain, and gives its losses.
+// Alone runs a script in one process, without eltrain, and returns its losses.
 func Alone(t *testing.T, python, script string, steps int, close float64) map[int]float64 {
 	t.Helper()
 	dir := t.TempDir()
@@ -83,7 +83,7 @@ var undisturbed struct {
 	losses map[int]map[int]float64 // by number of steps
 }
 
-// undisturbedLosses are those of an undisturbed run of Script.
+// undisturbedLosses returns the losses of an undisturbed run of Script.
 func undisturbedLosses(t *testing.T, steps int) map[int]float64 {
 	t.Helper()
 	undisturbed.Lock()
@@ -108,7 +108,7 @@ func (s *Site) EndsRight(steps int) {
 	}
 }
 
-// Step is the last one that the training has told of so far.
+// Step returns the last step that the training has reported so far.
 func (s *Site) Step() (last int) {
 	s.T.Helper()
 	for step := range s.Losses(Exact) {
@@ -117,16 +117,16 @@ func (s *Site) Step() (last int) {
 	return last
 }
 
-// Onward is a second of training, and a checkpoint in it.
-const Onward = 20
+// ProgressSteps is the steps in about a second of training, which include a checkpoint.
+const ProgressSteps = 20
 
-// TrainsOn waits for some more steps.
-func (s *Site) TrainsOn() {
+// MakesProgress waits for ProgressSteps more steps.
+func (s *Site) MakesProgress() {
 	s.T.Helper()
 	from := s.Step()
 	for wait := (hang.Wait{}); ; time.Sleep(Poll) {
 		step := s.Step()
-		if step >= from+Onward {
+		if step >= from+ProgressSteps {
 			return
 		}
 		if wait.Hung(int64(step)) {
@@ -135,11 +135,11 @@ func (s *Site) TrainsOn() {
 	}
 }
 
-// GoesOnRight waits for some more steps of a training that is to have so many, and compares its losses so far with those
-// of an undisturbed run of Script: for a job whose end is not worth the wait.
-func (s *Site) GoesOnRight(steps int) {
+// ContinuesRight waits for ProgressSteps more steps and compares the losses so far with those of an undisturbed run of Script. steps is
+// the training's length. It is for a job whose end is not worth the wait.
+func (s *Site) ContinuesRight(steps int) {
 	s.T.Helper()
-	s.TrainsOn()
+	s.MakesProgress()
 	want := undisturbedLosses(s.T, steps)
 	for step, loss := range s.Losses(Exact) {
 		if loss != want[step] {

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// Main runs a package's tests, so many beside each other: they wait far more than they work, also where there are two cores.
-// They have the built programs in a folder that goes with them. up prepares what they share, and down takes it away.
+// Main runs a package's tests, parallel at a time: they wait far more than they work, so more than the cores is fine. It builds
+// the programs in a temporary directory. up prepares what the tests share, and down removes it.
 func Main(m *testing.M, parallel int, up func(Programs) error, down func(failed bool) error) {
 	flag.Parse()
 	code, err := run(m, parallel, up, down)
@@ -42,7 +42,7 @@ func run(m *testing.M, parallel int, up func(Programs) error, down func(failed b
 	return code, down(code != 0)
 }
 
-// build builds both programs, as deploy/Dockerfile has them: they run in any image.
+// build builds both programs as deploy/Dockerfile requires: static, so that they run in any image.
 func build(dir string) (Programs, error) {
 	const commands = "github.com/eltrain/eltrain/cmd/"
 	build := exec.Command("go", "build", "-o", dir+"/", commands+"eltrain", commands+"eltrain-agent")
@@ -53,7 +53,7 @@ func build(dir string) (Programs, error) {
 	return Programs{Eltrain: filepath.Join(dir, "eltrain"), Agent: filepath.Join(dir, "eltrain-agent")}, nil
 }
 
-// NotShort skips a test that trains with -short.
+// NotShort skips a test that trains if -short is set.
 func NotShort(t *testing.T) {
 	t.Helper()
 	if testing.Short() {

@@ -21,7 +21,7 @@ type Master struct {
 	cmd *exec.Cmd
 }
 
-// Start starts a command in the background. When the test ends it is asked to end, too.
+// Start starts a command in the background. It gets SIGTERM when the test ends.
 func (s *Site) Start(args ...string) *Master {
 	s.T.Helper()
 	m := &Master{t: s.T, cmd: s.Command(context.Background(), args...), Out: &Lines{}, Ended: make(chan struct{})}
@@ -35,13 +35,13 @@ func (s *Site) Start(args ...string) *Master {
 	return m
 }
 
-// Watch starts a master that goes on for ever.
+// Watch starts apply -watch in the background.
 func (s *Site) Watch(flags ...string) *Master {
 	s.T.Helper()
 	return s.Start(append([]string{"apply", "-watch", "-auto-approve", "-input=false"}, flags...)...)
 }
 
-// cleanUp lets the next command have the lock at once where the master can give it back.
+// cleanUp interrupts the master, so that it releases the lock for the next command.
 func (m *Master) cleanUp() {
 	if m.t.Failed() {
 		m.t.Logf("%v said:\n%s", m.cmd.Args[1:], m.Out)
@@ -55,7 +55,7 @@ func (m *Master) cleanUp() {
 	}
 }
 
-// Kill ends it as kill -9 does.
+// Kill sends SIGKILL and waits.
 func (m *Master) Kill() {
 	m.t.Helper()
 	m.cmd.Process.Kill()
@@ -68,17 +68,17 @@ func (m *Master) Signal(sig syscall.Signal) {
 	Kill(m.t, sig, m.cmd.Process.Pid)
 }
 
-// PID is its process.
+// PID returns its process ID.
 func (m *Master) PID() int { return m.cmd.Process.Pid }
 
-// Interrupt asks it to end, waits for that, and gives its exit code.
+// Interrupt sends SIGTERM, waits, and returns the exit code.
 func (m *Master) Interrupt() int {
 	m.t.Helper()
 	m.cmd.Process.Signal(syscall.SIGTERM)
 	return m.Wait()
 }
 
-// Wait waits for its end and gives its exit code.
+// Wait waits for its end and returns the exit code.
 func (m *Master) Wait() int {
 	m.t.Helper()
 	select {
@@ -89,10 +89,10 @@ func (m *Master) Wait() int {
 	return m.cmd.ProcessState.ExitCode()
 }
 
-// Heard waits until it has said this.
-func (m *Master) Heard(text string) {
+// AwaitOutput waits until its output contains text.
+func (m *Master) AwaitOutput(text string) {
 	m.t.Helper()
-	Until(m.t, fmt.Sprintf("the master's word %q", text), func() bool { return strings.Contains(Unwrapped(m.Out.String()), text) })
+	Until(m.t, fmt.Sprintf("the master's output %q", text), func() bool { return strings.Contains(Unwrapped(m.Out.String()), text) })
 }
 
 // Lines collects output from several goroutines.
@@ -108,14 +108,14 @@ func (l *Lines) Write(p []byte) (int, error) {
 	return l.b.Write(p)
 }
 
-// Reset forgets what was written so far.
+// Reset discards what was written so far.
 func (l *Lines) Reset() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.b.Reset()
 }
 
-// String is all that was written so far.
+// String returns what was written since Reset.
 func (l *Lines) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

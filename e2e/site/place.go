@@ -12,16 +12,16 @@ import (
 
 // Place is where the jobs of a site run.
 type Place interface {
-	// AgentOf and TrainerOf are the processes of a slot that trains, as this machine numbers them.
+	// AgentOf and TrainerOf return the processes of a slot that trains, by their IDs on this machine.
 	AgentOf(Slot) int
 	TrainerOf(Slot) int
 
-	// Node names the nodes, from 1. Delete takes one away with all that runs on it, Reconnect gives it back.
+	// Node names the nodes, from 1. Delete removes one with all that runs on it, Reconnect brings it back.
 	Node(n int) string
 	Delete(node string)
 	Reconnect(node string)
 
-	// Processes are those of the jobs, by pid. Left is all that there is of them, and Log shows how that is.
+	// Processes returns the jobs' processes by pid. Left lists all that exists of the jobs, and Log logs their state.
 	Processes() map[int]string
 	Left() []string
 	Log()
@@ -30,11 +30,11 @@ type Place interface {
 // machine is this machine, as the nodes that the job files declare.
 type machine struct {
 	site  *Site
-	nodes map[string]bool // that are declared now
+	nodes map[string]bool // declared now
 }
 
-// NewLocal makes a directory for jobs of this machine. When the test ends they are destroyed, and what is left of them is an
-// error.
+// NewLocal makes a directory for jobs on this machine. When the test ends they are destroyed; it is an error if anything is
+// left of them.
 func NewLocal(t *testing.T, programs Programs, job string) *Site {
 	t.Helper()
 	NotShort(t)
@@ -45,14 +45,14 @@ func NewLocal(t *testing.T, programs Programs, job string) *Site {
 	return s
 }
 
-// NewLocalIn is a directory that is there, of which nobody sees to the end.
+// NewLocalIn uses an existing directory. Nothing is destroyed when the test ends.
 func NewLocalIn(t *testing.T, programs Programs, dir string) *Site {
 	s := &Site{T: t, Programs: programs, Dir: dir, Output: dir}
 	s.Place = &machine{site: s, nodes: map[string]bool{}}
 	return s
 }
 
-// NewLocalDemo is the example for this machine on so many nodes of one core.
+// NewLocalDemo is the example for this machine, on nodes of one core each.
 func NewLocalDemo(t *testing.T, programs Programs, nodes int) *Site {
 	t.Helper()
 	s := NewLocal(t, programs, "mnist")
@@ -82,7 +82,7 @@ func (m *machine) Reconnect(node string) {
 	m.declare()
 }
 
-// declare writes the nodes that there are.
+// declare writes the current nodes to the job files.
 func (m *machine) declare() {
 	m.site.T.Helper()
 	var names []string
@@ -123,8 +123,8 @@ func (m *machine) Log() {
 	}
 }
 
-// ProcessesIn are those that work below a directory, by pid. A process in another mount namespace may have where its root is
-// on this machine before it.
+// ProcessesIn returns the processes with a working directory below dir, by pid. In another mount namespace that may have the
+// path of the namespace's root as a prefix.
 func ProcessesIn(dir string) map[int]string {
 	found := map[int]string{}
 	all, _ := filepath.Glob("/proc/[0-9]*")

@@ -1,14 +1,14 @@
-// Package site is what all tests of the built eltrain share: a job directory, the commands that a user runs in it,
-// masters, what status says, and what training has come to. It knows the programs by their output alone. Where jobs run is a
-// Place: this machine here, a cluster in package podsite.
+// Package site is the harness of all tests of the built eltrain: a job directory, the commands that a user runs in it,
+// masters, the status, and the training's losses. It knows the programs only by their output. Where jobs run is a Place: this
+// machine here, a cluster in package podsite.
 //
 //	site.go      a directory, and eltrain in it
 //	master.go    an eltrain in the background
 //	status.go    what `eltrain status -json` says, and waiting for it
 //	place.go     where jobs run: this machine
 //	example.go   the example job
-//	loss.go      its losses beside those of an undisturbed run
-//	main.go      the frame of a package's tests
+//	loss.go      its losses, compared with those of an undisturbed run
+//	main.go      TestMain of a package's tests
 package site
 
 import (
@@ -27,15 +27,15 @@ import (
 )
 
 const (
-	// Bound is how long anything may take.
+	// Bound is how long any wait may take.
 	Bound = hang.Bound
-	// Poll is the pause between two looks.
+	// Poll is the polling interval.
 	Poll = 50 * time.Millisecond
-	// look is the pause between two looks at a status: each is a command, and tests beside each other leave the cores to training.
+	// look is the polling interval of the status: each poll is a command, and parallel tests should leave the cores to training.
 	look = 150 * time.Millisecond
 )
 
-// Root is the repository's.
+// Root is the repository's root directory.
 var Root = func() string {
 	dir, _ := os.Getwd()
 	for dir != "/" {
@@ -47,7 +47,7 @@ var Root = func() string {
 	return dir
 }()
 
-// Programs are where the built programs are.
+// Programs are the paths of the built programs.
 type Programs struct{ Eltrain, Agent string }
 
 // Site is one job directory, and the place where its jobs run.
@@ -55,14 +55,14 @@ type Site struct {
 	Place
 	T        *testing.T
 	Programs Programs
-	Job      string   // the name of the job that is looked at
+	Job      string   // the name of the job under test
 	Dir      string   // of the job files
 	Output   string   // where the training script writes EventsFile, on this machine
-	Env      []string // more environment of the commands
-	Vars     string   // the variables of the example, but for its steps
+	Env      []string // additional environment of the commands
+	Vars     string   // the example's variables, except its steps
 }
 
-// New makes a directory for jobs that run at no place yet.
+// New makes a directory for jobs. The Place is not set yet.
 func New(t *testing.T, programs Programs, job string) *Site {
 	t.Helper()
 	s := &Site{T: t, Programs: programs, Job: job, Dir: t.TempDir()}
@@ -70,14 +70,14 @@ func New(t *testing.T, programs Programs, job string) *Site {
 	return s
 }
 
-// Of is the site with another job that is looked at.
+// Of returns the site with another job under test.
 func (s *Site) Of(job string) *Site {
 	other := *s
 	other.Job = job
 	return &other
 }
 
-// Elsewhere is the same job seen from another directory: where a second master is.
+// Elsewhere returns a copy of the site in another directory, for a second master.
 func (s *Site) Elsewhere() *Site {
 	s.T.Helper()
 	other := *s
@@ -92,7 +92,7 @@ func (s *Site) Elsewhere() *Site {
 	return &other
 }
 
-// OK fails the test with an error.
+// OK fails the test if err is not nil.
 func (s *Site) OK(err error) {
 	s.T.Helper()
 	if err != nil {
@@ -100,7 +100,7 @@ func (s *Site) OK(err error) {
 	}
 }
 
-// Read gives the text of one of the directory's files.
+// Read returns the text of one of the directory's files.
 func (s *Site) Read(name string) string {
 	s.T.Helper()
 	text, err := os.ReadFile(filepath.Join(s.Dir, name))
@@ -108,7 +108,7 @@ func (s *Site) Read(name string) string {
 	return string(text)
 }
 
-// Write puts a file into the directory, whole or not at all: a master may be watching.
+// Write writes a file in the directory, atomically: a master may be watching.
 func (s *Site) Write(name, text string) {
 	s.T.Helper()
 	path := filepath.Join(s.Dir, name)
@@ -116,7 +116,7 @@ func (s *Site) Write(name, text string) {
 	s.OK(os.Rename(path+".new", path))
 }
 
-// Edit replaces a part of a file, which has to be there.
+// Edit replaces a part of a file. The part must exist.
 func (s *Site) Edit(name, old, new string) {
 	s.T.Helper()
 	text := s.Read(name)
@@ -126,18 +126,18 @@ func (s *Site) Edit(name, old, new string) {
 	s.Write(name, strings.Replace(text, old, new, 1))
 }
 
-// Command is eltrain in the directory.
+// Command returns an eltrain command in the directory.
 func (s *Site) Command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, s.Programs.Eltrain, args...)
 	cmd.Dir = s.Dir
-	cmd.Env = append(append(os.Environ(), "NO_COLOR=1", "PWD="+s.Dir), s.Env...) // PWD as a shell sets it: the way there, with its links
+	cmd.Env = append(append(os.Environ(), "NO_COLOR=1", "PWD="+s.Dir), s.Env...) // PWD as a shell sets it: links not resolved
 	return cmd
 }
 
 // Run runs one command to its end.
 func (s *Site) Run(args ...string) (out string, code int) {
 	s.T.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*Bound) // some wait themselves, for a lock or a rendezvous
+	ctx, cancel := context.WithTimeout(context.Background(), 2*Bound) // some commands wait for a lock or a rendezvous
 	defer cancel()
 	cmd := s.Command(ctx, args...)
 	text, err := cmd.CombinedOutput()
@@ -151,7 +151,7 @@ func (s *Site) Run(args ...string) (out string, code int) {
 	return string(text), cmd.ProcessState.ExitCode()
 }
 
-// Must is Run that has to succeed.
+// Must is Run for a command that must succeed.
 func (s *Site) Must(args ...string) string {
 	s.T.Helper()
 	out, code := s.Run(args...)
@@ -172,7 +172,7 @@ func (s *Site) Clean() {
 	if code != 0 {
 		s.T.Errorf("destroy: exit code %d\n%s", code, out)
 	}
-	// Some of it may end after the destroy: on a cluster what a garbage collector deletes.
+	// Some of it may end after the destroy: on a cluster, the objects that the garbage collector deletes.
 	var left []string
 	for deadline := time.Now().Add(Bound); time.Now().Before(deadline); time.Sleep(Poll) {
 		if left = s.Left(); len(left) == 0 {
@@ -185,7 +185,7 @@ func (s *Site) Clean() {
 	}
 }
 
-// Until waits for a fact that no status shows.
+// Until waits for something that the status does not show.
 func Until(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(Bound); !holds(); time.Sleep(Poll) {
@@ -195,7 +195,7 @@ func Until(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// Has checks a text for its parts, however its lines are wrapped.
+// Has checks that text contains the parts, however its lines are wrapped.
 func Has(t *testing.T, text string, parts ...string) {
 	t.Helper()
 	for _, part := range parts {
@@ -205,12 +205,12 @@ func Has(t *testing.T, text string, parts ...string) {
 	}
 }
 
-// Unwrapped is text with every run of white space, and of the lines that frame a diagnostic, as one blank.
+// Unwrapped returns text with each run of white space, and of the box around a diagnostic, replaced by one space.
 func Unwrapped(text string) string {
 	return strings.Join(strings.Fields(strings.ReplaceAll(text, "│", " ")), " ")
 }
 
-// Kill sends a signal to processes, of which the first has to be there: an agent that is killed takes its process along.
+// Kill sends a signal to processes. Only the first must exist: a killed agent takes its training process along.
 func Kill(t *testing.T, sig syscall.Signal, pids ...int) {
 	t.Helper()
 	for i, pid := range pids {
@@ -223,15 +223,15 @@ func Kill(t *testing.T, sig syscall.Signal, pids ...int) {
 	}
 }
 
-// Gone waits until processes have ended. A pid cannot be reused so soon.
-func Gone(t *testing.T, pids ...int) {
+// AwaitExit waits until processes have exited. A pid is not reused that soon.
+func AwaitExit(t *testing.T, pids ...int) {
 	t.Helper()
 	for _, pid := range pids {
 		Until(t, fmt.Sprintf("process %d has ended", pid), func() bool { return !lives(fmt.Sprintf("/proc/%d", pid)) })
 	}
 }
 
-// lives reports whether a process is there that is not only waited for.
+// lives reports whether a process exists and is not a zombie.
 func lives(proc string) bool {
 	stat, err := os.ReadFile(proc + "/stat")
 	return err == nil && !strings.Contains(string(stat), ") Z ")

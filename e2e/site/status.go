@@ -13,7 +13,7 @@ import (
 	"github.com/eltrain/eltrain/internal/hang"
 )
 
-// Job is one of `eltrain status -json`, as docs/commands.md has it.
+// Job is a job in `eltrain status -json`, as documented in docs/commands.md.
 type Job struct {
 	Address     string     `json:"address"`
 	UID         string     `json:"uid"`
@@ -29,7 +29,7 @@ type Job struct {
 	Incidents   []Incident `json:"incidents"`
 }
 
-// Slot is one of a job's.
+// Slot is a slot of a job.
 type Slot struct {
 	Address     string `json:"address"`
 	Incarnation int    `json:"incarnation"`
@@ -42,14 +42,14 @@ type Slot struct {
 	Restarts    int    `json:"restarts"`
 }
 
-// Reason is one of docs/reasons.md.
+// Reason is documented in docs/reasons.md.
 type Reason struct {
 	Code string            `json:"code"`
 	Args map[string]string `json:"args"`
 	Of   []Reason          `json:"of"`
 }
 
-// Incident is one that was diagnosed.
+// Incident is a diagnosed incident.
 type Incident struct {
 	Cause         string   `json:"cause"`
 	Culprits      []string `json:"culprits"`
@@ -58,21 +58,21 @@ type Incident struct {
 	EvidenceCodes []Reason `json:"evidence_codes"`
 }
 
-// Slot finds a slot by its role and index; the zero one if it is not there.
+// Slot finds a slot by role and index, as "worker[0]"; the zero Slot if it does not exist.
 func (j Job) Slot(short string) Slot {
 	return j.slot(func(s Slot) bool { return s.Address == j.Address+"."+short })
 }
 
-// Worker is the slot of a worker.
+// Worker finds the slot of a worker.
 func (j Job) Worker(index int) Slot { return j.Slot(fmt.Sprintf("worker[%d]", index)) }
 
-// On finds the slot that is on a node.
+// On finds the slot on a node.
 func (j Job) On(node string) Slot { return j.slot(func(s Slot) bool { return s.Node == node }) }
 
-// Ranked finds the slot of a rank.
+// Ranked finds the slot with a rank.
 func (j Job) Ranked(rank int) Slot { return j.slot(func(s Slot) bool { return s.Rank == rank }) }
 
-// At finds a slot by its address; the zero one if it is not there.
+// At finds a slot by its address; the zero Slot if it does not exist.
 func (j Job) At(address string) Slot {
 	return j.slot(func(s Slot) bool { return s.Address == address })
 }
@@ -84,17 +84,17 @@ func (j Job) slot(is func(Slot) bool) Slot {
 	return Slot{}
 }
 
-// Running are the slots that train.
+// Running returns the slots that train.
 func (j Job) Running() []Slot {
 	return slices.DeleteFunc(slices.Clone(j.Slots), func(s Slot) bool { return s.Phase != "Running" || s.PID == 0 })
 }
 
-// Bodies are what holds the slots, by address: the pod of each, or its agent. Some slots may be left out.
-func (j Job) Bodies(but ...Slot) map[string]string {
+// PodsOrAgents returns the pod or agent of each slot by address, except those of the slots in but.
+func (j Job) PodsOrAgents(but ...Slot) map[string]string {
 	bodies := map[string]string{}
 	for _, s := range j.Slots {
 		if s.Name != "" || s.AgentPID > 0 {
-			bodies[s.Address] = s.body()
+			bodies[s.Address] = s.podOrAgent()
 		}
 	}
 	for _, s := range but {
@@ -103,14 +103,14 @@ func (j Job) Bodies(but ...Slot) map[string]string {
 	return bodies
 }
 
-func (s Slot) body() string {
+func (s Slot) podOrAgent() string {
 	if s.Name != "" {
 		return s.Name
 	}
 	return fmt.Sprintf("agent %d", s.AgentPID)
 }
 
-// Last is the newest incident.
+// Last returns the newest incident.
 func (j Job) Last() Incident {
 	if len(j.Incidents) == 0 {
 		return Incident{}
@@ -123,10 +123,10 @@ func (j Job) Trains(n, g int) bool {
 	return j.Phase == "Running" && len(j.Running()) == n && j.WorldSize == n && j.Generation >= g && j.Step > 0
 }
 
-// Says reports whether one of the job's reasons has this part.
+// Says reports whether one of the job's reasons contains part.
 func (j Job) Says(part string) bool { return strings.Contains(strings.Join(j.Reasons, "\n"), part) }
 
-// Lacks reports whether one of the job's reasons is that this is wanted and not to be had.
+// Lacks reports whether one of the job's reasons is that it needs room for count slots with each.
 func (j Job) Lacks(count, each string) bool { return lacks(j.ReasonCodes, count, each) }
 
 func lacks(reasons []Reason, count, each string) bool {
@@ -143,14 +143,14 @@ type status struct {
 	Jobs []Job `json:"jobs"`
 }
 
-// Jobs reads the status of all jobs, and what was said beside it: there are none then.
+// Jobs reads the status of all jobs. If the command failed or wrote to standard error, it returns no jobs, and what was said.
 func (s *Site) Jobs() (all []Job, said string) {
 	s.T.Helper()
 	status, said := s.read()
 	return status.Jobs, said
 }
 
-// HasMaster reports whether a master is said to watch.
+// HasMaster reports whether the status says that a master is watching.
 func (s *Site) HasMaster() bool {
 	s.T.Helper()
 	status, said := s.read()
@@ -174,7 +174,7 @@ func (s *Site) read() (all status, said string) {
 	return all, ""
 }
 
-// status is the job's; zero while there is none, or no answer.
+// status returns the job's status; zero if there is no job or no answer.
 func (s *Site) status() (j Job, said string) {
 	s.T.Helper()
 	all, said := s.Jobs()
@@ -184,7 +184,7 @@ func (s *Site) status() (j Job, said string) {
 	return Job{}, said
 }
 
-// Status is the job's; zero if it is not there. A master or an API server that is late may have to be asked again.
+// Status returns the job's status; zero if there is no job. It asks again if a master or an API server is late.
 func (s *Site) Status() (j Job) {
 	s.T.Helper()
 	Until(s.T, "a status", func() bool {
@@ -195,13 +195,13 @@ func (s *Site) Status() (j Job) {
 	return j
 }
 
-// Now is the status of a job that is there.
+// Now returns the job's status and waits until the job exists.
 func (s *Site) Now() Job {
 	s.T.Helper()
 	return s.Await("a status", func(j Job) bool { return j.Phase != "" })
 }
 
-// Await waits until the job is as wanted, and returns it. As long as it trains on it is not hung.
+// Await waits until holds, and returns the job. While the training makes progress it does not time out.
 func (s *Site) Await(what string, holds func(j Job) bool) Job {
 	s.T.Helper()
 	for wait := (hang.Wait{}); ; time.Sleep(look) {
@@ -216,7 +216,7 @@ func (s *Site) Await(what string, holds func(j Job) bool) Job {
 	}
 }
 
-// AwaitWorld waits for a world of so many that trains, in a generation of at least that.
+// AwaitWorld waits for a world of slots that trains, in generation or a later one.
 func (s *Site) AwaitWorld(slots, generation int) Job {
 	s.T.Helper()
 	return s.Await(fmt.Sprintf("a world of %d in generation %d or later", slots, generation),
@@ -234,7 +234,7 @@ func (s *Site) Succeeds() {
 	})
 }
 
-// Blamed checks the newest incident: its cause and slots, and what its evidence has to name.
+// Blamed checks the newest incident's cause and culprits, and that its evidence contains the given parts.
 func (s *Site) Blamed(j Job, cause string, culprits []Slot, evidence ...string) {
 	s.T.Helper()
 	last := j.Last()
@@ -258,11 +258,11 @@ func (i Incident) Proven(code string) bool {
 	return slices.ContainsFunc(i.EvidenceCodes, func(r Reason) bool { return r.Code == code })
 }
 
-// Undisturbed checks that a job runs as it did before: the same world of the same processes. Without a master the training
-// processes are not told of.
+// Undisturbed checks that a job still runs the same world of the same processes. The status has training processes only if
+// a master runs.
 func (s *Site) Undisturbed(before, after Job) {
 	s.T.Helper()
-	disturbed := after.Generation != before.Generation || after.UID != before.UID || !maps.Equal(before.Bodies(), after.Bodies())
+	disturbed := after.Generation != before.Generation || after.UID != before.UID || !maps.Equal(before.PodsOrAgents(), after.PodsOrAgents())
 	for _, was := range before.Slots {
 		now := after.At(was.Address)
 		disturbed = disturbed || was.PID != now.PID && was.PID > 0 && now.PID > 0
@@ -272,27 +272,27 @@ func (s *Site) Undisturbed(before, after Job) {
 	}
 }
 
-// Untouched checks that all slots but these are held by what held them before.
+// Untouched checks that all slots except these still have the same pods or agents.
 func (s *Site) Untouched(before, after Job, but ...Slot) {
 	s.T.Helper()
-	if a, b := before.Bodies(but...), after.Bodies(but...); !maps.Equal(a, b) {
+	if a, b := before.PodsOrAgents(but...), after.PodsOrAgents(but...); !maps.Equal(a, b) {
 		s.T.Errorf("other slots were replaced: %v -> %v", a, b)
 	}
 }
 
-// Replaced checks that these slots have other pods or agents, keep their addresses, and that nobody else has.
+// Replaced checks that these slots, and no others, have new pods or agents under the same addresses.
 func (s *Site) Replaced(before, after Job, victims ...Slot) {
 	s.T.Helper()
 	s.Untouched(before, after, victims...)
 	for _, victim := range victims {
-		if now := after.At(victim.Address); now.Incarnation <= victim.Incarnation || now.body() == victim.body() {
+		if now := after.At(victim.Address); now.Incarnation <= victim.Incarnation || now.podOrAgent() == victim.podOrAgent() {
 			s.T.Errorf("%+v -> %+v: it was not replaced", victim, now)
 		}
 	}
 }
 
-// ReplacedOnce is Replaced where there was room for the next ones at once: their incarnations are one more. A slot that has to
-// wait for room counts that, too.
+// ReplacedOnce is Replaced if there is room for the new ones at once: their incarnation numbers grow by one. Waiting for room
+// would add another.
 func (s *Site) ReplacedOnce(before, after Job, victims ...Slot) {
 	s.T.Helper()
 	s.Replaced(before, after, victims...)

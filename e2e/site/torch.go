@@ -11,7 +11,7 @@ import (
 // torchPython is Debian's own Python, to which python3-torch belongs.
 const torchPython = "/usr/bin/python3"
 
-// NeedTorch skips a test where there is no PyTorch, unless WITH_TORCH says that there has to be.
+// NeedTorch skips a test if PyTorch is not installed, unless WITH_TORCH is set.
 func NeedTorch(t *testing.T) {
 	t.Helper()
 	if os.Getenv("WITH_TORCH") != "" {

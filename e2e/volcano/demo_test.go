@@ -53,7 +53,7 @@ func TestTheLocalJobTrainsAsAGang(t *testing.T) {
 	}
 }
 
-// With less than min there is nobody; then it follows its nodes between min and max.
+// Below min nothing trains; then the job follows its nodes between min and max.
 func TestItGrowsAndShrinksWithItsNodes(t *testing.T) {
 	const long = 8 * site.Steps
 	s := newDemo(t, 4)
@@ -77,7 +77,7 @@ func TestItGrowsAndShrinksWithItsNodes(t *testing.T) {
 	s.Reconnect(s.Node(4))
 	four := s.AwaitWorld(4, two.Generation+1)
 	s.Untouched(two, four, four.Worker(2), four.Worker(3))
-	// A drained node is left with a checkpoint, above min.
+	// Above min, a slot leaves a drained node with a checkpoint.
 	leaver := four.On(s.Node(4))
 	cluster.Cordon(t, s.Node(4))
 	three := s.AwaitWorld(3, four.Generation+1)
@@ -95,7 +95,7 @@ func TestItGrowsAndShrinksWithItsNodes(t *testing.T) {
 	if g := podGroup(s); g.Spec.MinMember != 2 {
 		t.Errorf("growing and shrinking changed minMember to %d", g.Spec.MinMember)
 	}
-	s.GoesOnRight(long)
+	s.ContinuesRight(long)
 }
 
 func TestTheConfigurationIsThatOfTheDocumentation(t *testing.T) {
@@ -108,7 +108,7 @@ func TestTheConfigurationIsThatOfTheDocumentation(t *testing.T) {
 	}
 }
 
-// A job of somebody else's with a higher priority takes what is above min, and nothing below.
+// Another user's job with a higher priority takes the slots above min, and none below.
 func TestAHigherPriorityTakesWhatIsAboveMin(t *testing.T) {
 	const long = 6 * site.Steps
 	s := newDemo(t, 4)
@@ -136,11 +136,11 @@ func TestAHigherPriorityTakesWhatIsAboveMin(t *testing.T) {
 		s.DeletePod(name, podsite.AtOnce())
 	}
 	s.AwaitWorld(4, after.Generation+1)
-	s.GoesOnRight(long)
+	s.ContinuesRight(long)
 }
 
-// A queue that asks for what it deserves gets it from the one that has more than its share, above min and nothing below.
-// What was given back is told as such, and comes again when it is free.
+// A queue reclaims what it deserves from a queue above its share, but only slots above min. Reclaimed slots are reported as
+// such, and come back when there is room.
 func TestAQueueReclaimsWhatItDeserves(t *testing.T) {
 	const long = 6 * site.Steps
 	s := newDemo(t, 4)
@@ -152,7 +152,7 @@ func TestAQueueReclaimsWhatItDeserves(t *testing.T) {
 	cluster.MakeQueue(t, owner, testbed.Queue{Deserved: two})
 	s.Edit("volcano.hcl", `default     = "default"`, `default     = "`+lent+`"`)
 	s.Watch()
-	before := s.AwaitWorld(4, 1) // of which its queue deserves two
+	before := s.AwaitWorld(4, 1) // its queue deserves two of the four
 	theirs := []string{"owner-0", "owner-1", "owner-2"}
 	for _, name := range theirs {
 		s.Foreign(name, func(pod *corev1.Pod) {
@@ -178,11 +178,11 @@ func TestAQueueReclaimsWhatItDeserves(t *testing.T) {
 		s.DeletePod(name, podsite.AtOnce())
 	}
 	s.AwaitWorld(4, after.Generation+1)
-	s.GoesOnRight(long)
+	s.ContinuesRight(long)
 }
 
-// Ranks go through the network of HyperNodes as a depth-first walk of its tree does, not by the names of nodes. Where pods
-// then are placed is not proven here: the scheduler that can be built is older than HyperNodes, and eltrain says so.
+// Ranks follow a depth-first walk of the tree of HyperNodes, not the names of nodes. Placement is not tested here: the available
+// scheduler is older than HyperNodes, and eltrain says so.
 func TestRanksFollowTheNetwork(t *testing.T) {
 	soak.Only(t)
 	t.Parallel()
@@ -241,7 +241,7 @@ func bound(s *podsite.Demo, pods []string) (n int) {
 	return n
 }
 
-// What is done about a fault is what is done locally, and its PodGroup outlives it: the gang keeps its age in the queue.
+// Healing works as with local processes, and the PodGroup outlives the fault: the gang keeps its age in the queue.
 var here = heal.On{
 	Place:  heal.Volcano,
 	New:    func(t *testing.T, nodes int) *site.Site { return newDemo(t, nodes).Site.Site },

@@ -19,7 +19,7 @@ import (
 	"github.com/eltrain/eltrain/testbed"
 )
 
-// What the cluster lacks is said by plan, before anything is made, and apply makes nothing either.
+// plan names what the cluster lacks before anything is created, and apply creates nothing either.
 
 func TestPlanSaysThatTheClusterHasNoVolcano(t *testing.T) {
 	soak.Only(t)
@@ -51,7 +51,7 @@ func TestPlanNamesAFieldThatTheInstalledVolcanoLacks(t *testing.T) {
 	}
 }
 
-// The chart's configuration preempts nobody; plan reads it where it is told to, and says what it means.
+// The chart's configuration does not preempt. plan reads it if configured to, and says what follows from it.
 func TestPlanSaysWhatTheSchedulersConfigurationLacks(t *testing.T) {
 	soak.Only(t)
 	s := newDemo(t, 2)
@@ -68,7 +68,7 @@ func TestPlanSaysWhatTheSchedulersConfigurationLacks(t *testing.T) {
 	s.OK(configMaps.Delete(t.Context(), "stock", metav1.DeleteOptions{}))
 }
 
-// A gang waits for its queue, whatever is the matter with that, and trains when it is let in.
+// A gang waits for its queue, whatever is wrong with it, and trains once it is admitted.
 func TestAQueueThatIsAbsentThenFullThenClosed(t *testing.T) {
 	const long = 6 * site.Steps
 	s := newDemo(t, 4)
@@ -84,15 +84,15 @@ func TestAQueueThatIsAbsentThenFullThenClosed(t *testing.T) {
 		t.Error("an apply that started nothing succeeded")
 	}
 	m := s.Watch()
-	m.Heard(absent)
+	m.AwaitOutput(absent)
 	s.Await("the reason", func(j site.Job) bool { return j.Says(absent) })
 	if made := s.Objects(); len(made) > 0 {
 		t.Errorf("for a job that cannot be started there are %v", made)
 	}
 	cluster.MakeQueue(t, queue, testbed.Queue{Capability: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}})
-	m.Heard(`queue "` + queue + `" has no room: the gang needs cpu 2, and of the queue's 1 already 0 are in use`)
+	m.AwaitOutput(`queue "` + queue + `" has no room: the gang needs cpu 2, and of the queue's 1 already 0 are in use`)
 	cluster.CloseQueue(t, queue)
-	m.Heard(`queue "` + queue + `" is clos`) // closing, while it has a PodGroup
+	m.AwaitOutput(`queue "` + queue + `" is clos`) // closing, while it has a PodGroup
 	if pods := s.Pods(); len(pods) > 0 {
 		t.Errorf("%d pods for a queue that let nobody in", len(pods))
 	}
@@ -108,14 +108,14 @@ func TestAQueueThatIsAbsentThenFullThenClosed(t *testing.T) {
 		t.Errorf("its world was formed anew: generation %d -> %d", before.Generation, closed.Generation)
 	}
 	cluster.OpenQueue(t, queue)
-	s.GoesOnRight(long)
+	s.ContinuesRight(long)
 }
 
-// Without a scheduler what trains trains on, what comes waits and plan says for whom, and nothing is lost.
+// Without a scheduler running jobs train on, new pods wait and plan says for what, and nothing is lost.
 func TestTheSchedulerIsDown(t *testing.T) {
 	soak.Only(t)
 	const long = 6 * site.Steps
-	s := newDemoAlone(t, 5) // all others' pods would wait, too
+	s := newDemoAlone(t, 5) // other tests' pods would wait too
 	s.SetSteps(long)
 	s.SetLease(site.Lenient)
 	cluster.VolcanoScheduler.Kill(t)
@@ -126,14 +126,14 @@ func TestTheSchedulerIsDown(t *testing.T) {
 		}
 	})
 	m := s.Watch()
-	m.Heard(`the scheduler "volcano" has not handled PodGroup mnist-`)
+	m.AwaitOutput(`the scheduler "volcano" has not handled PodGroup mnist-`)
 	site.Has(t, s.Must("status"), `the scheduler "volcano" has not handled PodGroup mnist-`)
 	m.Interrupt()
 	site.Has(t, s.Must("plan"), `the scheduler "volcano" has not handled PodGroup mnist-`)
 	cluster.VolcanoScheduler.Start(t)
 	s.Watch()
 	before := s.AwaitWorld(4, 1)
-	// And under a job that trains: what is lost meanwhile waits.
+	// The same under a job that trains: a slot lost meanwhile waits.
 	cluster.VolcanoScheduler.Kill(t)
 	victim := before.Worker(3)
 	s.DeletePod(victim.Name, podsite.AtOnce())
@@ -144,11 +144,11 @@ func TestTheSchedulerIsDown(t *testing.T) {
 	cluster.VolcanoScheduler.Start(t)
 	up = true
 	s.AwaitWorld(4, three.Generation+1)
-	s.GoesOnRight(long)
+	s.ContinuesRight(long)
 }
 
-// A master that is killed between the PodGroup and the first pod leaves a gang without members; the next one has no
-// other PodGroup, and makes them.
+// A master that is killed between the PodGroup and the first pod leaves a gang without members. The next master uses the same
+// PodGroup, and creates the pods.
 func TestMasterKilledBetweenThePodGroupAndItsPods(t *testing.T) {
 	soak.Only(t)
 	s := newDemo(t, 4)
@@ -166,7 +166,7 @@ func TestMasterKilledBetweenThePodGroupAndItsPods(t *testing.T) {
 	s.EndsRight(site.Steps)
 }
 
-// killedAt starts a master and kills it at its first write of a kind; done: when the API server has done it.
+// killedAt starts a master and kills it at its first write of a kind; with done, after the API server has carried it out.
 func killedAt(s *podsite.Demo, kind string, done bool) {
 	s.T.Helper()
 	gate := s.Through()
@@ -181,8 +181,8 @@ func killedAt(s *podsite.Demo, kind string, done bool) {
 	}
 }
 
-// A min that is lowered goes to the PodGroup before pods go. A master that is killed between the two leaves more pods
-// than the gang wants, which train; the next one takes away what is too many, once.
+// A lower min is written to the PodGroup before pods are deleted. A master that is killed in between leaves more pods than the
+// gang wants, which train; the next one deletes the surplus, once.
 func TestMasterKilledBetweenALowerMinAndItsPods(t *testing.T) {
 	soak.Only(t)
 	const long = 6 * site.Steps
@@ -209,11 +209,11 @@ func TestMasterKilledBetweenALowerMinAndItsPods(t *testing.T) {
 	s.Watch()
 	after := s.AwaitWorld(3, before.Generation+1)
 	s.Untouched(before, after, before.Worker(3))
-	s.GoesOnRight(long)
+	s.ContinuesRight(long)
 }
 
-// A min that is raised goes to the PodGroup once so many pods are there: before, what trains would count as a gang that is
-// not whole. A master that is killed before it tells leaves a smaller gang; the next one tells.
+// A higher min is written to the PodGroup only once that many pods exist: before, the training pods would count as an
+// incomplete gang. A master that is killed before that leaves a smaller gang; the next one writes it.
 func TestMasterKilledBeforeAHigherMinIsTold(t *testing.T) {
 	soak.Only(t)
 	const long = 6 * site.Steps
@@ -239,10 +239,10 @@ func TestMasterKilledBeforeAHigherMinIsTold(t *testing.T) {
 	site.Until(t, "the PodGroup has the higher min", func() bool { return podGroup(s).Spec.MinMember == 4 })
 	after := s.AwaitWorld(4, before.Generation+1)
 	s.Untouched(before, after, after.Worker(2), after.Worker(3))
-	s.GoesOnRight(long)
+	s.ContinuesRight(long)
 }
 
-// A PodGroup that somebody deletes is made again, and nobody who trains notices.
+// A deleted PodGroup is created again, and training is not disturbed.
 func TestPodGroupDeletedByHand(t *testing.T) {
 	const long = 6 * site.Steps
 	s := newDemo(t, 4)
@@ -258,18 +258,18 @@ func TestPodGroupDeletedByHand(t *testing.T) {
 	})
 	after := s.AwaitWorld(4, 1)
 	s.Undisturbed(before, after)
-	// And it is a gang: what it loses is placed.
+	// It is still a gang: a lost pod is replaced and placed.
 	s.DeletePod(after.Worker(2).Name, podsite.AtOnce())
 	s.AwaitWorld(4, after.Generation+1)
-	s.GoesOnRight(long)
+	s.ContinuesRight(long)
 }
 
-// Volcano's own webhooks stand between the API server and every PodGroup and pod, and time out when many come at once. The
-// master says what it waits for before it has an answer, tries again, and makes nothing twice.
+// The API server calls Volcano's webhooks for every PodGroup and pod, and they time out under load. The master says what it
+// waits for before it has a response, retries, and creates nothing twice.
 func TestWebhooksThatTimeOut(t *testing.T) {
 	soak.Only(t)
 	const (
-		longest = 30 * time.Second // that the API server gives a webhook, if it is told so
+		longest = 30 * time.Second // the longest timeout that the API server allows a webhook
 		slow    = 3 * time.Second
 	)
 	s := newDemo(t, 4)
@@ -279,17 +279,17 @@ func TestWebhooksThatTimeOut(t *testing.T) {
 		m := s.Watch()
 		t.Run("PodGroups", func(t *testing.T) {
 			cluster.Webhook(t, testbed.Refusals{Namespace: s.Namespace, Resource: testbed.PodGroups, Delay: slow, Timeout: slow / 3})
-			m.Heard("create the PodGroup: the API server failed; retrying: Internal error occurred: failed calling webhook")
+			m.AwaitOutput("create the PodGroup: the API server failed; retrying: Internal error occurred: failed calling webhook")
 		})
 		site.Until(t, "a pod is asked for", func() bool { return ofPods.Asked() > 0 })
 		asked := time.Now()
-		m.Heard("Job mnist is delayed")
-		m.Heard("create pods of worker: the API server has not answered for 5s; an admission webhook may be slow")
+		m.AwaitOutput("Job mnist is delayed")
+		m.AwaitOutput("create pods of worker: the API server has not answered for 5s; an admission webhook may be slow")
 		if waited := time.Since(asked); waited > longest {
 			t.Errorf("it was told only after %s, when there was an answer", waited)
 		}
 		site.Has(t, s.Must("status"), "create pods of worker: the API server has not answered for 5s")
-		m.Heard(`create pods of worker: the API server failed; retrying: Internal error occurred: failed calling webhook "refuse.testbed.eltrain.dev"`)
+		m.AwaitOutput(`create pods of worker: the API server failed; retrying: Internal error occurred: failed calling webhook "refuse.testbed.eltrain.dev"`)
 		site.Has(t, s.Must("status"), `failed calling webhook "refuse.testbed.eltrain.dev"`)
 	})
 	j := s.AwaitWorld(4, 1)
@@ -302,12 +302,12 @@ func TestWebhooksThatTimeOut(t *testing.T) {
 	s.EndsRight(site.Steps)
 }
 
-// written is when eltrain has written what of a PodGroup.
+// written returns eltrain's entries among a PodGroup's managed fields: what it has written, and when.
 func written(g *v1beta1.PodGroup) []metav1.ManagedFieldsEntry {
 	return slices.DeleteFunc(slices.Clone(g.ManagedFields), func(f metav1.ManagedFieldsEntry) bool { return f.Manager != "eltrain" })
 }
 
-// Of two masters one leads. When it is killed the other finds gang and PodGroup as they were.
+// Of two masters one leads. When it is killed the other finds the gang and its PodGroup as they were.
 func TestTwoMastersOneLeads(t *testing.T) {
 	const long = 8 * site.Steps
 	s := newDemo(t, 4)
@@ -319,14 +319,14 @@ func TestTwoMastersOneLeads(t *testing.T) {
 	group := podGroup(s)
 	standby := s.Elsewhere()
 	second := standby.Watch("-lock-timeout=1h")
-	second.Heard("Acquiring state lock")
+	second.AwaitOutput("Acquiring state lock")
 	first.Kill()
-	second.Heard("Watching.")
+	second.AwaitOutput("Watching.")
 	after := standby.AwaitWorld(4, 1)
 	s.Undisturbed(before, after)
-	// Its generation says nothing: it counts what Volcano writes of its status, too.
+	// Do not compare the generation, which also counts Volcano's writes of the status.
 	if now := podGroup(s); now.UID != group.UID || !reflect.DeepEqual(written(now), written(group)) {
 		t.Errorf("the second wrote a PodGroup that was as it is to be: %s %v -> %s %v", group.UID, written(group), now.UID, written(now))
 	}
-	s.GoesOnRight(long)
+	s.ContinuesRight(long)
 }

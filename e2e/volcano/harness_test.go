@@ -1,8 +1,8 @@
 // Package volcano runs the built eltrain on a real control plane with the real Volcano, as a user does: the job file of
 // the local demo with another provider, as a gang that Volcano's scheduler admits and places, with the rights that
 // deploy/ grants, on pods that are real processes. Every test ends by checking that a destroy leaves nothing in the
-// namespace, no PodGroup either, and no process; and what was disturbed, that it has the losses of an undisturbed
-// run. What needs no training process is proven in providers/volcano.
+// namespace, no PodGroup either, and no process; and that disturbed training has the losses of an undisturbed run. What
+// can be tested without training processes is in providers/volcano.
 package volcano
 
 import (
@@ -25,10 +25,10 @@ import (
 
 var (
 	programs site.Programs
-	cluster  *testbed.Cluster // shared: every test has a namespace and nodes of its own in it
+	cluster  *testbed.Cluster // shared: every test has its own namespace and nodes in it
 )
 
-// charted is a cluster with the API of Volcano 1.12, configured as its chart does; made when a test asks for it first.
+// charted is a cluster with the API of Volcano 1.12, configured as by its chart. The first test that needs it starts it.
 var charted struct {
 	once    sync.Once
 	cluster *testbed.Cluster
@@ -46,8 +46,8 @@ func newCharted(t *testing.T) *testbed.Cluster {
 	return charted.cluster
 }
 
-// preempting is a configuration of the scheduler with which a higher priority takes what others have above their min, and a
-// queue what it deserves; docs/volcano.md says why each line is there.
+// preempting is a scheduler configuration in which a higher priority preempts others' pods above min, and a queue reclaims what
+// it deserves. docs/volcano.md explains each line.
 //
 //go:embed testdata/preempting.conf
 var preempting string
@@ -71,22 +71,21 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// newDemo makes the demo's job directory with provider "volcano", for so many nodes of one core. The test runs beside
-// others.
+// newDemo makes the demo's job directory with provider "volcano", on nodes of one core each, in a parallel test.
 func newDemo(t *testing.T, nodes int) *podsite.Demo {
 	t.Helper()
 	t.Parallel()
 	return newDemoAlone(t, nodes)
 }
 
-// newDemoAlone is newDemo for a test that disturbs others.
+// newDemoAlone is newDemo for a test that would disturb others.
 func newDemoAlone(t *testing.T, nodes int) *podsite.Demo {
 	t.Helper()
 	podsite.Needed(t)
 	return podsite.NewDemo(t, cluster, programs, podsite.Local("volcano", nodes))
 }
 
-// podGroup is the job's; nil while there is none.
+// podGroup returns the job's PodGroup; nil if there is none.
 func podGroup(s *podsite.Demo) *v1beta1.PodGroup {
 	s.T.Helper()
 	object := podGroupIn(s, cluster)
@@ -98,7 +97,7 @@ func podGroup(s *podsite.Demo) *v1beta1.PodGroup {
 	return &group
 }
 
-// podGroupIn is the job's in a cluster as it is served there; nil while there is none.
+// podGroupIn returns the job's PodGroup as a cluster serves it; nil if there is none.
 func podGroupIn(s *podsite.Demo, c *testbed.Cluster) *unstructured.Unstructured {
 	s.T.Helper()
 	list, err := c.Dynamic().Resource(testbed.PodGroups).Namespace(s.Namespace).List(s.T.Context(), metav1.ListOptions{LabelSelector: "eltrain.dev/job=" + s.Job})

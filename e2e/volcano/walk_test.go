@@ -12,7 +12,7 @@ import (
 	"github.com/eltrain/eltrain/internal/soak"
 )
 
-// The first gang, as docs/volcano.md has it: every command of it, on a cluster with Volcano as its chart installs it.
+// The first gang, as in docs/volcano.md: every command of the page, on a cluster with Volcano as its chart installs it.
 func TestThePageLeadsToAGang(t *testing.T) {
 	soak.Only(t)
 	t.Parallel()
@@ -30,7 +30,7 @@ func TestThePageLeadsToAGang(t *testing.T) {
 	dir := t.TempDir()
 	w.OK(os.WriteFile(filepath.Join(dir, "queue.yaml"), []byte(page.Block("yaml")), 0o644))
 	w.Shell(dir, "kubectl apply -f queue.yaml")
-	// 2. The job: NewDemo has done what it says of the files; of the variables it lacks the queue.
+	// 2. The job: NewDemo has written the files as the page says, and the variables except the queue.
 	for _, line := range strings.Split(strings.TrimSpace(page.Block("")), "\n") {
 		name, _, _ := strings.Cut(line, " ")
 		if !strings.Contains(w.Read("eltrain.vars"), name+" = ") {
@@ -42,11 +42,11 @@ func TestThePageLeadsToAGang(t *testing.T) {
 	for _, line := range strings.Split(strings.TrimSpace(said), "\n") {
 		site.Has(t, plan, strings.TrimSuffix(strings.TrimSpace(line), " ..."))
 	}
-	// 4. Three of four, and the fourth when there is room for it.
+	// 4. Three of four, and the fourth once there is room for it.
 	m := w.Watch()
 	three := w.AwaitWorld(3, 1)
 	page.Block("")
-	m.Heard(fmt.Sprintf("job.mnist: generation %d: 3 slots, 3 processes, rank 0 at ", three.Generation))
+	m.AwaitOutput(fmt.Sprintf("job.mnist: generation %d: 3 slots, 3 processes, rank 0 at ", three.Generation))
 	w.Await("the fourth, and what it waits for", func(j site.Job) bool {
 		return j.Says("Unschedulable: pod group is not ready, 1 Pending, 2 minAvailable, 3 Running")
 	})
@@ -61,5 +61,5 @@ func TestThePageLeadsToAGang(t *testing.T) {
 	site.Until(t, "the PodGroup is there again", func() bool { return podGroupIn(w, own) != nil })
 	own.Uncordon(t, leaver.Node)
 	w.AwaitWorld(4, four.Generation+1)
-	w.GoesOnRight(long)
+	w.ContinuesRight(long)
 }

@@ -1,8 +1,8 @@
 #!/bin/sh
-# What a pipeline does after the merge: it carries out the plan that was approved, or nothing.
+# For a pipeline after the merge: carries out the approved plan, or nothing.
 #
 #   merge.sh JOBS PLAN HEAD       JOBS is the job directory in the checkout of the merged branch, PLAN the saved plan,
-#                                 and HEAD the commit that it was made of.
+#                                 and HEAD the commit that it was made from.
 set -eu
 jobs=$1 head=$3
 plan=$(cd "$(dirname "$2")" && pwd)/$(basename "$2")
@@ -12,8 +12,8 @@ refuse() {
 	exit 1
 }
 
-# The plan contains the files of the pull request and must not undo what else was merged meanwhile: in the job
-# directory nothing may differ, and with what is read from elsewhere, such as modules, the plan must be the same.
+# The plan contains the files of the pull request, and must not undo what else was merged meanwhile. So the job
+# directory must not have changed, and with files from elsewhere, such as modules, the plan must still be the same.
 git -C "$jobs" diff --quiet "$head" HEAD -- . || refuse
 again=$(mktemp -d)
 trap 'rm -rf "$again"' EXIT

@@ -1,5 +1,5 @@
 #!/bin/sh
-# What a pipeline does on a pull request: it checks the job files, and plans.
+# For a pipeline on a pull request: checks the job files, and plans.
 #
 #   pull-request.sh JOBS OUT      JOBS is the job directory in the checkout of the branch. OUT gets comment.md, for
 #                                 the pull request, plan.json, for a policy, and plan.bin, for after the merge.

@@ -13,7 +13,7 @@ commit=$(git -C "$root/mirror" rev-parse "refs/heads/$branch")
 before=$(readlink "$root/current" || true)
 [ "$before" != "trees/$commit" ] || exit 0
 
-rm -rf "$root/trees/$commit" # what is left of a run that was cut off
+rm -rf "$root/trees/$commit" # left over from an interrupted run
 git -C "$root/mirror" worktree prune
 git -C "$root/mirror" worktree add -q --detach "$root/trees/$commit" "$commit"
 ln -sfn "trees/$commit" "$root/next"
