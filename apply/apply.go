@@ -45,10 +45,10 @@ type Files struct {
 	Outputs map[string]state.Output
 	// Commit is the commit of the files, for display; "" if unknown. It is set even if reading failed.
 	Commit string
-	// Caution says why the files may be incomplete; "" if they are not.
-	Caution string
-	// Misnamed reports a removed block that matches nothing while a job is destroyed; "" if there is none.
-	Misnamed string
+	// Caution is FilesDoubtful if the files may be incomplete.
+	Caution job.Reason
+	// Misnamed is RemovedMisnamed if a removed block matches nothing while a job is destroyed.
+	Misnamed job.Reason
 	// Seal replaces sensitive values in whatever is stored; nil if nothing is sensitive.
 	Seal *job.Sealer
 }

@@ -30,6 +30,10 @@ const (
 	WebhookRefused     job.Code = "webhook_refused"     // requests to reconcile are refused: their token cannot be read
 	StraysStopped      job.Code = "strays_stopped"      // running slots of no recorded job are stopped
 
+	// Parts of FilesUnsteady.
+	GitBusy     job.Code = "git_busy"     // git is writing the files
+	JobsMissing job.Code = "jobs_missing" // jobs are no longer in the files, which may be half written
+
 	// Why a condition no longer holds.
 	ConditionOver    job.Code = "over"              // no more is known
 	BackInFiles      job.Code = "back_in_files"     // the job is in the files again

@@ -78,7 +78,7 @@ func (f *files) take(l *Loop, o Outcome) (news bool) {
 
 // same reports whether a reading matches what is in effect.
 func (f *files) same(now *Files) bool {
-	return now.Commit == f.Commit && now.Caution == "" && now.Misnamed == "" && reflect.DeepEqual(now.Jobs, f.Jobs) &&
+	return now.Commit == f.Commit && now.Caution.IsZero() && now.Misnamed.IsZero() && reflect.DeepEqual(now.Jobs, f.Jobs) &&
 		reflect.DeepEqual(now.Blocks, f.Blocks) && maps.EqualFunc(now.Outputs, f.Outputs, state.Output.Equal)
 }
 
@@ -121,7 +121,7 @@ func (f *files) takeUp(l *Loop) {
 		}
 	}
 	f.handled, f.reading = append(f.handled, f.reading...), nil
-	f.warn(l, FilesUnsteady, "")
+	l.holds.Clear(aboutFilesOf, FilesUnsteady)
 	f.warn(l, FilesDoubtful, now.Caution)
 	if failure != nil {
 		f.refuse(l, now, failure)
@@ -158,17 +158,17 @@ func (f *files) putOff(l *Loop, unsteady *UnsteadyError) {
 		f.lost = slices.Clone(unsteady.Lost)
 	}
 	if l.now.Sub(f.unsteady) >= reportUnsteadyAfter {
-		f.warn(l, FilesUnsteady, unsteady.Text)
+		l.holds.Raise(l.now, aboutFilesOf, job.Because(FilesUnsteady).With(unsteady.Why))
 	}
 }
 
 // warn raises a condition about the files, or clears it if why is "".
-func (f *files) warn(l *Loop, code job.Code, why string) {
-	if why == "" {
+func (f *files) warn(l *Loop, code job.Code, why job.Reason) {
+	if why.IsZero() {
 		l.holds.Clear(aboutFilesOf, code)
 		return
 	}
-	l.holds.Raise(l.now, aboutFilesOf, job.Because(code, "message", why))
+	l.holds.Raise(l.now, aboutFilesOf, why)
 }
 
 // decide plans. If a change of the files would remove or replace more slots than allowed, the affected jobs stay as last

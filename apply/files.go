@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+
+	"github.com/eltrain/eltrain/job"
 )
 
 const (
@@ -120,21 +122,20 @@ func (w *FileWatcher) Still(lost []string) error {
 	if left <= 0 {
 		return nil
 	}
-	return &UnsteadyError{Since: w.still.since, Again: w.still.looked.Add(min(left, stillLook)), Lost: lost, Text: fmt.Sprintf(
-		"Jobs are no longer in the files. They are removed once the files have not changed for %s; until then the current configuration stays in effect.", filesStill)}
+	return &UnsteadyError{Since: w.still.since, Again: w.still.looked.Add(min(left, stillLook)), Lost: lost, Why: job.Because(JobsMissing, "after", filesStill.String())}
 }
 
 // Git returns an UnsteadyError while git is working on the files, and a caution about a lock that a killed git seems to have
 // left behind.
-func (w *FileWatcher) Git() (caution string, err error) {
+func (w *FileWatcher) Git() (caution job.Reason, err error) {
 	lock := lockOfGit(w.watched())
 	switch {
 	case lock.path == "":
-		return "", nil
+		return job.Reason{}, nil
 	case lock.left(time.Now()):
 		return lock.leftBehind(), nil
 	}
-	return "", lock.unsteady(time.Now())
+	return job.Reason{}, lock.unsteady(time.Now())
 }
 
 // Changed receives a value when the files may have changed. Values coalesce, and are only hints.

@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/eltrain/eltrain/job"
 )
 
 // While git changes a checkout it holds index.lock, from before it removes the first file until after it has
@@ -30,13 +32,13 @@ const (
 // UnsteadyError says why the files are not read now: they are being written, or may be half written. The current
 // configuration stays in effect until they are read again.
 type UnsteadyError struct {
-	Text  string    // for the user
-	Since time.Time // when it began
-	Again time.Time // when to try again, since no event signals that writing has ended
-	Lost  []string  // names of the jobs that are no longer in the files, if that is why
+	Why   job.Reason // GitBusy or JobsMissing
+	Since time.Time  // when it began
+	Again time.Time  // when to try again, since no event signals that writing has ended
+	Lost  []string   // names of the jobs that are no longer in the files, if that is why
 }
 
-func (e *UnsteadyError) Error() string { return e.Text }
+func (e *UnsteadyError) Error() string { return e.Why.String() }
 
 // gitLock is the index.lock of a checkout.
 type gitLock struct {
@@ -68,20 +70,18 @@ func (l gitLock) left(now time.Time) bool {
 
 // unsteady is the error while the lock is held.
 func (l gitLock) unsteady(now time.Time) *UnsteadyError {
-	return &UnsteadyError{Since: l.since, Again: now.Add(gitAgain), Text: fmt.Sprintf(
-		"%s exists since %s, and the files are not read until it is gone, or %s at the latest. The current configuration stays in effect. If no git is running, a killed one left it behind: remove it.",
-		l.path, l.since.Format(time.TimeOnly), l.since.Add(maxLockAge).Format(time.TimeOnly))}
+	return &UnsteadyError{Since: l.since, Again: now.Add(gitAgain), Why: job.Because(GitBusy,
+		"path", l.path, "since", l.since.Format(time.RFC3339), "until", l.since.Add(maxLockAge).Format(time.RFC3339))}
 }
 
 // leftBehind is the caution about a lock that is no longer waited for.
-func (l gitLock) leftBehind() string {
-	return fmt.Sprintf("%s exists since %s: git seems to have been killed. The files are read as they are and may not match a commit. Remove it if no git is running.",
-		l.path, l.since.Format(time.DateTime))
+func (l gitLock) leftBehind() job.Reason {
+	return job.Because(FilesDoubtful, "path", l.path, "since", l.since.Format(time.RFC3339))
 }
 
 // AwaitGit waits while git is working on the checkout of dir, for maxLockAge at most. dir is absolute. told is called once if
 // it takes long.
-func AwaitGit(ctx context.Context, dir string, told func(why string)) error {
+func AwaitGit(ctx context.Context, dir string, told func(why job.Reason)) error {
 	waiting := false
 	for {
 		lock, now := lockOfGit([]string{dir}), time.Now()
@@ -90,7 +90,7 @@ func AwaitGit(ctx context.Context, dir string, told func(why string)) error {
 		}
 		if !waiting && now.Sub(lock.since) >= reportUnsteadyAfter {
 			waiting = true
-			told(lock.unsteady(now).Text)
+			told(lock.unsteady(now).Why)
 		}
 		if !sleep(ctx, gitPoll) {
 			return ctx.Err()
@@ -99,8 +99,7 @@ func AwaitGit(ctx context.Context, dir string, told func(why string)) error {
 }
 
 // AwaitStill waits until the files of paths, which are absolute, have been unchanged for filesStill, and returns their
-// fingerprint. told is called once if it takes long. If the files keep changing for maxStillWait, it returns an
-// UnsteadyError.
+// fingerprint. told is called once if it takes long. Files that keep changing for maxStillWait are an error.
 func AwaitStill(ctx context.Context, paths []string, told func()) (string, error) {
 	begun, waiting := time.Now(), false
 	var still stillness
@@ -110,8 +109,7 @@ func AwaitStill(ctx context.Context, paths []string, told func()) (string, error
 			return still.print, nil
 		}
 		if still.since.Sub(begun) >= maxStillWait-filesStill && now.Sub(begun) >= maxStillWait {
-			return "", &UnsteadyError{Since: begun, Text: fmt.Sprintf(
-				"Jobs are no longer in the files, and within %s the files were never unchanged for %s: something keeps writing them", maxStillWait, filesStill)}
+			return "", fmt.Errorf("jobs are no longer in the files, and within %s the files were never unchanged for %s: something keeps writing them", maxStillWait, filesStill)
 		}
 		if !waiting && now.Sub(begun) >= reportStillAfter {
 			waiting = true

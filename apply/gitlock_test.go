@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/eltrain/eltrain/job"
 )
 
 func expectQuiet(t *testing.T, w *FileWatcher, what string) {
@@ -88,13 +90,13 @@ func TestALockThatAKilledGitHasLeftIsToldAndDoesNotHoldForEver(t *testing.T) {
 	aged := func(by time.Duration) { must(t, os.Chtimes(lock, time.Time{}, time.Now().Add(-by))) }
 	aged(reportUnsteadyAfter)
 	expectChange(t, w, "that git takes long") // but it is not read: see Git
-	if _, err := w.Git(); err == nil || !strings.Contains(err.Error(), "remove it") {
+	if _, err := w.Git(); err == nil || !strings.Contains(err.Error(), string(GitBusy)) {
 		t.Errorf("it is read: %v", err)
 	}
 	aged(maxLockAge + time.Second)
 	expectChange(t, w, "that nobody waits any more")
-	if caution, err := w.Git(); err != nil || !strings.Contains(caution, "git seems to have been killed") {
-		t.Errorf("it says %q, %v", caution, err)
+	if caution, err := w.Git(); err != nil || caution.Code != FilesDoubtful || caution.Args["path"] != lock {
+		t.Errorf("it says %v, %v", caution, err)
 	}
 	write(t, filepath.Join(dir, "job.hcl"), "ab")
 	expectChange(t, w, "an edit beside an old lock")
@@ -103,8 +105,8 @@ func TestALockThatAKilledGitHasLeftIsToldAndDoesNotHoldForEver(t *testing.T) {
 		t.Errorf("a lock from the future holds: %v", err)
 	}
 	must(t, os.Remove(lock))
-	if caution, err := w.Git(); err != nil || caution != "" {
-		t.Errorf("without a lock it says %q, %v", caution, err)
+	if caution, err := w.Git(); err != nil || !caution.IsZero() {
+		t.Errorf("without a lock it says %v, %v", caution, err)
 	}
 }
 
@@ -113,13 +115,13 @@ func TestWhoStartsWaitsForGit(t *testing.T) {
 	dir, lock := where[0], where[1]
 	write(t, lock, "")
 	must(t, os.Chtimes(lock, time.Time{}, time.Now().Add(-reportUnsteadyAfter)))
-	told := make(chan string, 1)
+	told := make(chan job.Reason, 1)
 	ended := make(chan error, 1)
-	go func() { ended <- AwaitGit(t.Context(), dir, func(why string) { told <- why }) }()
+	go func() { ended <- AwaitGit(t.Context(), dir, func(why job.Reason) { told <- why }) }()
 	select {
 	case why := <-told:
-		if !strings.Contains(why, lock) {
-			t.Errorf("told %q", why)
+		if why.Args["path"] != lock {
+			t.Errorf("told %v", why)
 		}
 	case <-time.After(far):
 		t.Fatal("not told")
@@ -132,11 +134,11 @@ func TestWhoStartsWaitsForGit(t *testing.T) {
 	write(t, lock, "")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := AwaitGit(ctx, dir, func(string) {}); err == nil {
+	if err := AwaitGit(ctx, dir, func(job.Reason) {}); err == nil {
 		t.Error("an interrupt does not end it")
 	}
 	must(t, os.Chtimes(lock, time.Time{}, time.Now().Add(-2*maxLockAge)))
-	must(t, AwaitGit(t.Context(), dir, func(string) { t.Error("reports a lock that it does not wait for") }))
+	must(t, AwaitGit(t.Context(), dir, func(job.Reason) { t.Error("reports a lock that it does not wait for") }))
 }
 
 func TestThatJobsAreGoneIsBelievedOfFilesThatAreStill(t *testing.T) {
@@ -203,9 +205,8 @@ func TestWhoStartsWaitsUntilFilesAreStill(t *testing.T) {
 				write(t, path, text)
 			}
 		})
-		var unsteady *UnsteadyError
 		begun := time.Now()
-		if _, err := AwaitStill(t.Context(), []string{dir}, func() {}); !errors.As(err, &unsteady) || time.Since(begun) != maxStillWait {
+		if _, err := AwaitStill(t.Context(), []string{dir}, func() {}); err == nil || time.Since(begun) != maxStillWait {
 			t.Errorf("after %v: %v", time.Since(begun), err)
 		}
 		cancel()

@@ -337,12 +337,18 @@ func (s *scenario) begin(d *datadriven.TestData) {
 
 // read sets the files' content.
 func (s *scenario) read(d *datadriven.TestData) {
-	s.files, s.reading = Files{Caution: text(d, "caution", ""), Misnamed: text(d, "misnamed", "")}, nil
+	s.files, s.reading = Files{}, nil
+	if d.HasArg("caution") {
+		s.files.Caution = job.Because(FilesDoubtful, "path", text(d, "caution", ""))
+	}
+	if d.HasArg("misnamed") {
+		s.files.Misnamed = job.Because(RemovedMisnamed, "message", text(d, "misnamed", ""))
+	}
 	if why := text(d, "error", ""); why != "" {
 		s.reading = &UnusableError{Brief: text(d, "brief", why), Text: why}
 	}
 	if d.HasArg("unsteady") {
-		s.reading, s.again = &UnsteadyError{Since: s.now, Text: "somebody writes", Lost: list(d, "lost")}, length(s.t, text(d, "unsteady", ""))
+		s.reading, s.again = &UnsteadyError{Since: s.now, Why: job.Because(GitBusy), Lost: list(d, "lost")}, length(s.t, text(d, "unsteady", ""))
 	}
 	for line := range strings.Lines(d.Input) {
 		line = strings.TrimSpace(line)

@@ -10,6 +10,7 @@ import (
 	"github.com/eltrain/eltrain/apply"
 	"github.com/eltrain/eltrain/cmd/planfile"
 	"github.com/eltrain/eltrain/cmd/view"
+	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/lang"
 	"github.com/eltrain/eltrain/plan"
 )
@@ -376,8 +377,8 @@ func (s *session) untouched(ctx context.Context, cfg lang.Config, a applyArgs) (
 // awaitGit waits until git has finished writing the files, so that half a checkout is not applied. It returns false
 // after an interrupt.
 func (s *session) awaitGit(ctx context.Context) bool {
-	return apply.AwaitGit(ctx, s.home(), func(why string) {
-		s.diagnose(view.Caution("The files are not read while they are being written", why))
+	return apply.AwaitGit(ctx, s.home(), func(why job.Reason) {
+		s.diagnose(view.Caution("The files are not read while they are being written", view.Sentence(why)))
 	}) == nil
 }
 

@@ -343,7 +343,9 @@ func (m *master) reload(files *apply.FileWatcher) (apply.Files, error) {
 	}
 	m.follow(files, furtherOf(cfg))
 	read.Blocks, read.Outputs = blocksOf(cfg), outputsOf(cfg)
-	read.Misnamed, _ = misnamed(cfg, addressesOf(m.inForce.Jobs), lost)
+	if detail, _ := misnamed(cfg, addressesOf(m.inForce.Jobs), lost); detail != "" {
+		read.Misnamed = job.Because(apply.RemovedMisnamed, "message", detail)
+	}
 	if read.Jobs, err = m.sealed(ctx, cfg.Jobs); err != nil {
 		return read, err
 	}

@@ -46,7 +46,7 @@ func conditionText(c *conditions.Condition) (summary, detail string) {
 			return summary, c.Reason.Args["message"] + "\n\n" + filesInForce(c.Reason)
 		}
 	}
-	return summary, cmp.Or(c.Reason.Args["message"], Sentence(c.Reason))
+	return summary, cmp.Or(c.Reason.Args["message"], strings.TrimPrefix(Sentence(c.Reason), summary+": "))
 }
 
 // conditionLine returns the one-line text of a condition about one job or about the files in force; false if it needs more.

@@ -5,6 +5,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/eltrain/eltrain/apply"
 	"github.com/eltrain/eltrain/job"
@@ -62,7 +63,7 @@ func (r *Redactor) Reasons(reasons []job.Reason) []job.Reason {
 type sentence func(r job.Reason, of []string) string
 
 // says makes a sentence from a template: ${name} is an argument, ${name:q} the same in quotes, ${name:slots} a number of
-// slots; ${of} is the parts.
+// slots, ${name:clock} and ${name:date} a time; ${of} is the parts.
 func says(text string) sentence {
 	if !strings.Contains(text, "$") {
 		return func(job.Reason, []string) string { return text }
@@ -80,10 +81,24 @@ func says(text string) sentence {
 				return strconv.Quote(r.Args[name])
 			case as == "slots":
 				return plural(number(r, name), "slot")
+			case as == "clock", as == "date":
+				return localTime(r.Args[name], as == "date")
 			}
 			return r.Args[name]
 		})
 	}
+}
+
+// localTime returns a time of day, with the date if asked, of a time in RFC 3339.
+func localTime(text string, date bool) string {
+	at, err := time.Parse(time.RFC3339, text)
+	switch {
+	case err != nil:
+		return text
+	case date:
+		return at.Local().Format(time.DateTime)
+	}
+	return at.Local().Format(time.TimeOnly)
 }
 
 // fact makes a sentence of evidence, after the slot's address.
@@ -266,8 +281,12 @@ var sentences = map[job.Code]sentence{
 	apply.ProviderUnobserved: says("It cannot be observed: ${message}"),
 	apply.NotPublished:       says("The service's address cannot be published to its agents: ${message}"),
 	apply.CheckFailed:        says("${message}"),
-	apply.FilesUnsteady:      says("The files are not read while they are being written: ${message}"),
-	apply.FilesDoubtful:      says("The files may be only half written: ${message}"),
+	apply.FilesUnsteady:      says("The files are not read while they are being written: ${of}"),
+	apply.GitBusy: says("${path} exists since ${since:clock}, and the files are not read until it is gone, or ${until:clock} at the latest. " +
+		"The current configuration stays in effect. If no git is running, a killed one left it behind: remove it."),
+	apply.JobsMissing: says("Jobs are no longer in the files. They are removed once the files have not changed for ${after}; until then the current configuration stays in effect."),
+	apply.FilesDoubtful: says("The files may be only half written: ${path} exists since ${since:date}: git seems to have been killed. " +
+		"The files are read as they are and may not match a commit. Remove it if no git is running."),
 	apply.RemovedMisnamed:    says(apply.MisnamedTrouble + ": ${message}"),
 	apply.WebhookRefused:     says("POST /v1/reconcile is disabled: ${message}"),
 	apply.NotChronicled:      says("A decision could not be written to the journal: ${message}"),
