@@ -24,7 +24,7 @@ import (
 func TestPlanSaysThatTheClusterHasNoVolcano(t *testing.T) {
 	soak.Only(t)
 	t.Parallel()
-	podsite.Needed(t)
+	podsite.RequireCluster(t)
 	s := podsite.NewDemo(t, testbed.Start(t, testbed.Options{}), programs, podsite.Local("volcano", 2))
 	out, _ := s.Run("plan")
 	site.Has(t, out, "This cluster has no Volcano", "PodGroups of scheduling.volcano.sh/v1beta1", `choose provider "kubernetes"`)

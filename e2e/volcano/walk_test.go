@@ -16,7 +16,7 @@ import (
 func TestThePageLeadsToAGang(t *testing.T) {
 	soak.Only(t)
 	t.Parallel()
-	podsite.Needed(t)
+	podsite.RequireCluster(t)
 	page := podsite.OpenPage(t, filepath.Join("..", "..", "docs", "volcano.md"), "## The first gang")
 	own := newCharted(t)
 	w := podsite.NewDemo(t, own, programs, podsite.Local("volcano", 4))
