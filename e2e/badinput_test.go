@@ -93,7 +93,7 @@ job "wrong" {
 		t.Error("the state was written")
 	}
 	if now := s.Processes(); !maps.Equal(now, running) {
-		t.Errorf("what ran was %v and is %v", running, now)
+		t.Errorf("the processes changed from %v to %v", running, now)
 	}
 }
 
@@ -328,7 +328,7 @@ func TestFullDiskForTheMasterDoesNothingByHalf(t *testing.T) {
 	limit(unix.RLIM_INFINITY)
 	m.AwaitOutput("Resolved: " + storeTrouble)
 	if n := strings.Count(site.Unwrapped(m.Out.String()), "Warning: "+storeTrouble); n != 1 {
-		t.Errorf("it was told %d times", n)
+		t.Errorf("it was reported %d times", n)
 	}
 	after := s.AwaitWorld(4, before.Generation+1)
 	if after.Generation != before.Generation+1 || !maps.Equal(before.PodsOrAgents(), after.PodsOrAgents()) {
@@ -468,7 +468,7 @@ func TestSecondMasterIsRefusedAndADeadOneBlocksNobody(t *testing.T) {
 		t.Errorf("the first master ended with %d", code)
 	}
 	if code := waiting.Wait(); code != 0 {
-		t.Errorf("the one that waited: exit code %d\n%s", code, waiting.Out)
+		t.Errorf("the waiting apply: exit code %d\n%s", code, waiting.Out)
 	}
 	s.Undisturbed(before, s.Status())
 
@@ -505,7 +505,7 @@ func TestStoppedMasterIsTakenOverFromAndFencedWhenItWakes(t *testing.T) {
 	}
 	delete(processes, first.PID())
 	if now := s.Processes(); !maps.Equal(now, processes) {
-		t.Errorf("what ran was %v and is %v", processes, now)
+		t.Errorf("the processes changed from %v to %v", processes, now)
 	}
 	site.Kill(t, syscall.SIGKILL, after.Slot("worker[1]").PID)
 	s.AwaitWorld(2, after.Generation+1)

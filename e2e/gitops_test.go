@@ -104,7 +104,7 @@ func (r *reader) enter(name, commands string) string {
 	r.t.Helper()
 	const done = "::done::"
 	if _, err := io.WriteString(r.in, commands+"\necho "+done+"\n"); err != nil {
-		r.t.Fatalf("the shell does not go on: %v", err)
+		r.t.Fatalf("the shell does not respond: %v", err)
 	}
 	watchdog := time.AfterFunc(2*site.Bound, func() { r.shell.Process.Kill() })
 	defer watchdog.Stop()

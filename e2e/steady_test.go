@@ -42,7 +42,7 @@ func TestSteadyTrainingWritesNothingAndCostsLittle(t *testing.T) {
 		t.Errorf("the master spent %v of cpu time in %v in which nothing happened", cpu, took)
 	}
 	if now := writings(s); now != seen {
-		t.Errorf("files were written though nothing happened:\n%s\n%s", seen, now)
+		t.Errorf("files were written although nothing happened:\n%s\n%s", seen, now)
 	}
 	after := s.Status()
 	if after.Step <= step {

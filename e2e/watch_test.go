@@ -59,7 +59,7 @@ func TestEmptiedDirectoryDestroysNothing(t *testing.T) {
 		restore()
 		m.AwaitOutput("Resolved: " + kept)
 		if n := strings.Count(site.Unwrapped(m.Out.String()), "Warning: "+kept); n != 1 {
-			t.Errorf("%s: it was told %d times:\n%s", c.name, n, m.Out)
+			t.Errorf("%s: it was reported %d times:\n%s", c.name, n, m.Out)
 		}
 		s.Undisturbed(before, s.AwaitWorld(2, before.Generation))
 	}
@@ -210,7 +210,7 @@ func TestEditedCommandReplacesAllAfterACheckpoint(t *testing.T) {
 	}
 	// The process is stopped as soon as the checkpoint's file exists, maybe before it printed the line about it.
 	if resumed < max(saved, 1) {
-		t.Errorf("it resumed after step %d, the newest checkpoint that it told of was made at step %d", resumed, saved)
+		t.Errorf("it resumed after step %d, the newest checkpoint that it reported was at step %d", resumed, saved)
 	}
 }
 

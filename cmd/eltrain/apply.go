@@ -124,7 +124,7 @@ func (a *applyArgs) checkSaved() error {
 	return a.checkRun()
 }
 
-// checkRun rejects flags that no apply accepts together.
+// checkRun rejects invalid options, with a saved plan or without.
 func (a *applyArgs) checkRun() error {
 	if a.parallelism < 0 {
 		return errors.New("invalid -parallelism: write a number from 1, or 0 for as many as the provider allows")

@@ -35,7 +35,7 @@ func unmet(cfg *lang.Config, records job.Records) hcl.Diagnostics {
 
 // conditions returns the unmet conditions as warnings by summary. A watch continues in spite of them.
 func (m *master) conditions(records job.Records) map[string]string {
-	told := map[string]string{}
+	warnings := map[string]string{}
 	for _, d := range unmet(m.inForce, records) {
 		var text bytes.Buffer
 		detail := &hcl.Diagnostic{Severity: hcl.DiagWarning, Summary: d.Summary, Detail: d.Detail, Subject: d.Subject}
@@ -44,7 +44,7 @@ func (m *master) conditions(records job.Records) map[string]string {
 		if d.Subject != nil {
 			summary += ", " + d.Subject.String()
 		}
-		told[summary] = strings.TrimSpace(text.String())
+		warnings[summary] = strings.TrimSpace(text.String())
 	}
-	return told
+	return warnings
 }

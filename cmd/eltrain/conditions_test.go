@@ -100,11 +100,11 @@ func TestConditions(t *testing.T) {
 	rewrite(t, dir, growing(one, check))
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitError, "Error: Job postcondition failed", "It has 2 workers.", "main.hcl line")
 	out := watch(t, dir, func(said func() string) {
-		eventually(t, "it tells of the postcondition", func() bool { return strings.Contains(said(), "It has 2 workers.") })
+		eventually(t, "it reports the postcondition", func() bool { return strings.Contains(said(), "It has 2 workers.") })
 		time.Sleep(time.Second) // a turn or two: a condition that lasts is reported once
 	})
 	if n := strings.Count(out, "It has 2 workers."); n != 1 {
-		t.Errorf("the watch told of the postcondition %d times:\n%s", n, out)
+		t.Errorf("the watch reported the postcondition %d times:\n%s", n, out)
 	}
 }
 

@@ -286,7 +286,7 @@ func TestFmt(t *testing.T) {
 	}
 	eltrain(t, dir, "fmt").check(t, exitParse, "on broken.hcl line 1", "a = {")
 	if read(t, filepath.Join(dir, "main.hcl")) != pretty || read(t, filepath.Join(dir, "broken.hcl")) != "a = {" {
-		t.Error("a file that does not parse is to be left, and the others not")
+		t.Error("only the file that does not parse should be unchanged")
 	}
 	eltrain(t, dir, "fmt", "missing.hcl").check(t, exitError, "missing.hcl")
 }
@@ -542,7 +542,7 @@ func TestApplyStatusLogsWatchDestroy(t *testing.T) {
 	}
 	for deadline := time.Now().Add(hang.Bound); !watching(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatal("status never tells of the master")
+			t.Fatal("status never shows the master")
 		}
 	}
 	eltrain(t, dir, "apply", "-auto-approve", "-lock-timeout=600ms").check(t, exitError,

@@ -61,6 +61,6 @@ func TestGraphOfASavedPlan(t *testing.T) {
 	}
 	missing := newScreenless("")
 	if code := missing.run([]string{"graph", "-plan=job.hcl"}); code != exitError || missing.out.Len() > 0 || missing.err.Len() == 0 {
-		t.Errorf("what is no plan: exit code %d, %s%s", code, missing.out.String(), missing.err.String())
+		t.Errorf("a file that is not a plan: exit code %d, %s%s", code, missing.out.String(), missing.err.String())
 	}
 }

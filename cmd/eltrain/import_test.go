@@ -65,7 +65,7 @@ func TestImportedJobsAreValid(t *testing.T) {
 				t.Fatalf("import ends with %d: %s", code, s.err.String())
 			}
 			if !strings.Contains(s.err.String(), "Warning: Not imported") {
-				t.Errorf("nothing is told of what was not imported: %s", s.err.String())
+				t.Errorf("there is no warning about what was not imported: %s", s.err.String())
 			}
 			valid(t, s.out.Bytes())
 		})
@@ -123,7 +123,7 @@ func TestWhatTheProviderRefusesIsAWarning(t *testing.T) {
 			"unknownOfInit":          "spec.template.spec.initContainers[0].unknownOfInit",
 		} {
 			if strings.Contains(line, text) && (!strings.Contains(told, fmt.Sprintf("<stdin> line %d:", i+1)) || !strings.Contains(told, path+": ")) {
-				t.Errorf("nothing is told of %s in line %d", path, i+1)
+				t.Errorf("there is no warning about %s in line %d", path, i+1)
 			}
 		}
 	}

@@ -45,13 +45,13 @@ const ackTimeout = time.Second
 // acknowledge prints that an interrupt was received, before anything is done about it. It does not wait for a blocked
 // reader: the write cannot be canceled, and is abandoned.
 func (s *session) acknowledge(text string) {
-	told := make(chan struct{})
+	printed := make(chan struct{})
 	go func() {
-		defer close(told)
+		defer close(printed)
 		io.WriteString(s.streams.Err, text)
 	}()
 	select {
-	case <-told:
+	case <-printed:
 	case <-time.After(ackTimeout):
 	}
 }
@@ -63,11 +63,11 @@ func (s *session) handleSignals(signals <-chan os.Signal, done <-chan struct{}, 
 	case <-done:
 		return
 	}
-	told := interruptedAtWork
+	reply := interruptedAtWork
 	if s.asking.Load() {
-		told = interruptedAsking
+		reply = interruptedAsking
 	}
-	s.acknowledge(told)
+	s.acknowledge(reply)
 	cancel()
 	select {
 	case <-signals:

@@ -91,10 +91,10 @@ func TestAWatchGivesTheLockBackThoughNobodyReads(t *testing.T) {
 		}
 	}
 	interrupt()
-	eventually(t, "the lock is another's to take", func() bool { return !held() })
+	eventually(t, "the lock is free", func() bool { return !held() })
 	select {
 	case <-ended:
-		t.Error("it ended before it has told how")
+		t.Error("it exited before it reported the result")
 	default:
 	}
 	interrupt()
@@ -136,7 +136,7 @@ func TestAnInterruptEndsTheQuestionOfARefresh(t *testing.T) {
 	select {
 	case <-ended:
 	case <-time.After(hang.Bound):
-		t.Fatalf("it goes on to ask:\n%s", said.String())
+		t.Fatalf("it still prompts:\n%s", said.String())
 	}
 	outcome{cmd.ProcessState.ExitCode(), said.String(), ""}.check(t, exitError, "Nothing was started.", "Apply cancelled.")
 	if read(t, filepath.Join(dir, defaultState)) != before {

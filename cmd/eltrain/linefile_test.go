@@ -112,7 +112,7 @@ func TestJSONIntoAPipeWhoseReaderGoes(t *testing.T) {
 			t.Errorf("%v: code %d, want %d; it says %q", c.args, code, c.code, errs.String())
 		}
 		if !strings.Contains(out.String(), "2 to add") {
-			t.Errorf("%v tells people %s", c.args, &out)
+			t.Errorf("%v writes the text %s", c.args, &out)
 		}
 	}
 }
@@ -185,7 +185,7 @@ func TestAWatchGoesOnWithoutTheReaderOfItsJSON(t *testing.T) {
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "people are told", func() bool { return strings.Contains(w.out.String(), "signal: killed") })
+		eventually(t, "the text output continues", func() bool { return strings.Contains(w.out.String(), "signal: killed") })
 		eventually(t, "it heals", func() bool { now := pidIn(t, filepath.Join(dir, "pid.0")); return now != pid && alive(now) })
 		if err := w.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 			t.Fatal(err)

@@ -375,7 +375,7 @@ func TestHelpIsComplete(t *testing.T) {
 				t.Errorf("%s: -%s is not described", c.name, f.Name)
 			}
 			if f.Usage == "" || !unicode.IsUpper([]rune(f.Usage)[0]) && f.Usage[0] != '`' || !strings.HasSuffix(f.Usage, ".") {
-				t.Errorf("%s: the text on -%s is no sentence: %q", c.name, f.Name, f.Usage)
+				t.Errorf("%s: the text of -%s is not a sentence: %q", c.name, f.Name, f.Usage)
 			}
 			if value, _ := flag.UnquoteUsage(f); !isBool(f) && value != strings.ToUpper(value) {
 				t.Errorf("%s: the value of -%s is called %q: put a word in capitals into backquotes", c.name, f.Name, value)
@@ -413,10 +413,10 @@ func TestHelpTellsOfExitCodes(t *testing.T) {
 		}
 		for code, meaning := range c.exitCodes() {
 			if !unicode.IsUpper([]rune(meaning)[0]) || !strings.HasSuffix(meaning, ".") {
-				t.Errorf("%s: what exit code %d means is no sentence: %q", c.name, code, meaning)
+				t.Errorf("%s: the meaning of exit code %d is not a sentence: %q", c.name, code, meaning)
 			}
 			if line := fmt.Sprintf("\n  %-*d%s", helpColumn-2, code, firstWord(meaning)); !strings.Contains(list, line) {
-				t.Errorf("%s: exit code %d is not told as the others are:%s", c.name, code, list)
+				t.Errorf("%s: exit code %d is not listed like the others:%s", c.name, code, list)
 			}
 		}
 	}
@@ -492,7 +492,7 @@ func TestAnInterruptOfAQuestionSaysThatNothingWasBegun(t *testing.T) {
 	obeying.Go(func() {
 		for deadline := time.Now().Add(hang.Bound); !s.asking.Load(); time.Sleep(time.Millisecond) {
 			if time.Now().After(deadline) {
-				t.Error("nobody is asked")
+				t.Error("there is no prompt")
 				break // the interrupt cancels the prompt anyway
 			}
 		}
@@ -574,7 +574,7 @@ func TestLostReaderInterruptsARun(t *testing.T) {
 		t.Errorf("the write fails: %v", err)
 	}
 	if ctx.Err() == nil {
-		t.Error("the run goes on with nobody reading it")
+		t.Error("the run continues without a reader")
 	}
 }
 

@@ -51,7 +51,7 @@ func TestWhatMaxDestroyHoldsBackIsToldOnceAndAsHeld(t *testing.T) {
 	o := eltrain(t, dir, "apply", "-auto-approve", "-max-destroy=0", "-json").check(t, exitError)
 	lines := linesOf(t, o.out)
 	if waits := lines["planned_wait"]; len(waits) != 1 || waits[0]["wait"].(map[string]any)["held"] != true {
-		t.Errorf("told is %v", waits)
+		t.Errorf("got %v", waits)
 	}
 	if errs := lines["diagnostic"]; len(errs) != 1 || errs[0]["@message"] != "Error: job.other is Degraded" {
 		t.Errorf("it ends with %v", errs)

@@ -227,12 +227,12 @@ func (s *session) readFor(a planning) (cfg *lang.Config, ok bool) {
 		return s.readAnyway(a.vars), true
 	}
 	cfg, diags := s.load(a.vars)
-	told := view.DiagnoseHCL(diags, cfg.Files)
+	shown := view.DiagnoseHCL(diags, cfg.Files)
 	if diags.HasErrors() {
-		s.diagnose(told...)
+		s.diagnose(shown...)
 		return cfg, false
 	}
-	s.later = told
+	s.later = shown
 	return cfg, true
 }
 

@@ -159,7 +159,7 @@ func TestWhatSucceededStaysAndWhatFailedIsNamedOnce(t *testing.T) {
 	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
 	o := eltrain(t, dir, "apply", "-auto-approve").check(t, exitError, "Error: job.bad is Failed", "on main.hcl line 11", `job "bad" {`, "/no/such/program")
 	if n := strings.Count(o.err, "Error: "); n != 1 {
-		t.Errorf("%d errors are told:\n%s", n, o.err)
+		t.Errorf("%d errors are reported:\n%s", n, o.err)
 	}
 	before := slotsOf(t, dir)
 	if phase := before["job.good.worker[1]"].Phase; phase != string(job.Running) {
@@ -251,7 +251,7 @@ func TestWarningsComeInOrder(t *testing.T) {
 		for _, text := range []string{"about one", "about two", "about three", "about four"} {
 			next := strings.Index(o.err, text)
 			if next <= at {
-				t.Fatalf("%q does not come after the one before:\n%s", text, o.err)
+				t.Fatalf("%q is out of order:\n%s", text, o.err)
 			}
 			at = next
 		}
@@ -318,7 +318,7 @@ func TestWarningsOfTheFilesAreToldThoughThereIsNoPlan(t *testing.T) {
 		t.Helper()
 		o := eltrain(t, dir, append(args, "-var-file=more.vars")...).check(t, code, doubt)
 		if n := strings.Count(o.out+o.err, doubt); n != 1 {
-			t.Errorf("%v: told %d times:\n%s%s", args, n, o.out, o.err)
+			t.Errorf("%v: reported %d times:\n%s%s", args, n, o.out, o.err)
 		}
 		if i := strings.Index(o.err, "Error: "); i >= 0 && i < strings.Index(o.err, doubt) {
 			t.Errorf("%v: the warning is below the error:\n%s", args, o.err)

@@ -184,11 +184,11 @@ func TestLoopsOfLinksAreDiagnostics(t *testing.T) {
 	link(t, "a.hcl", filepath.Join(dir, "b.hcl"))
 	_, diags := reads(t, dir).load(nil)
 	if len(diags) != 2 { // one of each loop
-		t.Fatalf("told is %v", diags)
+		t.Fatalf("got %v", diags)
 	}
 	for i, loop := range []string{`"a.hcl" -> "b.hcl" -> "a.hcl"`, `"m" -> "m"`} {
 		if !strings.Contains(diags[i].Detail, loop) {
-			t.Errorf("the loop %s is not told: %v", loop, diags[i])
+			t.Errorf("the loop %s is not reported: %v", loop, diags[i])
 		}
 	}
 }
@@ -218,7 +218,7 @@ func TestTheFirstErrorInBriefNamesALineWhereThereIsOne(t *testing.T) {
 			cfg, diags := s.load(nil)
 			told, want := brief(cfg, diags), strings.Replace(c.told, "DIR", dir, 1)
 			if !strings.Contains(told, want) {
-				t.Errorf("told is %q, which has no %q", told, want)
+				t.Errorf("got %q, want %q in it", told, want)
 			}
 		})
 	}

@@ -39,7 +39,7 @@ func TestALookAtWhatRunsIsTold(t *testing.T) {
 		{[]string{"apply", "-auto-approve", "-json", "-refresh-only"}, []string{"job.tiny"}},
 	} {
 		if started, completed := told(step.args...); !slices.Equal(started, step.want) || !slices.Equal(completed, step.want) {
-			t.Errorf("%v tells that %v are asked for and %v are known", step.args, started, completed)
+			t.Errorf("%v reports the start for %v and the end for %v", step.args, started, completed)
 		}
 	}
 }

@@ -74,7 +74,7 @@ func TestCompletionIsInstalledAndRemoved(t *testing.T) {
 		t.Errorf("of fish: %q, %v", text, err)
 	}
 	if info, err := os.Lstat(filepath.Join(home, ".zshrc")); err != nil || info.Mode()&os.ModeSymlink == 0 {
-		t.Errorf(".zshrc is no link any more: %v, %v", info, err)
+		t.Errorf(".zshrc is no longer a link: %v, %v", info, err)
 	}
 	if info, err := os.Stat(filepath.Join(home, ".bashrc")); err != nil || info.Mode().Perm() != 0o640 {
 		t.Errorf("the permissions of .bashrc: %v, %v", info, err)

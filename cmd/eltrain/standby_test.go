@@ -122,7 +122,7 @@ func TestStandbyIsAliveAndReadyOnceItLeads(t *testing.T) {
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
 	resign := leader(t, dir)
 	w := startWatch(t, dir, "-lock-timeout=15m")
-	eventually(t, "it tells what it waits for", func() bool { return strings.Contains(w.out.String(), "ada@lovelace") })
+	eventually(t, "it says what it waits for", func() bool { return strings.Contains(w.out.String(), "ada@lovelace") })
 	if alive, ready := w.probe("/healthz"), w.probe("/readyz"); alive != http.StatusOK || ready != http.StatusServiceUnavailable {
 		t.Errorf("a standby answers /healthz with %d and /readyz with %d", alive, ready)
 	}
@@ -184,7 +184,7 @@ func TestInterruptEndsTheWaitForTheLock(t *testing.T) {
 		t.Fatal(err)
 	}
 	if code := w.code(t); code != exitDone {
-		t.Errorf("a standby that is told to go ends with %d", code)
+		t.Errorf("a standby exits with %d on SIGTERM", code)
 	}
 
 	apply := commandIn(dir, "apply", "-auto-approve", "-lock-timeout=15m")
@@ -222,7 +222,7 @@ func TestAFileThatIsEmptyAllAtOnceIsNotMeant(t *testing.T) {
 	if err := os.Truncate(filepath.Join(dir, "b.hcl"), 0); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "told", func() bool { return strings.Contains(w.out.String(), "job.b: Degraded") })
+	eventually(t, "reported", func() bool { return strings.Contains(w.out.String(), "job.b: Degraded") })
 	eltrain(t, dir, "status").unwrapped().check(t, exitDone, "job.b Degraded", "b.hcl is empty")
 	if err := os.Remove(filepath.Join(dir, "b.hcl")); err != nil {
 		t.Fatal(err)
@@ -298,7 +298,7 @@ func TestAStartBelievesLateThatAJobIsGone(t *testing.T) {
 	rename(file, away)
 	written := writing(t, filepath.Join(dir, "a.hcl"))
 	w := startWatch(t, dir)
-	eventually(t, "told that it waits", func() bool { return strings.Contains(w.out.String(), gone) })
+	eventually(t, "it says that it waits", func() bool { return strings.Contains(w.out.String(), gone) })
 	if code := w.probe("/readyz"); code == http.StatusOK {
 		t.Error("it is ready before it is known what is wanted")
 	}
@@ -317,15 +317,15 @@ func TestAStartBelievesLateThatAJobIsGone(t *testing.T) {
 	w = startWatch(t, dir)
 	eventually(t, "ready", func() bool { return w.probe("/readyz") == http.StatusOK })
 	if out := end(w); strings.Contains(out, gone) {
-		t.Error("it waits though no job is gone")
+		t.Error("it waits although no job is gone")
 	}
 
 	rename(file, away)
 	written = writing(t, filepath.Join(dir, "a.hcl"))
 	w = startWatch(t, dir)
-	eventually(t, "told that it waits", func() bool { return strings.Contains(w.out.String(), gone) })
+	eventually(t, "it says that it waits", func() bool { return strings.Contains(w.out.String(), gone) })
 	if out := end(w); !strings.Contains(out, "Interrupted while observing what is running.") || strings.Contains(out, "will be destroyed") {
-		t.Error("an interrupt does not end the wait, with nothing done")
+		t.Error("after an interrupt it did not exit without changes")
 	}
 	written()
 	for _, safe := range []string{"-prune=false", "-max-destroy=0"} {

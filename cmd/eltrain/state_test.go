@@ -256,7 +256,7 @@ func TestAPlanWritesNothing(t *testing.T) {
 		}
 		eltrain(t, dir, args...).check(t, exitDone)
 		if after := files(); !slices.Equal(before, after) {
-			t.Errorf("%v made of %v these: %v", args, before, after)
+			t.Errorf("%v changed the files from %v to %v", args, before, after)
 		}
 	}
 	eltrain(t, dir, "plan", "-out=p", "-var=token=hunter2hunter2").check(t, exitDone)
@@ -321,7 +321,7 @@ func TestConditionsOfTheState(t *testing.T) {
 	}
 	events := eltrain(t, dir, "events").check(t, exitDone)
 	if n := strings.Count(events.out, "queue.gpus: resolved: of_a_newer_version"); n != 1 {
-		t.Errorf("it is told %d times that it is over:\n%s", n, events.out)
+		t.Errorf("its end is reported %d times:\n%s", n, events.out)
 	}
 
 	given.Conditions = given.Conditions[:2]

@@ -156,7 +156,7 @@ func TestAWatchSaysHowToGoOn(t *testing.T) {
 	eventually(t, "it runs after an edit", func() bool { return strings.Contains(eltrain(t, dir, "status").out, "job.tiny  Running") })
 	rewrite(t, dir, "locals {}\n")
 	end := writing(t, filepath.Join(dir, "main.hcl")) // otherwise the removal may be carried out before the check
-	eventually(t, "it is told that it is gone", func() bool {
+	eventually(t, "the removal is reported", func() bool {
 		return strings.Contains(eltrain(t, dir, "status").out, "It is no longer in the files. It is removed once")
 	})
 	rewrite(t, dir, sleepers)

@@ -77,7 +77,7 @@ func TestATokenFileThatIsNoGoodIsToldByTheMaster(t *testing.T) {
 			warnings++
 		}
 		var said string
-		eventually(t, "told", func() bool { // the message comes by another path than the answer
+		eventually(t, "reported", func() bool { // the message comes by another path than the answer
 			said = strings.Join(strings.Fields(w.out.String()), " ")
 			return strings.Count(said, warned) >= warnings && strings.Contains(said, c.why)
 		})

@@ -79,7 +79,7 @@ func TestNoLineIsShownWhereThereIsNone(t *testing.T) {
 		told := DiagnoseHCL(hcl.Diagnostics{{Summary: "Wrong", Detail: "It is.", Subject: &hcl.Range{Filename: name, Start: at, End: at}}}, files)
 		WriteDiagnostics(Screen{Writer: &out, Width: 60}, told)
 		if got := "\nError: Wrong\n\n" + want + "\nIt is.\n"; out.String() != got {
-			t.Errorf("told is %q, want %q", out.String(), got)
+			t.Errorf("got %q, want %q", out.String(), got)
 		}
 		for n, more := range map[int]string{1: "", 2: " (and 1 more)"} { // in short
 			out.Reset()
@@ -148,7 +148,7 @@ func TestWriteWarnings(t *testing.T) {
 		Caution("Twice", ""), Caution("Twice", ""),
 	}
 	if !OnlyWarnings(warnings) || OnlyWarnings(append(warnings, Problem("Wrong", ""))) || OnlyWarnings(nil) {
-		t.Error("what are only warnings is not told from what is not")
+		t.Error("OnlyWarnings does not distinguish warnings from errors")
 	}
 	var out bytes.Buffer
 	WriteWarnings(Screen{Writer: &out}, warnings)

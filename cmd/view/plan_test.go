@@ -244,7 +244,7 @@ func TestChecksAreThoseOfTerraform(t *testing.T) {
 		addresses = append(addresses, w.Summary+" "+w.Detail[strings.LastIndex(w.Detail, "This is"):])
 	}
 	if want := []string{"Check block assertion failed This is check.b. It does not stop an apply.", "Check block assertion failed This is check.c. It does not stop an apply."}; !slices.Equal(addresses, want) {
-		t.Errorf("told again is %q", addresses)
+		t.Errorf("reported again: %q", addresses)
 	}
 }
 

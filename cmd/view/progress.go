@@ -311,7 +311,7 @@ func (p *Progress) Condition(c conditions.Change) {
 // Progressed shows training progress, every few seconds.
 func (p *Progress) Progressed(jobName string, far apply.Progress) {
 	now := p.now()
-	if last, told := p.trained[jobName]; told && now.Sub(last) < trainingEvery {
+	if last, shown := p.trained[jobName]; shown && now.Sub(last) < trainingEvery {
 		return
 	}
 	p.trained[jobName] = now

@@ -154,7 +154,7 @@ func TestProgressFoldsManyLikeChanges(t *testing.T) {
 	c.Destroyed()
 	golden(t, "progress/folded.txt", c.out.String())
 	if lines := strings.Count(c.out.String(), "\n"); lines > 25 {
-		t.Errorf("1000 creations told in %d lines", lines)
+		t.Errorf("1000 creations took %d lines", lines)
 	}
 }
 
@@ -287,7 +287,7 @@ func TestProgressTellsTheFilesErrorsOnceForAllJobs(t *testing.T) {
 	c.Condition(invalid)
 	tell(conditions.Cleared, why, asApplied, "a", "b", "c")
 	if n := strings.Count(c.out.String(), "replicas is no number"); n != 1 {
-		t.Errorf("told %d times:\n%s", n, c.out.String())
+		t.Errorf("reported %d times:\n%s", n, c.out.String())
 	}
 	if n := strings.Count(strings.ToLower(c.out.String()), "resolved:"); n != 1 {
 		t.Errorf("over %d times:\n%s", n, c.out.String())
@@ -302,7 +302,7 @@ func TestProgressTellsTheFilesErrorsOnceForAllJobs(t *testing.T) {
 	tell(conditions.Cleared, held, asApplied, "a")
 	for text, want := range map[string]int{"-max-destroy=1": 2, "(since 2026-01-02 03:04:05)": 1, "No node has room": 1, "job.a: resolved: ": 1} {
 		if n := strings.Count(c.out.String(), text); n != want {
-			t.Errorf("%q is told %d times:\n%s", text, n, c.out.String())
+			t.Errorf("%q is reported %d times:\n%s", text, n, c.out.String())
 		}
 	}
 
@@ -325,11 +325,11 @@ func TestProgressTellsNoRefusalTwice(t *testing.T) {
 		}
 	}
 	if c.out.Len() > 0 {
-		t.Errorf("told:\n%s", &c.out)
+		t.Errorf("got:\n%s", &c.out)
 	}
 	c.Condition(conditions.Change{Type: conditions.Held, Condition: conditions.Condition{About: "job.a", Reason: job.Because(apply.PreparationRefused, "message", "no"), Since: c.at}})
 	if want := "Job a cannot be prepared (since 2026-01-02 03:04:05)"; !strings.Contains(c.out.String(), want) {
-		t.Errorf("%q is not told:\n%s", want, &c.out)
+		t.Errorf("%q is not reported:\n%s", want, &c.out)
 	}
 }
 
@@ -366,6 +366,6 @@ func TestOnlyWhatMayLastIsLoud(t *testing.T) {
 	}})
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 	if len(lines) != 2 || strings.Contains(lines[0], string(yellow)) || !strings.Contains(lines[1], string(yellow)) {
-		t.Errorf("told %q", lines)
+		t.Errorf("got %q", lines)
 	}
 }

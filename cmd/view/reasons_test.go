@@ -34,7 +34,7 @@ func TestEveryCodeHasOneSentence(t *testing.T) {
 	}
 	for code := range sentences {
 		if known[code] == "" {
-			t.Errorf("the sentence of %q is no constant's", code)
+			t.Errorf("the sentence of %q is for no constant", code)
 		}
 	}
 	for code := range headlines {
@@ -53,7 +53,7 @@ func TestThePageOfReasonsListsEveryCode(t *testing.T) {
 	}
 	for code, args := range page {
 		if known[code] == "" {
-			t.Errorf("docs/reasons.md lists %q, which is no code", code)
+			t.Errorf("docs/reasons.md lists %q, which is not a code", code)
 			continue
 		}
 		full := job.Reason{Code: code, Args: map[string]string{}}

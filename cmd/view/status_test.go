@@ -167,7 +167,7 @@ func TestStatusDuringAnApplyDoubtsNothing(t *testing.T) {
 	var out bytes.Buffer
 	WriteStatus(Screen{Writer: &out}, m)
 	if !strings.Contains(out.String(), "ada@host (pid 7) has been running eltrain apply since ") {
-		t.Errorf("it does not say who is at work:\n%s", out.String())
+		t.Errorf("it does not name the lock's holder:\n%s", out.String())
 	}
 }
 

@@ -192,11 +192,11 @@ func (p *StreamProgress) Condition(c conditions.Change) {
 
 // Progressed writes training progress.
 func (p *StreamProgress) Progressed(jobName string, far apply.Progress) {
-	told := map[string]any{"job": "job." + jobName, "step": far.Step, "steps_per_second": far.StepRate}
+	fields := map[string]any{"job": "job." + jobName, "step": far.Step, "steps_per_second": far.StepRate}
 	if far.Loss != nil {
-		told["loss"] = *far.Loss
+		fields["loss"] = *far.Loss
 	}
-	p.stream.line("info", "job."+jobName+": "+training(far.Step, far.Loss, far.StepRate), "training_progress", told)
+	p.stream.line("info", "job."+jobName+": "+training(far.Step, far.Loss, far.StepRate), "training_progress", fields)
 }
 
 // Both shows what apply does to two views.

@@ -90,7 +90,7 @@ func TestStreamSaysWhatWasOvertaken(t *testing.T) {
 		}
 	}
 	if want := "start 1 0, overtaken 1 2, start 2 0, overtaken 2 3, start 3 0, complete 3 0"; strings.Join(got, ", ") != want {
-		t.Errorf("told is %q, want %q", strings.Join(got, ", "), want)
+		t.Errorf("got %q, want %q", strings.Join(got, ", "), want)
 	}
 }
 
@@ -168,11 +168,11 @@ func TestAnEarlierJobsSlotIsAnother(t *testing.T) {
 	p.Started(&start)
 	p.Finished(&start, 0, nil)
 	if strings.Contains(out.String(), "reconcile_complete") {
-		t.Errorf("it is told to be done while the earlier job's is being stopped:\n%s", &out)
+		t.Errorf("it is complete while the earlier job's slot is being stopped:\n%s", &out)
 	}
 	p.Finished(&stray, 0, nil)
 	if n := strings.Count(out.String(), `"type":"reconcile_complete"`); n != 1 {
-		t.Errorf("it is told %d times to be done:\n%s", n, &out)
+		t.Errorf("it is complete %d times:\n%s", n, &out)
 	}
 }
 
@@ -214,7 +214,7 @@ func TestAStopIsHalfOfAReplacement(t *testing.T) {
 			}
 		}
 		if got := strings.Join(told, " "); got != c.want {
-			t.Errorf("%s: told is %q, want %q", name, got, c.want)
+			t.Errorf("%s: got %q, want %q", name, got, c.want)
 		}
 	}
 }

@@ -143,7 +143,7 @@ func TestTheSampleJobIsHealedAndTakenAway(t *testing.T) {
 		return !there && len(r.podUIDs()) == most && all()
 	})
 	told := "deleted in worker[" + victim.Labels["eltrain.dev/index"] + "] -> replace"
-	site.Until(t, "events tells what was decided", func() bool {
+	site.Until(t, "events shows the decision", func() bool {
 		return strings.Contains(r.inMaster("eltrain", "-chdir=/jobs", "events"), told)
 	})
 	stay := 0
@@ -164,7 +164,7 @@ func TestTheSampleJobIsHealedAndTakenAway(t *testing.T) {
 	})
 	for name, uid := range r.podUIDs() {
 		if healed[name] != uid {
-			t.Errorf("pod %s was made anew under the next master", name)
+			t.Errorf("pod %s was recreated under the next master", name)
 		}
 	}
 	site.Has(t, r.inMaster("eltrain", "-chdir=/jobs", "status"), "job.hello", "deleted")

@@ -88,7 +88,7 @@ patches:
 	now := r.podUIDs()
 	for name, uid := range before {
 		if now[name] != uid {
-			t.Errorf("pod %s was made anew: %v, %v", name, before, now)
+			t.Errorf("pod %s was recreated: %v, %v", name, before, now)
 		}
 	}
 	site.Until(t, "the slot that was added trains", func() bool { return s.starts()[fmt.Sprintf("worker[%d]", workers)] == 1 })

@@ -69,7 +69,7 @@ var processNodes = []string{"process-1", "process-2"}
 
 func (b *bed) start(t *testing.T) *testbed.Cluster {
 	t.Helper()
-	podsite.Needed(t)
+	podsite.RequireCluster(t)
 	b.once.Do(func() {
 		var image kubelet.Image
 		if image, b.err = podsite.AgentImageOf(programs); b.err != nil {

@@ -128,7 +128,7 @@ func TestRenewedCertificate(t *testing.T) {
 	unchanged := s.unchanged()
 
 	second := s.certify()
-	site.Until(t, "agents are told of both", func() bool { return s.trusted() == string(second)+string(first) })
+	site.Until(t, "agents get both certificates", func() bool { return s.trusted() == string(second)+string(first) })
 	if s.beats(s.trusting(second), "https") != 0 {
 		t.Error("the new certificate is served at once: agents that do not have it yet cannot connect")
 	}
@@ -138,7 +138,7 @@ func TestRenewedCertificate(t *testing.T) {
 			t.Fatalf("the new certificate is not served after %s", renewalBound)
 		}
 	}
-	site.Until(t, "agents are told of the new one alone", func() bool { return s.trusted() == string(second) })
+	site.Until(t, "agents get only the new certificate", func() bool { return s.trusted() == string(second) })
 	unchanged("renewed under a master")
 
 	s.scale(0)

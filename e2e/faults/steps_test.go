@@ -44,7 +44,7 @@ func (s *stopped) breaks() {
 	s.T.Helper()
 	pods := s.Pods()
 	if len(pods) == 0 {
-		s.T.Fatalf("%v: there is no pod to be taken away", s)
+		s.T.Fatalf("%v: there is no pod to delete", s)
 	}
 	s.victim = pods[0]
 	s.DeletePod(s.victim.Name, podsite.AtOnce())

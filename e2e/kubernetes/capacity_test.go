@@ -52,7 +52,7 @@ func TestCordonedItLeavesWithACheckpointAndComesBack(t *testing.T) {
 		t.Errorf("a planned shrink is no incident: %+v", three.Incidents)
 	}
 	m.AwaitOutput("node " + s.Node(4) + " is drained (cordoned)")
-	site.Until(t, "those that stay go on from a checkpoint", func() bool { return resumed(s, 3) == had+3 })
+	site.Until(t, "the remaining slots resume from a checkpoint", func() bool { return resumed(s, 3) == had+3 })
 	site.Until(t, "the leaver has ended, and nothing is to change", func() bool { return strings.Contains(s.Must("plan"), "No changes.") })
 	cluster.Uncordon(t, s.Node(4))
 	four := s.AwaitWorld(4, three.Generation+1)
@@ -172,7 +172,7 @@ func TestAGangOfWhichOneIsNotPlacedWaitsWhole(t *testing.T) {
 	s.Foreign("theirs", nil)
 	site.Until(t, "the others and theirs are placed", func() bool { return placed() == 3 && s.Pod("theirs").Spec.NodeName != "" })
 	close(release)
-	j := s.Await("three that wait for one for which there is no room", func(j site.Job) bool {
+	j := s.Await("three pods that wait for one without room", func(j site.Job) bool {
 		registered := 0
 		for _, slot := range j.Slots {
 			if slot.Phase == "Registered" {
@@ -195,7 +195,7 @@ func TestAnImageThatCannotBePulledIsSaid(t *testing.T) {
 	const role, typo = `role "worker" {`, "\n    image = \"no-such\""
 	s.Edit("job.hcl", role, role+typo)
 	s.Watch()
-	j := s.Await("the cluster's word", func(j site.Job) bool { return j.Says("ImagePullBackOff") && j.Says("no-such") })
+	j := s.Await("the cluster's message", func(j site.Job) bool { return j.Says("ImagePullBackOff") && j.Says("no-such") })
 	if len(j.Incidents) > 0 || j.Phase == "Failed" {
 		t.Errorf("the job is %s, with incidents %+v", j.Phase, j.Incidents)
 	}
@@ -237,7 +237,7 @@ func TestPlanSaysWhatWouldFitWhereAndWhyNot(t *testing.T) {
 	two := s.AwaitWorld(2, 1)
 	for _, slot := range two.Running() {
 		if slot.Node != free[0] && slot.Node != free[3] {
-			t.Errorf("%+v is not where it was said to fit", slot)
+			t.Errorf("%+v is not on a node that the plan named", slot)
 		}
 	}
 	s.EndsRight(steps)

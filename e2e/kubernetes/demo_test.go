@@ -21,7 +21,7 @@ func TestTheLocalJobTrainsWithItsProviderChanged(t *testing.T) {
 	for rank := range 4 {
 		slot := j.Ranked(rank)
 		if slot.Node == "" {
-			t.Fatalf("nobody has rank %d: %+v", rank, j.Slots)
+			t.Fatalf("no slot has rank %d: %+v", rank, j.Slots)
 		}
 		byRank = append(byRank, slot.Node)
 	}

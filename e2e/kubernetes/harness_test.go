@@ -41,6 +41,6 @@ func newDemo(t *testing.T, nodes int) *podsite.Demo {
 // newDemoOf is newDemo for any example. It does not call t.Parallel: without it the cluster has no other test's nodes.
 func newDemoOf(t *testing.T, e podsite.Example) *podsite.Demo {
 	t.Helper()
-	podsite.Needed(t)
+	podsite.RequireCluster(t)
 	return podsite.NewDemo(t, cluster, programs, e)
 }

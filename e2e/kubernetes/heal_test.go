@@ -65,7 +65,7 @@ func TestNodeThatStartsNoContainerIsNotTheJobsFault(t *testing.T) {
 	bad := s.Node(2)
 	s.OK(s.Kubelet.FailStarts(bad, "failed to create shim task: context deadline exceeded: unknown"))
 	s.Watch()
-	three := s.Await("a world of 3, and a slot that was tried three times and is to be again", func(j site.Job) bool {
+	three := s.Await("a world of 3, and a slot that was tried three times and will be again", func(j site.Job) bool {
 		tried := slices.ContainsFunc(j.Slots, func(slot site.Slot) bool { return slot.Incarnation > 3 })
 		return j.WorldSize == 3 && tried && j.Last().Action != "" // not before its pause is over
 	})
@@ -76,7 +76,7 @@ func TestNodeThatStartsNoContainerIsNotTheJobsFault(t *testing.T) {
 	s.OK(s.Kubelet.FailStarts(bad, ""))
 	four := s.AwaitWorld(4, three.Generation+1)
 	if four.On(bad).Address == "" {
-		t.Errorf("nobody is on the node that was mended: %+v", four.Slots)
+		t.Errorf("no slot is on the repaired node: %+v", four.Slots)
 	}
 	s.ContinuesRight(long)
 }

@@ -54,7 +54,7 @@ func TestWhatRunsUnderAnotherStateIsImported(t *testing.T) {
 		}
 	}
 	if now := s.Objects(); !slices.Equal(now, objects) {
-		t.Errorf("imports that were refused made of %v\n%v", objects, now)
+		t.Errorf("refused imports changed %v\nto %v", objects, now)
 	}
 	for to, id := range map[string]string{"taken": uid, "taken.worker[1]": pod.Name} {
 		importing(other, to, id)
@@ -77,7 +77,7 @@ func TestWhatRunsUnderAnotherStateIsImported(t *testing.T) {
 		}
 	}
 	if now := s.Objects(); !slices.Equal(now, objects) {
-		t.Errorf("importing made of %v\n%v", objects, now)
+		t.Errorf("importing changed %v\nto %v", objects, now)
 	}
 	site.Has(t, other.Must("plan", "-detailed-exitcode"), "No changes.")
 

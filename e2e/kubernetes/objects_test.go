@@ -48,7 +48,7 @@ func TestEditedByHandIsShownAndMended(t *testing.T) {
 	after := s.AwaitWorld(4, 1)
 	s.Untouched(before, after)
 	if after.Generation != before.Generation {
-		t.Errorf("generation %d -> %d: mending labels is no reason to restart", before.Generation, after.Generation)
+		t.Errorf("generation %d -> %d: reverting labels must not restart anything", before.Generation, after.Generation)
 	}
 	s.ContinuesRight(long)
 }
@@ -107,7 +107,7 @@ func TestLogsStatusAndEventsOfPods(t *testing.T) {
 	j := s.AwaitWorld(4, 1)
 	for _, slot := range j.Slots {
 		if pod := s.Pod(slot.Name); pod.Labels["eltrain.dev/index"] != strings.Trim(slot.Address[len("job.mnist.worker"):], "[]") {
-			t.Errorf("%s is said to be pod %q: %v", slot.Address, slot.Name, pod.Labels)
+			t.Errorf("the status of %s names pod %q, which has the labels %v", slot.Address, slot.Name, pod.Labels)
 		}
 	}
 	first := j.Ranked(0)
@@ -130,7 +130,7 @@ func TestLogsStatusAndEventsOfPods(t *testing.T) {
 	site.Has(t, s.Must("logs", first.Address), fmt.Sprintf("generation %d", j.Generation+1)) // the same pod: both worlds
 	site.Has(t, s.Must("events"), fmt.Sprintf("world_formed job.mnist: generation %d: 4 slots, 4 processes", j.Generation))
 	// An event appears once the failure can no longer be a consequence of another one.
-	site.Until(t, "the fault is told", func() bool { return strings.Contains(s.Must("events"), "process killed") })
+	site.Until(t, "the fault is reported", func() bool { return strings.Contains(s.Must("events"), "process killed") })
 	s.EndsRight(2 * site.Steps)
 	site.Has(t, s.Must("logs", first.Address), fmt.Sprintf("step %d loss ", 2*site.Steps)) // of a pod that has ended
 }

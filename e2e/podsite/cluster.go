@@ -140,11 +140,11 @@ func (s *Site) TakenOver(state string) {
 	s.T.Helper()
 	left := s.Lease(state)
 	if left.HolderIdentity == nil {
-		s.T.Fatal("nobody holds the lock that is to be taken over")
+		s.T.Fatal("nobody holds the lock")
 	}
 	lease := time.Duration(*left.LeaseDurationSeconds) * time.Second
 	var taken coordinationv1.LeaseSpec
-	site.Until(s.T, "the lock is another's", func() bool {
+	site.Until(s.T, "another master has the lock", func() bool {
 		if taken = s.Lease(state); taken.HolderIdentity == nil {
 			s.T.Fatalf("%s, which was stopped, has given the lock back", *left.HolderIdentity)
 		}

@@ -143,7 +143,7 @@ func evictedByItsNode(name, script string, late heal.Places) heal.Fault {
 func elsewhere(s *site.Site, h heal.Healed) {
 	s.T.Helper()
 	if now := h.After.At(h.Victims[0].Address); now.Node == h.Victims[0].Node {
-		s.T.Errorf("it is on %s again, though another node is free", now.Node)
+		s.T.Errorf("it is on %s again, although another node is free", now.Node)
 	}
 }
 

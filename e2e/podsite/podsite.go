@@ -26,8 +26,8 @@ var Rights = filepath.Join(site.Root, "deploy", "base", "rbac.yaml")
 // Runnable reports whether this package's tests can run: not with -short, and not without root.
 func Runnable() bool { return !testing.Short() && os.Geteuid() == 0 }
 
-// Needed skips a test that cannot run here: with -short, or without root.
-func Needed(t *testing.T) {
+// RequireCluster skips a test that cannot run here: with -short, or without root.
+func RequireCluster(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("brings up a Kubernetes control plane: not with -short")

@@ -186,7 +186,7 @@ func TestAQueueReclaimsWhatItDeserves(t *testing.T) {
 func TestRanksFollowTheNetwork(t *testing.T) {
 	soak.Only(t)
 	t.Parallel()
-	podsite.Needed(t)
+	podsite.RequireCluster(t)
 	own := newCharted(t)
 	s := podsite.NewDemo(t, own, programs, podsite.Local("volcano", 4))
 	for name, tier := range map[string]struct {

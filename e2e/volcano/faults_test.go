@@ -24,7 +24,7 @@ import (
 func TestPlanSaysThatTheClusterHasNoVolcano(t *testing.T) {
 	soak.Only(t)
 	t.Parallel()
-	podsite.Needed(t)
+	podsite.RequireCluster(t)
 	s := podsite.NewDemo(t, testbed.Start(t, testbed.Options{}), programs, podsite.Local("volcano", 2))
 	out, _ := s.Run("plan")
 	site.Has(t, out, "This cluster has no Volcano", "PodGroups of scheduling.volcano.sh/v1beta1", `choose provider "kubernetes"`)
@@ -94,7 +94,7 @@ func TestAQueueThatIsAbsentThenFullThenClosed(t *testing.T) {
 	cluster.CloseQueue(t, queue)
 	m.AwaitOutput(`queue "` + queue + `" is clos`) // closing, while it has a PodGroup
 	if pods := s.Pods(); len(pods) > 0 {
-		t.Errorf("%d pods for a queue that let nobody in", len(pods))
+		t.Errorf("%d pods for a queue that admits nothing", len(pods))
 	}
 	_, err := cluster.Dynamic().Resource(testbed.Queues).Patch(t.Context(), queue, types.MergePatchType, []byte(`{"spec":{"capability":{"cpu":"4"}}}`), metav1.PatchOptions{})
 	s.OK(err)
@@ -105,7 +105,7 @@ func TestAQueueThatIsAbsentThenFullThenClosed(t *testing.T) {
 		return j.Step > before.Step && j.Says(`queue "`+queue+`" is clos`)
 	})
 	if closed.Generation != before.Generation {
-		t.Errorf("its world was formed anew: generation %d -> %d", before.Generation, closed.Generation)
+		t.Errorf("a new world formed: generation %d -> %d", before.Generation, closed.Generation)
 	}
 	cluster.OpenQueue(t, queue)
 	s.ContinuesRight(long)
@@ -233,7 +233,7 @@ func TestMasterKilledBeforeAHigherMinIsTold(t *testing.T) {
 		t.Errorf("minMember is %d", g.Spec.MinMember)
 	}
 	if now := s.Pods(); len(now) < 3 {
-		t.Errorf("a higher min was to be told when there were %d pods", len(now))
+		t.Errorf("the higher min is about to be written with only %d pods", len(now))
 	}
 	s.Watch()
 	site.Until(t, "the PodGroup has the higher min", func() bool { return podGroup(s).Spec.MinMember == 4 })
@@ -286,7 +286,7 @@ func TestWebhooksThatTimeOut(t *testing.T) {
 		m.AwaitOutput("Job mnist is delayed")
 		m.AwaitOutput("create pods of worker: the API server has not answered for 5s; an admission webhook may be slow")
 		if waited := time.Since(asked); waited > longest {
-			t.Errorf("it was told only after %s, when there was an answer", waited)
+			t.Errorf("it was reported only after %s, when there was a response", waited)
 		}
 		site.Has(t, s.Must("status"), "create pods of worker: the API server has not answered for 5s")
 		m.AwaitOutput(`create pods of worker: the API server failed; retrying: Internal error occurred: failed calling webhook "refuse.testbed.eltrain.dev"`)
@@ -326,7 +326,7 @@ func TestTwoMastersOneLeads(t *testing.T) {
 	s.Undisturbed(before, after)
 	// Do not compare the generation, which also counts Volcano's writes of the status.
 	if now := podGroup(s); now.UID != group.UID || !reflect.DeepEqual(written(now), written(group)) {
-		t.Errorf("the second wrote a PodGroup that was as it is to be: %s %v -> %s %v", group.UID, written(group), now.UID, written(now))
+		t.Errorf("the second master wrote a PodGroup that needed no change: %s %v -> %s %v", group.UID, written(group), now.UID, written(now))
 	}
 	s.ContinuesRight(long)
 }

@@ -81,7 +81,7 @@ func newDemo(t *testing.T, nodes int) *podsite.Demo {
 // newDemoAlone is newDemo for a test that would disturb others.
 func newDemoAlone(t *testing.T, nodes int) *podsite.Demo {
 	t.Helper()
-	podsite.Needed(t)
+	podsite.RequireCluster(t)
 	return podsite.NewDemo(t, cluster, programs, podsite.Local("volcano", nodes))
 }
 

@@ -16,7 +16,7 @@ import (
 func TestThePageLeadsToAGang(t *testing.T) {
 	soak.Only(t)
 	t.Parallel()
-	podsite.Needed(t)
+	podsite.RequireCluster(t)
 	page := podsite.OpenPage(t, filepath.Join("..", "..", "docs", "volcano.md"), "## The first gang")
 	own := newCharted(t)
 	w := podsite.NewDemo(t, own, programs, podsite.Local("volcano", 4))
@@ -55,7 +55,7 @@ func TestThePageLeadsToAGang(t *testing.T) {
 	// 5. Break it.
 	leaver := four.Worker(3)
 	shell(leaver.Node)
-	w.Await("without the node that is drained, and with another pod for the one that was deleted", func(j site.Job) bool {
+	w.Await("no slot on the drained node, and a new pod for the deleted one", func(j site.Job) bool {
 		return j.WorldSize == 3 && j.On(leaver.Node) == (site.Slot{}) && j.Worker(1).Incarnation > 1
 	})
 	site.Until(t, "the PodGroup is there again", func() bool { return podGroupIn(w, own) != nil })
