@@ -16,7 +16,7 @@ func expectQuiet(t *testing.T, w *FileWatcher, what string) {
 	t.Helper()
 	select {
 	case <-w.Changed():
-		t.Fatal(what + " was told")
+		t.Fatal(what + " was signaled")
 	case <-time.After(5 * filesDebounce):
 	}
 }
@@ -89,12 +89,12 @@ func TestALockThatAKilledGitHasLeftIsToldAndDoesNotHoldForEver(t *testing.T) {
 	aged(reportUnsteadyAfter)
 	expectChange(t, w, "that git takes long") // but it is not read: see Git
 	if _, err := w.Git(); err == nil || !strings.Contains(err.Error(), "remove it") {
-		t.Errorf("it is read: %v", err)
+		t.Errorf("the files are read: %v", err)
 	}
 	aged(maxLockAge + time.Second)
 	expectChange(t, w, "that nobody waits any more")
 	if caution, err := w.Git(); err != nil || !strings.Contains(caution, "git seems to have been killed") {
-		t.Errorf("it says %q, %v", caution, err)
+		t.Errorf("caution %q, error %v", caution, err)
 	}
 	write(t, filepath.Join(dir, "job.hcl"), "ab")
 	expectChange(t, w, "an edit beside an old lock")
@@ -104,7 +104,7 @@ func TestALockThatAKilledGitHasLeftIsToldAndDoesNotHoldForEver(t *testing.T) {
 	}
 	must(t, os.Remove(lock))
 	if caution, err := w.Git(); err != nil || caution != "" {
-		t.Errorf("without a lock it says %q, %v", caution, err)
+		t.Errorf("without a lock: caution %q, error %v", caution, err)
 	}
 }
 
@@ -119,13 +119,13 @@ func TestWhoStartsWaitsForGit(t *testing.T) {
 	select {
 	case why := <-told:
 		if !strings.Contains(why, lock) {
-			t.Errorf("told %q", why)
+			t.Errorf("reported %q", why)
 		}
 	case <-time.After(far):
-		t.Fatal("not told")
+		t.Fatal("nothing was reported")
 	}
 	if len(ended) > 0 {
-		t.Error("it does not wait")
+		t.Error("AwaitGit does not wait")
 	}
 	must(t, os.Remove(lock))
 	must(t, <-ended)
@@ -157,7 +157,7 @@ func TestThatJobsAreGoneIsBelievedOfFilesThatAreStill(t *testing.T) {
 	w.still.seen = filesStill
 	w.mu.Unlock()
 	if err := w.Still([]string{"a"}); err != nil {
-		t.Errorf("they are still: %v", err)
+		t.Errorf("the files count as still: %v", err)
 	}
 }
 
@@ -189,10 +189,10 @@ func TestWhoStartsWaitsUntilFilesAreStill(t *testing.T) {
 		defer last.Stop()
 		print, err := AwaitStill(t.Context(), []string{dir}, func() { told++ })
 		if err != nil || print != Fingerprint(dir) || told != 1 {
-			t.Errorf("%q after %v, told %d times: %v", print, time.Since(begun), told, err)
+			t.Errorf("%q after %v, reported %d times: %v", print, time.Since(begun), told, err)
 		}
 		if took := time.Since(begun); took < 2*filesStill-time.Second || took > 2*filesStill {
-			t.Errorf("believed %v after the start, of which the last write was at %v", took, filesStill-time.Second)
+			t.Errorf("accepted %v after the start; the last write was at %v", took, filesStill-time.Second)
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
