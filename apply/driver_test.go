@@ -381,7 +381,7 @@ func TestAStoreThatTakesLongHoldsUpNobodyWhoReads(t *testing.T) {
 		d.Records()
 		d.Outputs()
 		if _, whole := d.Observed(); !whole {
-			t.Error("the observation is not in the status")
+			t.Error("the provider counts as unobserved")
 		}
 		d.Live()
 		close(store.free)
@@ -608,7 +608,7 @@ func TestAWorldIsAnsweredOnceItIsStoredOrTheRunHasEnded(t *testing.T) {
 		stored, read := d.store.Read(t.Context())
 		must(t, read)
 		if got := stored.Jobs["a"].World.Generation; err == nil && got != 2 {
-			t.Errorf("Form returned at the end of the run, and generation %d is stored", got)
+			t.Errorf("Form succeeded at the end of the run, but generation %d is stored", got)
 		}
 		if err := d.Form("a", "ua", job.World{Generation: 3}); err == nil {
 			t.Error("a world was formed after the end of the run")

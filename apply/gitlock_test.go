@@ -157,7 +157,7 @@ func TestThatJobsAreGoneIsBelievedOfFilesThatAreStill(t *testing.T) {
 	w.still.seen = filesStill
 	w.mu.Unlock()
 	if err := w.Still([]string{"a"}); err != nil {
-		t.Errorf("the files count as still: %v", err)
+		t.Errorf("still files count as unsteady: %v", err)
 	}
 }
 
