@@ -35,7 +35,7 @@ func TestWhatAProviderSawIsNotRenamed(t *testing.T) {
 	}
 }
 
-// The service is told a job's name at launch, and its facts are translated to the current name.
+// The service knows a job by its name at launch; its facts are translated to the current name.
 func TestTheServiceKnowsAJobByTheNameOfItsAgents(t *testing.T) {
 	slot := func(name string) job.Address { return job.Address{Job: name, Role: "worker"} }
 	world := func(name string) job.World {
