@@ -121,12 +121,11 @@ func (b *book) write(l *Loop) {
 
 // reread handles the outcome of a reread, and continues with the pending write.
 func (b *book) reread(l *Loop, o Outcome) {
-	stored, read := o.Result.(state.State)
-	if o.Err != nil || !read {
-		b.failed(l, fmt.Errorf("read the state again: %w", o.Err))
+	if o.Err != nil {
+		b.failed(l, fmt.Errorf("reread the state: %w", o.Err))
 		return
 	}
-	b.recognize(stored)
+	b.recognize(o.Result.(state.State))
 	b.write(l)
 }
 

@@ -70,7 +70,7 @@ func TestAWorldsNotice(t *testing.T) {
 		{job.World{Generation: 3, Members: []job.WorldMember{member}, Adopted: true}, "world_adopted: world_adopted(generation=3 processes=2 slots=1)"},
 	} {
 		if n := worldNotice("job.a", &c.world); n.Type+": "+n.Reason.String() != c.want || n.Address != "job.a" {
-			t.Errorf("told is %+v, want %q", n, c.want)
+			t.Errorf("noticed %+v, want %q", n, c.want)
 		}
 	}
 }

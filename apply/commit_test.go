@@ -26,7 +26,7 @@ func TestTheCommitIsReadFromEveryFormOfACheckout(t *testing.T) {
 	repo := t.TempDir()
 	git(t, repo, "init", "-q", "-b", "main")
 	if got := CommitAt(t.Context(), repo); got != "" {
-		t.Errorf("before the first commit it is %s", got)
+		t.Errorf("before the first commit: %s", got)
 	}
 	must(t, os.Mkdir(filepath.Join(repo, "jobs"), 0o755))
 	commit := func(subject string) string {

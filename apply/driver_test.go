@@ -293,15 +293,15 @@ func TestALostLockGroundsAllAtOnce(t *testing.T) {
 		close(lost)
 		<-done
 		if took := time.Since(begun); took > 0 {
-			t.Errorf("the launch was ended after %v", took)
+			t.Errorf("the launch was canceled after %v", took)
 		}
 		synctest.Wait()
 		close(look)
 		if err := <-d.over; !errors.Is(err, ErrLockLost) || !strings.Contains(err.Error(), "the token may have expired") {
-			t.Errorf("it ended with %v", err)
+			t.Errorf("the run ended with %v", err)
 		}
 		if n := launches.Load(); n != 1 {
-			t.Errorf("%d launches were begun", n)
+			t.Errorf("%d launches were started", n)
 		}
 	})
 }
@@ -381,7 +381,7 @@ func TestAStoreThatTakesLongHoldsUpNobodyWhoReads(t *testing.T) {
 		d.Records()
 		d.Outputs()
 		if _, whole := d.Observed(); !whole {
-			t.Error("what was observed is not told")
+			t.Error("the provider counts as unobserved")
 		}
 		d.Live()
 		close(store.free)
@@ -403,10 +403,10 @@ func TestAnInterruptedRunWaitsForNoProvider(t *testing.T) {
 		<-looking
 		begun := time.Now()
 		if err := d.end(); err != nil || time.Since(begun) > 0 {
-			t.Errorf("it ended after %v with %v", time.Since(begun), err)
+			t.Errorf("the run ended after %v with %v", time.Since(begun), err)
 		}
 		if len(d.view.conditions) > 0 {
-			t.Errorf("told of %q", d.view.conditions)
+			t.Errorf("reported %q", d.view.conditions)
 		}
 	})
 }
@@ -434,7 +434,7 @@ func TestAnInterruptedRunStopsWhatDoesNotLeave(t *testing.T) {
 				begun := time.Now()
 				must(t, d.end())
 				if took := time.Since(begun); took < leave || took > leave+time.Second {
-					t.Errorf("it ended after %v, and they have %v to leave", took, leave)
+					t.Errorf("the run ended after %v, want %v for the slots to leave", took, leave)
 				}
 				for _, s := range d.Records()["a"].Slots {
 					if (s.Phase == job.Canceled) != (stop == nil) {
@@ -447,7 +447,7 @@ func TestAnInterruptedRunStopsWhatDoesNotLeave(t *testing.T) {
 				want := []string{"raised job.a.worker[0] not_stopped(count=2 message=\"no route to host\" slot=job.a.worker[0])",
 					"raised job.a.worker stop_refused(message=\"no route to host\" slots=worker[0-1])"}
 				if told := d.view.conditions; stop == nil && len(told) > 0 || stop != nil && !slices.Equal(told, want) {
-					t.Errorf("told %q", told)
+					t.Errorf("reported %q", told)
 				}
 			})
 		})
@@ -510,7 +510,7 @@ func TestFilesAreReadAgainWhenTheyAreStill(t *testing.T) {
 		}
 		pass(filesDebounce)
 		if n := f.read(); n != 2 {
-			t.Errorf("%d readings, with the one when it was time", n)
+			t.Errorf("%d readings, including the scheduled one", n)
 		}
 		must(t, f.end())
 	})
@@ -550,11 +550,11 @@ func TestARequestIsAnsweredWithThePlanOrThatItIsQueued(t *testing.T) {
 		}
 		synctest.Wait()
 		if f.read() == readings {
-			t.Error("it was not handled")
+			t.Error("the request was not handled")
 		}
 		must(t, f.end())
 		if len(f.replies) > 0 {
-			t.Errorf("%d answers are kept", len(f.replies))
+			t.Errorf("%d answers are left", len(f.replies))
 		}
 
 		// There is no answer after the run has ended.
@@ -587,14 +587,14 @@ func TestAWorldIsAnsweredOnceItIsStoredOrTheRunHasEnded(t *testing.T) {
 		<-store.writing
 		synctest.Wait()
 		if len(formed) > 0 {
-			t.Error("it is answered before it is stored")
+			t.Error("Form returned before the world was stored")
 		}
 		store.free <- struct{}{}
 		must(t, <-formed)
 		stored, err := d.store.Read(t.Context())
 		must(t, err)
 		if got := stored.Jobs["a"].World.Generation; got != 1 {
-			t.Errorf("stored is generation %d", got)
+			t.Errorf("generation %d is stored", got)
 		}
 
 		store.slow.Store(true)
@@ -608,13 +608,13 @@ func TestAWorldIsAnsweredOnceItIsStoredOrTheRunHasEnded(t *testing.T) {
 		stored, read := d.store.Read(t.Context())
 		must(t, read)
 		if got := stored.Jobs["a"].World.Generation; err == nil && got != 2 {
-			t.Errorf("at the end of the run it is answered, and stored is generation %d", got)
+			t.Errorf("Form succeeded at the end of the run, but generation %d is stored", got)
 		}
 		if err := d.Form("a", "ua", job.World{Generation: 3}); err == nil {
-			t.Error("one is formed after the end of the run")
+			t.Error("a world was formed after the end of the run")
 		}
 		if len(d.formed) > 0 {
-			t.Errorf("%d answers are kept", len(d.formed))
+			t.Errorf("%d answers are left", len(d.formed))
 		}
 	})
 }

@@ -206,7 +206,7 @@ func TestAgentsThatAreFoundAreHeardFirst(t *testing.T) {
 		l.now = jobtest.Epoch.Add(c.elapsed)
 		until := l.end.reportsDue(l, &plan.Plan{Records: job.Records{"a": rec}})
 		if want := jobtest.Epoch.Add(c.want); c.want == 0 && !until.IsZero() || c.want > 0 && !until.Equal(want) {
-			t.Errorf("%s: it is waited for until %v", name, until)
+			t.Errorf("%s: waits until %v", name, until)
 		}
 	}
 }
@@ -218,10 +218,10 @@ func TestABoundedRunDoesNotWaitForWhatItLeavesOut(t *testing.T) {
 	p := plan.Plan{Records: job.Records{"a": {Phase: job.JobRunning}, "b": {Phase: job.JobDegraded}}}
 	l.files.scope = plan.Scope{Targets: []job.Selector{{Job: "a"}}}
 	if !l.end.isSettled(l, &p) {
-		t.Error("it waits for a job that is out of scope")
+		t.Error("waits for a job that is out of scope")
 	}
 	l.files.scope = plan.Scope{}
 	if l.end.isSettled(l, &p) {
-		t.Error("it does not wait for a job that is in scope")
+		t.Error("does not wait for a job that is in scope")
 	}
 }

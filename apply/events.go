@@ -47,7 +47,7 @@ type Reported struct {
 // Interrupted: start no more changes.
 type Interrupted struct{}
 
-// LockLost: do nothing anymore.
+// LockLost: end the run at once.
 type LockLost struct{ Err error }
 
 // Worked says how long the Loop took to process its events, and whether changes are queued. Without it the

@@ -31,7 +31,7 @@ func expectChange(t *testing.T, w *FileWatcher, what string) {
 	select {
 	case <-w.Changed():
 	case <-time.After(far):
-		t.Fatalf("%s was not told", what)
+		t.Fatalf("%s was not signaled", what)
 	}
 }
 
@@ -182,7 +182,7 @@ func TestALinkInTheMiddleOfAWayIsFollowed(t *testing.T) {
 		expectChange(t, w, "the link to "+name)
 	}
 	if n := len(w.events.WatchList()); n > 8 {
-		t.Errorf("%d directories are watched: those of old revisions still are", n)
+		t.Errorf("%d directories are watched, including those of old revisions", n)
 	}
 }
 
@@ -209,7 +209,7 @@ func TestModulesOutsideTheDirectoryAreFollowed(t *testing.T) {
 	write(t, filepath.Join(module, "base.hcl"), "abcd")
 	select {
 	case <-w.Changed():
-		t.Error("a module that is used no more counts")
+		t.Error("a module that is no longer used counts")
 	case <-time.After(5 * filesDebounce):
 	}
 }
@@ -283,10 +283,10 @@ func TestAFingerprintTellsRevisionsApart(t *testing.T) {
 	}
 	must(t, os.Remove(link))
 	if Fingerprint(link, loop) == before {
-		t.Error("a link that is gone does not show")
+		t.Error("a removed link does not change the fingerprint")
 	}
 	must(t, os.Symlink("2", link))
 	if Fingerprint(link, loop) == before {
-		t.Error("another directory does not show")
+		t.Error("another directory does not change the fingerprint")
 	}
 }

@@ -18,7 +18,7 @@ func expectQuiet(t *testing.T, w *FileWatcher, what string) {
 	t.Helper()
 	select {
 	case <-w.Changed():
-		t.Fatal(what + " was told")
+		t.Fatal(what + " was signaled")
 	case <-time.After(5 * filesDebounce):
 	}
 }
@@ -124,10 +124,10 @@ func TestWhoStartsWaitsForGit(t *testing.T) {
 			t.Errorf("told %v", why)
 		}
 	case <-time.After(far):
-		t.Fatal("not told")
+		t.Fatal("nothing was reported")
 	}
 	if len(ended) > 0 {
-		t.Error("it does not wait")
+		t.Error("AwaitGit does not wait")
 	}
 	must(t, os.Remove(lock))
 	must(t, <-ended)
@@ -159,7 +159,7 @@ func TestThatJobsAreGoneIsBelievedOfFilesThatAreStill(t *testing.T) {
 	w.still.seen = filesStill
 	w.mu.Unlock()
 	if err := w.Still([]string{"a"}); err != nil {
-		t.Errorf("they are still: %v", err)
+		t.Errorf("still files count as unsteady: %v", err)
 	}
 }
 
@@ -191,10 +191,10 @@ func TestWhoStartsWaitsUntilFilesAreStill(t *testing.T) {
 		defer last.Stop()
 		print, err := AwaitStill(t.Context(), []string{dir}, func() { told++ })
 		if err != nil || print != Fingerprint(dir) || told != 1 {
-			t.Errorf("%q after %v, told %d times: %v", print, time.Since(begun), told, err)
+			t.Errorf("%q after %v, reported %d times: %v", print, time.Since(begun), told, err)
 		}
 		if took := time.Since(begun); took < 2*filesStill-time.Second || took > 2*filesStill {
-			t.Errorf("believed %v after the start, of which the last write was at %v", took, filesStill-time.Second)
+			t.Errorf("accepted %v after the start; the last write was at %v", took, filesStill-time.Second)
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {

@@ -88,17 +88,17 @@ func TestManyChangesHaveAsManyWorkersAsMayBeAtWork(t *testing.T) {
 		begun, lane := time.Now(), a.lanes.lane(launchOf("a", 0, false))
 		synctest.Wait()
 		if n := a.workers(lane); n != most || !a.lanes.queued() {
-			t.Errorf("%d workers, want %d; some wait: %v", n, most, a.lanes.queued())
+			t.Errorf("%d workers, want %d; queued: %v", n, most, a.lanes.queued())
 		}
 		a.work.Wait()
 		if len(a.begun) != slots || a.peak != most {
 			t.Errorf("%d of %d were carried out, %d at once, want %d", len(a.begun), slots, a.peak, most)
 		}
 		if took, want := time.Since(begun), (slots+most-1)/most*time.Second; took != want {
-			t.Errorf("it took %v, not %v", took, want)
+			t.Errorf("it took %v, want %v", took, want)
 		}
 		if n := a.workers(lane); n != 0 || a.lanes.queued() {
-			t.Errorf("%d workers are left, some wait: %v", n, a.lanes.queued())
+			t.Errorf("%d workers are left; queued: %v", n, a.lanes.queued())
 		}
 	})
 }
@@ -132,7 +132,7 @@ func TestWhatWaitsIsTakenBack(t *testing.T) {
 			want bool
 		}{{begun, false}, {waits, true}, {heals, true}, {waits, false}, {launchOf("b", 0, false), false}} {
 			if got := a.lanes.drop(c.of.ID()); got != c.want {
-				t.Errorf("%s was taken back: %v, want %v", c.of.ID(), got, c.want)
+				t.Errorf("%s was dropped: %v, want %v", c.of.ID(), got, c.want)
 			}
 		}
 		a.work.Wait()
@@ -192,14 +192,14 @@ func TestJobsThatComeAtOnceArePreparedAtOnce(t *testing.T) {
 				}
 				synctest.Wait()
 				if n := a.atOnce(); n != most {
-					t.Errorf("%d are prepared at once, not %d", n, most)
+					t.Errorf("%d are prepared at once, want %d", n, most)
 				}
 				for i := range jobs {
 					a.add(launchOf("a", i, false))
 				}
 				synctest.Wait()
 				if n := a.atOnce(); n != 2*most {
-					t.Errorf("%d are prepared and launched at once, not %d each", n, most)
+					t.Errorf("%d are prepared and launched at once, want %d each", n, most)
 				}
 				a.work.Wait()
 				if len(a.begun) != 2*jobs {
@@ -393,7 +393,7 @@ func TestAJobThatIsWantedAgainIsNotForgotten(t *testing.T) {
 		f.mail.post(Woken{})
 		pass(time.Second) // now its forgetting waits for the worker
 		if !f.lanes.queued() {
-			t.Error("nothing waits")
+			t.Error("nothing is queued")
 		}
 		f.say(Files{Jobs: []job.Job{a, other}}, nil)
 		close(free)

@@ -58,7 +58,7 @@ func TestAMasterThatEndsAmidItsAnswerIsNoMaster(t *testing.T) {
 	must(t, err)
 	write(t, filepath.Join(dir, liveFile), string(text))
 	if _, err := Fetch(t.Context(), dir); !errors.Is(err, ErrNoMaster) {
-		t.Errorf("of half an answer: %v", err)
+		t.Errorf("after half an answer: %v", err)
 	}
 }
 

@@ -23,10 +23,10 @@ func TestWhatAProviderSawIsNotRenamed(t *testing.T) {
 		l.sight.see("local", Sight{Observation: seen}, nil)
 		in := l.input()
 		if got := in.Snapshot.Incarnations[0].Slot.Job; got != now || seen.Incarnations[0].Slot.Job != "before" || l.sight.fresh {
-			t.Errorf("it is called %s, and is to be %s; what was seen is called %s, and news is %v", got, now, seen.Incarnations[0].Slot.Job, l.sight.fresh)
+			t.Errorf("the plan calls it %s, want %s; the observation calls it %s, fresh %v", got, now, seen.Incarnations[0].Slot.Job, l.sight.fresh)
 		}
 		if l.sight.at(&plan.Change{UID: "u", Slot: job.Address{Job: now, Role: "worker"}, Incarnation: 1}) == nil {
-			t.Errorf("a change of %s does not find it", now)
+			t.Errorf("a change of %s does not find its incarnation", now)
 		}
 	}
 	other := *seen
@@ -35,7 +35,7 @@ func TestWhatAProviderSawIsNotRenamed(t *testing.T) {
 	}
 }
 
-// The service is told a job's name at launch, and its facts are translated to the current name.
+// The service knows a job by its name at launch; its facts are translated to the current name.
 func TestTheServiceKnowsAJobByTheNameOfItsAgents(t *testing.T) {
 	slot := func(name string) job.Address { return job.Address{Job: name, Role: "worker"} }
 	world := func(name string) job.World {
@@ -50,15 +50,15 @@ func TestTheServiceKnowsAJobByTheNameOfItsAgents(t *testing.T) {
 	n := namesOf(job.Records{"now": {UID: "u", Launched: "before"}})
 	given, known := desired("now"), facts("before")
 	if name, d := n.toService("now", given); name != "before" || !reflect.DeepEqual(d, desired("before")) {
-		t.Errorf("it is told of %s: %+v", name, d)
+		t.Errorf("the service is told of %s: %+v", name, d)
 	}
 	if got := n.fromService(known); !reflect.DeepEqual(got, facts("now")) {
-		t.Errorf("it knows %+v", got)
+		t.Errorf("facts %+v", got)
 	}
 	if !reflect.DeepEqual(given, desired("now")) || !reflect.DeepEqual(known, facts("before")) {
-		t.Error("what was given is renamed")
+		t.Error("the argument was modified")
 	}
 	if got := n.now("u", "before"); got != "now" || n.launched("u", "now") != "before" || n.now("v", "other") != "other" || n.launched("v", "other") != "other" {
-		t.Errorf("it is called %s", got)
+		t.Errorf("the job is called %s", got)
 	}
 }

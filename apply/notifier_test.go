@@ -24,13 +24,13 @@ func TestWhatATerminalDoesNotTakeIsLeftOutInTheEnd(t *testing.T) {
 		close(view.free)
 		synctest.Wait()
 		if len(view.finished) != 1 || len(view.conditions) != 1 || view.conditions[0] != "raised output output_left_out(count=2)" {
-			t.Errorf("told %d, and of %q", len(view.finished), view.conditions)
+			t.Errorf("%d calls, conditions %q", len(view.finished), view.conditions)
 		}
 		tell.tell(done)
 		tell.end()
 		tell.tell(done) // at once again
 		if len(view.finished) != 3 {
-			t.Errorf("told %d in the end", len(view.finished))
+			t.Errorf("%d calls in the end", len(view.finished))
 		}
 	})
 }
@@ -54,7 +54,7 @@ func TestWhatWasToldIsKeptNoLonger(t *testing.T) {
 	<-told
 	runtime.GC()
 	if kept.Value() != nil {
-		t.Error("what was told is kept while something else is being told")
+		t.Error("a finished call is kept while another is in progress")
 	}
 }
 
@@ -73,7 +73,7 @@ func TestARunEndsThoughATerminalTakesNothing(t *testing.T) {
 		close(view.free)
 		synctest.Wait()
 		if len(view.finished) != 0 {
-			t.Error("it was told after the end")
+			t.Error("a call was made after the end")
 		}
 	})
 }

@@ -105,7 +105,7 @@ func TestNewsOfWaits(t *testing.T) {
 		"nothing any more": {nil, 0},
 	} {
 		if got := news(before, c.now); len(got) != c.want {
-			t.Errorf("%s: news are %+v", what, got)
+			t.Errorf("%s: news %+v", what, got)
 		}
 	}
 }

@@ -41,10 +41,10 @@ func TestRecordedRefusals(t *testing.T) {
 		of := []job.Reason{why(c.want, quota), why("worker[2]", "no such image")}
 		got, waits := recordedRefusals(&stored, &c.seen)
 		if want := []plan.Wait{{Job: "a", Role: "worker", Reasons: of}}; !reflect.DeepEqual(waits, want) {
-			t.Errorf("%s: it waits for %+v, want %+v", what, waits, want)
+			t.Errorf("%s: waits %+v, want %+v", what, waits, want)
 		}
 		if want := []conditions.Condition{held(of...), other}; !reflect.DeepEqual(got, want) {
-			t.Errorf("%s: there hold %+v, want %+v", what, got, want)
+			t.Errorf("%s: conditions %+v, want %+v", what, got, want)
 		}
 	}
 }
@@ -63,6 +63,6 @@ func TestTheFirstFailureOfAnotherChangeIsNotHopeless(t *testing.T) {
 		t.Error("five failures are not considered final")
 	}
 	if s.do("files", "a worker=2 command=other"); stuck() {
-		t.Error("the first failure of what is other is considered final")
+		t.Error("the first failure of the changed job is considered final")
 	}
 }

@@ -32,20 +32,20 @@ func TestTheLoopRestsLongerWhileNewsDoNotEnd(t *testing.T) {
 	}
 	alone()
 	if is := share(turn, 0, false); is < restShare-1 || is > restShare {
-		t.Errorf("while news did not end, one part in %d of the time went to turns", is)
+		t.Errorf("during constant news, turns took one part in %d of the time", is)
 	}
 	if is := share(0, restStored*turn, false); is < restShare-1 || is > restShare+restStored {
-		t.Errorf("while news did not end, one part in %d of the time went to a third of storing", is)
+		t.Errorf("during constant news, a third of storing took one part in %d of the time", is)
 	}
 	now = now.Add(restShare * (restFree + restCap))
 	alone()
 	now = now.Add(restShare * (restFree + restCap))
 	if is := share(turn, 0, true); is < restQueued || is > restQueued+1 {
-		t.Errorf("while changes waited, one part in %d of the time went to turns", is)
+		t.Errorf("while changes were queued, turns took one part in %d of the time", is)
 	}
 	now = now.Add(restShare * (restFree + restCap))
 	if pause := take(restFree/2, 0, true); pause != restWhileQueued {
-		t.Errorf("while changes waited, the rest after a long turn is %v", pause)
+		t.Errorf("while changes were queued, the rest after a long turn is %v", pause)
 	}
 	for _, queued := range []bool{false, true} {
 		for range 10 {
@@ -56,6 +56,6 @@ func TestTheLoopRestsLongerWhileNewsDoNotEnd(t *testing.T) {
 	}
 	now = now.Add(restShare*restFree + restCap)
 	if pause := take(turn, restFree, false); pause != turn {
-		t.Errorf("the rest after a turn that comes alone after longer ones is %v", pause)
+		t.Errorf("the rest after a single turn that follows longer ones is %v", pause)
 	}
 }

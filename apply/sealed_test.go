@@ -121,7 +121,7 @@ func TestAValueThatBecomesSensitiveIsSealed(t *testing.T) {
 			text = append(text, e.Data...)
 		}
 		if strings.Contains(string(text), password) {
-			t.Error("it is still in clear")
+			t.Error("the value is still in clear")
 		}
 		must(t, f.end())
 	})
@@ -141,7 +141,7 @@ func TestALaunchWithoutItsValueIsRefused(t *testing.T) {
 		synctest.Wait()
 		must(t, d.end())
 		if len(d.view.errs) != 2 || !errors.Is(d.view.errs[0], job.ErrSealed) {
-			t.Errorf("it says %v", d.view.errs)
+			t.Errorf("the error is %v", d.view.errs)
 		}
 	})
 }
@@ -217,14 +217,14 @@ func TestWhatIsObservedIsSealed(t *testing.T) {
 		f.begin(t)
 		synctest.Wait()
 		if got := <-places.tokens; got != password {
-			t.Errorf("where its slots can be is asked with %q", got)
+			t.Errorf("Fit was called with %q", got)
 		}
 		f.provider.kill(1)
 		f.mail.post(Woken{})
 		pass(time.Minute)
 		f.hides(t, "observed", password)
 		if !strings.Contains(fmt.Sprint(f.view.conditions), "delayed(message=\"no volume for ") {
-			t.Errorf("told of %q", f.view.conditions)
+			t.Errorf("reported %q", f.view.conditions)
 		}
 
 		a, err := f.observer.observe(t.Context(), "local")
@@ -232,11 +232,11 @@ func TestWhatIsObservedIsSealed(t *testing.T) {
 		b, err := f.observer.observe(t.Context(), "local")
 		must(t, err)
 		if a.Observation != b.Observation {
-			t.Error("it is another observation where nothing changed")
+			t.Error("the observation differs though nothing changed")
 		}
 		f.observer.reseal()
 		if b, err = f.observer.observe(t.Context(), "local"); err != nil || a.Observation == b.Observation {
-			t.Errorf("it is not sealed anew once other values are sensitive, %v", err)
+			t.Errorf("the observation is not sealed again once other values are sensitive: %v", err)
 		}
 
 		drifted := f.observer.seal("west", &providers.Observation{Incarnations: []job.Incarnation{
@@ -251,7 +251,7 @@ func TestWhatIsObservedIsSealed(t *testing.T) {
 		pass(time.Second)
 		f.hides(t, "not observed", password)
 		if err := f.observer.sealError(failure); !errors.Is(err, failure) {
-			t.Error("what it was is lost")
+			t.Error("the original error is lost")
 		}
 		must(t, f.end())
 	})
@@ -272,7 +272,7 @@ func TestWhatALaunchFailsWithIsSealed(t *testing.T) {
 		pass(time.Minute)
 		d.hides(t, "refused", password)
 		if len(d.view.errs) == 0 {
-			t.Error("it is not told")
+			t.Error("the failure is not reported")
 		}
 		must(t, d.end())
 	})
@@ -294,7 +294,7 @@ func TestWhatWasSeenIsSealedOnceItIsSensitive(t *testing.T) {
 		text, err := json.Marshal(f.Live())
 		must(t, err)
 		if !strings.Contains(string(text), "no volume for ") || strings.Contains(string(text), other) {
-			t.Errorf("it is known as %s", text)
+			t.Errorf("the observation is %s", text)
 		}
 		must(t, f.end())
 	})
@@ -310,6 +310,6 @@ func TestWhatAPlanFailsWithIsSealed(t *testing.T) {
 	provider.observe = func(context.Context, *providers.Observation) (*providers.Observation, error) { return nil, failure }
 	planner := NewPlanner(Setup{Files: Files{Jobs: jobs}}, map[string]providers.Provider{"local": provider}, sealer)
 	if _, err := planner.Preview(t.Context(), jobtest.Epoch); !errors.Is(err, failure) || strings.Contains(err.Error(), password) {
-		t.Errorf("it says %v", err)
+		t.Errorf("the error is %v", err)
 	}
 }

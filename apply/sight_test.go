@@ -30,7 +30,7 @@ func TestARunEndsWhenWhatIsQueuedIsStuck(t *testing.T) {
 	}
 	s.do("pass 1h")
 	if p := s.loop.turn.newest; !s.loop.end.isSettled(s.loop, &p) {
-		t.Errorf("it never ends: %+v", p.Waits)
+		t.Errorf("the run never ends: %+v", p.Waits)
 	}
 }
 
@@ -47,11 +47,11 @@ func TestARunDoesNotEndBeforeAllCulpritsAreTold(t *testing.T) {
 	rec.Phase = job.JobSucceeded
 	rec.Incidents = []job.Incident{{Time: s.now, Cause: job.AgentGone, Action: job.Replace, Told: true}}
 	if !s.loop.end.isSettled(s.loop, &p) {
-		t.Fatal("it is not settled")
+		t.Fatal("the run is not settled")
 	}
 	rec.Incidents[0].Added = s.now
 	if s.loop.end.isSettled(s.loop, &p) {
-		t.Error("it is settled with a culprit that is yet to be told of")
+		t.Error("the run is settled though a culprit is still to be reported")
 	}
 }
 
@@ -90,10 +90,10 @@ func TestACaveatOfManyRolesIsToldOnce(t *testing.T) {
 		jobtest.Job("a", jobtest.Role("worker", 1), jobtest.Role("data", 1)), jobtest.Job("b", jobtest.Role("worker", 1)))
 	in := l.input()
 	if got, want := in.Capabilities["local"].Caveats, []string{"no gangs", "taints are not known", "quotas are not known"}; !slices.Equal(got, want) {
-		t.Errorf("the caveats are %q, not %q", got, want)
+		t.Errorf("the caveats are %q, want %q", got, want)
 	}
 	if after := own[:2][1]; after != "" {
-		t.Errorf("%q was written behind the provider's own", after)
+		t.Errorf("%q was appended to the provider's own", after)
 	}
 }
 

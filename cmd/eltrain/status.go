@@ -43,7 +43,7 @@ func statusCommand() *command {
 		synopsis: "Show what is running and how it progresses",
 		about: `Shows every job, or the one that ADDRESS names: its phase, world and progress, why it is not as configured if
 so, its roles and slots, and its last incidents. ADDRESS is job.NAME, job.NAME.ROLE, job.NAME.ROLE[3], or a set: [0-3,7],
-[*]. Jobs that run without a record, because the state was lost or was told to forget them, are shown as well, with what
+[*]. Jobs that run without a record, because the state was lost or their records were removed, are shown as well, with what
 to do about them.
 
 The status comes from the master if one is running, otherwise from the state and the providers.`,

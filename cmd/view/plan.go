@@ -727,7 +727,7 @@ func (t *planText) conclusion(m *PlanModel, bounds string) string {
 	case !m.destroy && len(m.leftFailed()) > 0:
 		return t.paint("No changes.", bold, yellow) + " Not everything in the configuration is running: see what failed."
 	case m.Unheard():
-		return t.paint("No changes for now.", bold, yellow) + " Processes have ended, and their agents have not been asked how: an apply asks them and continues from there."
+		return t.paint("No changes for now.", bold, yellow) + " Processes have ended, and the reason is not known yet: an apply finds out and continues from there."
 	case !m.destroy && (len(m.Eltrain.Waits) > 0 || m.Errored):
 		return t.unlike(parted(m.Eltrain.Waits))
 	case m.changesOutputs():
@@ -736,11 +736,11 @@ func (t *planText) conclusion(m *PlanModel, bounds string) string {
 		return t.paint("No changes.", bold, green) + " No objects need to be destroyed."
 	}
 	if bounds != "" {
-		rest := " Only what " + bounds + " names, and what it depends on, is planned."
+		rest := " Only what " + bounds + " names, with its dependencies, was planned."
 		if len(m.Eltrain.Excludes) > 0 {
-			rest = " What " + bounds + " names, and what depends on it, is left out."
+			rest = " What " + bounds + " names, with its dependents, was left out."
 		}
-		return t.paint("No changes.", bold, green) + " What is planned is running as configured." + rest
+		return t.paint("No changes.", bold, green) + " Everything in scope is running as configured." + rest
 	}
 	if len(m.Eltrain.Left) > 0 {
 		return t.paint("No changes.", bold, green) + " What is running matches the configuration, apart from jobs that -prune=false keeps."

@@ -531,8 +531,8 @@ func TestAPlanOfAPartSaysWhatIsLeftOut(t *testing.T) {
 		text, comment string
 	}{
 		{plan.Scope{}, "What is running matches the configuration.", "What is running matches the configuration."},
-		{plan.Scope{Excludes: a}, "What -exclude=job.a.ps names, and what depends on it, is left out.", "What -exclude names, and what depends on it, is left out."},
-		{plan.Scope{Targets: a}, "Only what -target=job.a.ps names, and what it depends on, is planned.", "Only what -target names, and what it depends on, is planned."},
+		{plan.Scope{Excludes: a}, "What -exclude=job.a.ps names, with its dependents, was left out.", "What -exclude names, with its dependents, was left out."},
+		{plan.Scope{Targets: a}, "Only what -target=job.a.ps names, with its dependencies, was planned.", "Only what -target names, with its dependencies, was planned."},
 		{plan.Scope{Targets: many}, "Only what" + named + " and 1996 more names,", "Only what -target names,"},
 	} {
 		model := NewPlan(PlanFacts{Input: plan.Input{Scope: c.scope}}, NewRedactor(nil))

@@ -172,7 +172,7 @@ var sentences = map[job.Code]sentence{
 	plan.Deleted:       fact("somebody else deleted it"),
 	plan.NodeFailed:    says("its node could not start it"),
 	plan.LaunchFailed:  says("its agent did not register"),
-	plan.AgentLeft:     fact("its agent was told to stop"),
+	plan.AgentLeft:     fact("its agent was asked to stop"),
 	plan.AgentGone:     ofSlot(either("signal", "its agent ended: signal: ${signal}", "its agent ended")),
 	plan.OutOfMemory:   says("it ran out of memory"),
 	plan.StartFailed:   says("it could not be started"),
@@ -282,10 +282,10 @@ var sentences = map[job.Code]sentence{
 	apply.NotPublished:       says("The service's address cannot be published to its agents: ${message}"),
 	apply.CheckFailed:        says("${message}"),
 	apply.FilesUnsteady:      says("The files are not read while they are being written: ${of}"),
-	apply.GitBusy: says("${path} exists since ${since:clock}, and the files are not read until it is gone, or ${until:clock} at the latest. " +
+	apply.GitBusy: says("${path} has existed since ${since:clock}, and the files are not read until it is gone, or ${until:clock} at the latest. " +
 		"The current configuration stays in effect. If no git is running, a killed one left it behind: remove it."),
 	apply.JobsMissing: says("Jobs are no longer in the files. They are removed once the files have not changed for ${after}; until then the current configuration stays in effect."),
-	apply.FilesDoubtful: says("The files may be only half written: ${path} exists since ${since:date}: git seems to have been killed. " +
+	apply.FilesDoubtful: says("The files may be only half written: ${path} has existed since ${since:date}: git was probably killed. " +
 		"The files are read as they are and may not match a commit. Remove it if no git is running."),
 	apply.RemovedMisnamed:    says(apply.MisnamedTrouble + ": ${message}"),
 	apply.WebhookRefused:     says("POST /v1/reconcile is disabled: ${message}"),

@@ -104,7 +104,7 @@ func (u *Unrecorded) advice() string {
 }
 
 // forgotten says what happens to a job that was removed from the state.
-const forgotten = "It keeps running and holds its places, but nothing heals, scales or stops it: the state was told to forget it. "
+const forgotten = "It keeps running and holds its places, but nothing heals, scales or stops it: its record was removed from the state. "
 
 // back ends a sentence with the import block that brings the job back at an address.
 func (u *Unrecorded) back(address string) string {

@@ -61,9 +61,9 @@ func (on On) run(t *testing.T, where func(Case) Places) {
 	for _, f := range slices.Concat(faults, on.Faults) {
 		all = append(all,
 			Case{Name: f.Name, Gate: f.Gate, Soak: f.Soak, Nodes: f.nodes(), Try: func(on On, s *site.Site) { on.Heals(s, f) }},
-			Case{Name: f.Name + ", and the master dies amid healing", Soak: f.MasterDies, Nodes: 5, Try: f.healsMasterDies},
+			Case{Name: f.Name + ", and the master dies while healing", Soak: f.MasterDies, Nodes: 5, Try: f.healsMasterDies},
 			Case{Name: f.Name + " while no master runs", Soak: f.MasterDown, Nodes: 5, Try: f.healsMasterDown},
-			Case{Name: f.Name + ", of which the news come late", Soak: f.Delayed, Nodes: 5, Try: f.healsDelayed},
+			Case{Name: f.Name + ", with late reports", Soak: f.Delayed, Nodes: 5, Try: f.healsDelayed},
 		)
 	}
 	for _, c := range all {

@@ -41,7 +41,7 @@ func AgentImageOf(p site.Programs) (image kubelet.Image, err error) {
 		case instruction == "ENTRYPOINT":
 			err = json.Unmarshal([]byte(rest), &image.Command)
 		default:
-			err = fmt.Errorf("an instruction that tests know nothing of")
+			err = fmt.Errorf("unknown instruction")
 		}
 		if err != nil {
 			return image, fmt.Errorf("%s: %q: %w", Dockerfile, strings.TrimSpace(line), err)
