@@ -15,7 +15,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/eltrain/eltrain/job"
@@ -118,11 +117,8 @@ func NewServer(opts ServerOptions) *Server {
 // Start listens on addr ("127.0.0.1:0" takes any free port) and serves until Close.
 func (s *Server) Start(addr string) error {
 	listener, err := net.Listen("tcp", addr)
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return fmt.Errorf("listen on %s: another process has this address; is another master running?: %w", addr, err)
-	}
 	if err != nil {
-		return fmt.Errorf("listen on %s: %w", addr, err)
+		return err // it names the address
 	}
 	if s.cert != nil {
 		if err := s.cert.load(); err != nil {

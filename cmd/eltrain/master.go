@@ -104,7 +104,7 @@ func (m *master) listen() error {
 	}
 	err := m.server.Start(address)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return fmt.Errorf("%w. Choose another port with -listen or service { listen }", err)
+		return fmt.Errorf("%w: another process has this address, perhaps another master. Choose another port with -listen or service { listen }", err)
 	}
 	return err
 }
