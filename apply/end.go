@@ -18,13 +18,20 @@ import (
 // ErrLockLost ends a run that lost its lock: another holder took it, or it could not be renewed.
 var ErrLockLost = errors.New("the state's lock was lost")
 
+// errTakenOver is ErrLockLost for a lock that another process holds.
+var errTakenOver = fmt.Errorf("%w to another process, which takes over; jobs keep running", ErrLockLost)
+
 // lockLost wraps ErrLockLost with the reason.
 func lockLost(l state.Lock) error {
-	why := l.Why()
-	if why != nil && (!errors.Is(why, state.ErrFenced) || errors.As(why, new(*state.VanishedError))) {
+	if why := l.Why(); why != nil && !takenOver(why) {
 		return fmt.Errorf("%w; jobs keep running, and the next holder takes over: %w", ErrLockLost, why)
 	}
-	return fmt.Errorf("%w to another process, which takes over; jobs keep running", ErrLockLost)
+	return errTakenOver
+}
+
+// takenOver reports whether an error means that another process holds the lock.
+func takenOver(err error) bool {
+	return errors.Is(err, state.ErrFenced) && !errors.As(err, new(*state.VanishedError))
 }
 
 // RefusedError ends a run whose first plan was not approved. Nothing was changed.

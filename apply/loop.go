@@ -145,6 +145,10 @@ func (l *Loop) outcome(o Outcome) {
 		return
 	}
 	delete(l.inFlight, o.Of)
+	if takenOver(o.Err) {
+		l.finish(l.turn.newest, errTakenOver)
+		return
+	}
 	switch e := e.(type) {
 	case Hear:
 		l.heard(o)
