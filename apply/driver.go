@@ -2,7 +2,6 @@ package apply
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -31,11 +30,6 @@ type Service interface {
 	Observe() map[string]elastic.Facts
 	// Wake receives a value when Changes has changed.
 	Wake() <-chan struct{}
-}
-
-// Appender stores events and decisions.
-type Appender interface {
-	Append(entries ...state.Entry) error
 }
 
 // Parts are what a Driver works with.
@@ -276,9 +270,9 @@ func (d *Driver) carryOut(ctx context.Context, e Effect) (any, error) {
 		defer cancel()
 		return d.parts.Store.Read(ctx)
 	case Journal:
-		return nil, appendNotices(d.parts.Journal, e.Notices)
+		return nil, AppendNotices(d.parts.Journal, e.Notices)
 	case Chronicle:
-		return nil, chronicle(d.parts.Journal, &e.Decision)
+		return nil, AppendDecision(d.parts.Journal, &e.Decision)
 	case ReadFiles:
 		return d.read()
 	case Check:
@@ -468,43 +462,4 @@ func (d *Driver) Live() Live {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.loop.Live(time.Now(), facts)
-}
-
-// Choice is what the journal keeps of a decision: its input, and what was chosen. plan.Make derives the whole plan from the
-// input, so the launches and records, which would be most of the entry with 10,000 slots, are left out.
-type Choice struct {
-	Input   plan.Input    `json:"input"`
-	Changes []plan.Change `json:"changes"` // without Fields and Launch
-	Waits   []plan.Wait   `json:"waits,omitempty"`
-}
-
-func choiceOf(d *Decision) Choice {
-	c := Choice{Input: d.Input, Changes: slices.Clone(d.Plan.Changes), Waits: d.Plan.Waits}
-	for i := range c.Changes {
-		c.Changes[i].Fields, c.Changes[i].Launch = nil, nil
-	}
-	return c
-}
-
-func chronicle(journal Appender, d *Decision) error {
-	data, err := json.Marshal(choiceOf(d))
-	if err != nil {
-		return err
-	}
-	return journal.Append(state.Entry{Time: d.Input.Now, Kind: state.DecisionEntry, Data: data})
-}
-
-func appendNotices(journal Appender, notices []job.Notice) error {
-	entries := make([]state.Entry, len(notices))
-	for i, n := range notices {
-		data, err := json.Marshal(n)
-		if err != nil {
-			return err
-		}
-		entries[i] = state.Entry{Time: n.Time, Kind: state.NoticeEntry, Data: data}
-	}
-	if len(entries) == 0 {
-		return nil
-	}
-	return journal.Append(entries...)
 }

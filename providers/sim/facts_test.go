@@ -140,22 +140,33 @@ func (v logView) Noticed(n job.Notice) {
 		return // it reports what it stored while it led, which its successors have reported since
 	}
 	f := &v.w.facts
-	if n.Type == "job_phase" { // a phase may return, even at the same time
+	if n.Type == phaseNotice { // a phase may return, even at the same time
 		if f.phases[n.Address] == n.Message {
 			v.w.fail("%s is told twice to be so: %s", n.Address, n.Message)
 		}
 		f.phases[n.Address] = n.Message
 		return
 	}
-	text := fmt.Sprint(n.Time.UnixNano(), n.Type, n.Address, n.Reason, n.Message)
+	text := noticeKey(&n)
 	if n.Incident != nil {
-		text += fmt.Sprint(n.Incident.Culprits)
 		f.incidents = append(f.incidents, *n.Incident)
 	}
 	if f.notices[text] {
 		v.w.fail("%s %s is told twice", n.Address, n.Type)
 	}
 	f.notices[text] = true
+}
+
+// phaseNotice is the type of the notice that a job entered a phase.
+const phaseNotice = "job_phase"
+
+// noticeKey is what a notice is known by.
+func noticeKey(n *job.Notice) string {
+	text := fmt.Sprint(n.Time.UnixNano(), n.Type, n.Address, n.Reason, n.Message)
+	if n.Incident != nil {
+		text += fmt.Sprint(n.Incident.Culprits)
+	}
+	return text
 }
 
 func (v logView) Condition(c conditions.Change) {

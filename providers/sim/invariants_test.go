@@ -197,12 +197,13 @@ func (w *world) rest() {
 		w.fail("%s of %s %s was told to begin, and not to end", x.action, about.uid, about.slot)
 	}
 	w.left(m.l.Records())
-	before, entries := w.serial(), w.journal
+	w.journaledOnce()
+	before, entries := w.serial(), w.journal.entries()
 	w.run(5 * time.Minute)
 	m.step(apply.Asked{Request: 1}) // makes it plan once more
 	w.run(time.Second)
-	if w.serial() != before || w.journal != entries {
-		w.fail("a steady state wrote: serial %d -> %d, journal %d -> %d", before, w.serial(), entries, w.journal)
+	if w.serial() != before || w.journal.entries() != entries {
+		w.fail("a steady state wrote: serial %d -> %d, journal %d -> %d", before, w.serial(), entries, w.journal.entries())
 	}
 	m.step(apply.Interrupted{})
 	w.run(time.Second)

@@ -31,7 +31,8 @@ type master struct {
 
 	silence silence    // of the lock's holder, while it waits
 	lock    state.Lock // nil while it waits
-	expires time.Time  // when its lease expires
+	journal *state.Journal
+	expires time.Time // when its lease expires
 
 	l       *apply.Loop // nil while it waits
 	client  *sim.Client
@@ -101,6 +102,7 @@ func (m *master) resume() {
 func (m *master) lead(stored state.State) {
 	m.client = m.w.cluster.Open()
 	m.service = newService(m)
+	m.journal = m.w.journal.open(m.lock.Info().Epoch)
 	m.told = newTold(stored.Conditions)
 	m.l = apply.New(m.now(), apply.Setup{
 		Intent: apply.Intent{Watch: true}, Files: apply.Files{Jobs: m.w.jobs}, Providers: []string{"local"},
@@ -149,6 +151,7 @@ func (m *master) gone() {
 	if m.l != nil {
 		m.w.cluster.Serve(m.name, nil)
 		m.client.Close()
+		m.journal.Close()
 	}
 }
 
@@ -319,11 +322,9 @@ func (m *master) carryOut(e apply.Effect, done func(any, error)) {
 			done(s, nil)
 		})
 	case apply.Journal:
-		w.journal += len(e.Notices)
-		done(nil, nil)
+		done(nil, apply.AppendNotices(m.journal, e.Notices))
 	case apply.Chronicle:
-		w.journal++
-		done(nil, nil)
+		done(nil, apply.AppendDecision(m.journal, &e.Decision))
 	case apply.ReadFiles:
 		done(apply.Files{Jobs: w.jobs}, nil)
 	case apply.Tell:
@@ -389,6 +390,9 @@ type effectFault struct {
 	For   time.Duration // of a pause or a delay
 }
 
+// fails reports whether the effect's outcome is an error.
+func (f effectFault) fails() bool { return f.What != "crash" && f.What != "pause" && f.What != "delay" }
+
 func (f effectFault) err() error {
 	switch f.What {
 	case "busy":
@@ -412,6 +416,8 @@ func (w *world) faultOf(m *master, e apply.Effect) effectFault {
 			if f.What != "crash" && f.What != "pause" {
 				return effectFault{}
 			}
+		case apply.Journal, apply.Chronicle: // an append that fails adds nothing
+			f.After = f.After && !f.fails()
 		}
 		return f
 	}

@@ -20,6 +20,7 @@ import (
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		w := newWorld(t)
+		t.Cleanup(w.close)
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			w.t = t
 			if err := w.directive(d); err != nil {

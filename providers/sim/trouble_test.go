@@ -27,6 +27,7 @@ job "a" {
 
 func troubled(t *testing.T) *world {
 	w := newWorld(t)
+	t.Cleanup(w.close)
 	cpu, _ := job.Cores(1)
 	for _, name := range []string{"n1", "n2", "n3"} {
 		w.cluster.SetNode(job.Node{Name: name, Capacity: job.Resources{CPU: cpu}})

@@ -97,6 +97,7 @@ type walk struct {
 // run takes the walk in a new world.
 func (k walk) run(t testing.TB) *world {
 	w := newWorld(t)
+	defer w.close()
 	w.text = walkJobs
 	do := func(s step) {
 		if err := w.do(s); err != nil {

@@ -36,7 +36,7 @@ type world struct {
 	dropped  map[string]bool     // jobs that were removed from them
 	jobs     []job.Job           // that they declare
 	uids     int
-	journal  int // entries
+	journal  journal
 	log      []string
 	facts    facts
 	wrong    []string
@@ -53,10 +53,18 @@ type trouble struct {
 
 func newWorld(t testing.TB) *world {
 	w := &world{t: t, store: &store{Store: memory.New()}, masters: map[string]*master{}, skews: map[string]time.Duration{},
-		troubles: map[string]trouble{}, dropped: map[string]bool{}, nodes: map[string]job.Node{}, set: map[string]string{}, facts: newFacts()}
+		journal: newJournal(t), troubles: map[string]trouble{}, dropped: map[string]bool{}, nodes: map[string]job.Node{}, set: map[string]string{}, facts: newFacts()}
 	w.cluster = sim.New("local", epoch, w.say)
 	w.cluster.Trouble = func(op string, _ job.Address) error { return w.trouble(op) }
 	return w
+}
+
+// close removes the world's files.
+func (w *world) close() {
+	for _, m := range w.all() {
+		m.crash()
+	}
+	w.journal.remove()
 }
 
 func (w *world) say(format string, args ...any) {

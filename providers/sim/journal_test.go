@@ -1,0 +1,74 @@
+package sim_test
+
+import (
+	"encoding/json"
+	"os"
+	"testing"
+
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/state"
+)
+
+// journal is the journal's directory, which all masters of a world share.
+type journal struct {
+	t   testing.TB
+	dir string
+}
+
+func newJournal(t testing.TB) journal {
+	dir, err := os.MkdirTemp("", "eltrain-sim-") // removed with its world: there may be a million of them
+	if err != nil {
+		t.Fatal(err)
+	}
+	return journal{t, dir}
+}
+
+func (j journal) remove() { os.RemoveAll(j.dir) }
+
+// open makes a new master the writer. It fences the one before, if that one still has it open.
+func (j journal) open(epoch uint64) *state.Journal {
+	writer, err := state.OpenJournal(j.dir, state.JournalOptions{Epoch: epoch})
+	if err != nil {
+		j.t.Errorf("open the journal under epoch %d: %v", epoch, err)
+	}
+	return writer
+}
+
+// read returns all entries.
+func (j journal) read() (all []state.Entry) {
+	r := state.Reader{Dir: j.dir, Damaged: func(d state.Damage) { j.t.Errorf("the journal is damaged: %v", d) }}
+	if err := r.Read(1, func(e state.Entry) error { all = append(all, e); return nil }); err != nil {
+		j.t.Errorf("read the journal: %v", err)
+	}
+	return all
+}
+
+func (j journal) entries() int { return len(j.read()) }
+
+// journaledOnce checks that whatever a master reported was journaled before, and that nothing is journaled twice.
+func (w *world) journaledOnce() {
+	journaled := map[string]bool{}
+	for _, e := range w.journal.read() {
+		if e.Kind != state.NoticeEntry {
+			continue
+		}
+		var n job.Notice
+		if err := json.Unmarshal(e.Data, &n); err != nil {
+			w.fail("entry %d of the journal: %v", e.Seq, err)
+			continue
+		}
+		if n.Type == phaseNotice || n.Condition != "" { // these may come back, also in no time
+			continue
+		}
+		text := noticeKey(&n)
+		if journaled[text] {
+			w.fail("%s %s is journaled twice", n.Address, n.Type)
+		}
+		journaled[text] = true
+	}
+	for text := range w.facts.notices {
+		if !journaled[text] {
+			w.fail("reported and not journaled: %s", text)
+		}
+	}
+}
