@@ -26,6 +26,7 @@ type book struct {
 	seal      *job.Sealer  // nil if nothing is sensitive
 	unwritten []job.Notice // not in the journal yet
 	newest    int          // number of the newest Chronicle
+	retried   bool         // it failed, and waits to be retried
 }
 
 func newBook(s Setup) book {
@@ -262,14 +263,20 @@ func (b *book) journalled(l *Loop, e Journal, err error) {
 
 // chronicle journals a decision with its complete input.
 func (b *book) chronicle(l *Loop, d Decision) {
-	b.newest = l.number()
+	if b.retried {
+		l.do(Drop{Chronicle{Number: b.newest}.ID()})
+	}
+	b.newest, b.retried = l.number(), false
 	l.do(Chronicle{b.newest, d})
 }
 
 // chronicled handles the outcome of journaling a decision. Only the newest is retried, since each contains its complete input.
 func (b *book) chronicled(l *Loop, e Chronicle, err error) {
+	if e.Number != b.newest {
+		return
+	}
 	l.holds.raiseIf(l, err, aboutJournal, NotChronicled)
-	if err != nil && e.Number == b.newest && !l.end.stopped() {
+	if b.retried = err != nil && !l.end.stopped(); b.retried {
 		l.again(e, l.now.Add(Rescan))
 	}
 }

@@ -5,30 +5,30 @@ import "github.com/eltrain/eltrain/job"
 // The codes of the loop's reasons and conditions, beside those of the planner. docs/reasons.md says what each means, and with
 // which arguments.
 const (
-	LaunchRefused      job.Code = "launch_refused"      // slots cannot be launched
-	StopRefused        job.Code = "stop_refused"        // slots cannot be stopped
-	MendingRefused     job.Code = "mending_refused"     // slots that were edited from outside cannot be repaired
-	RemovalRefused     job.Code = "removal_refused"     // the job's remaining objects cannot be removed
-	PreparationRefused job.Code = "preparation_refused" // objects that the job needs before its slots cannot be created
-	Delayed            job.Code = "delayed"             // an object takes long to create
-	NotStored          job.Code = "not_stored"          // the state cannot be stored
-	LeftFiles          job.Code = "left_files"          // the job is no longer in the files, and will be removed soon
-	FilesUnusable      job.Code = "files_unusable"      // the files cannot be used
-	AboveMaxDestroy    job.Code = "above_max_destroy"   // the files would remove or replace more slots than allowed
-	SlotsRemoved       job.Code = "slots_removed"       // slots are removed
-	SlotsReplaced      job.Code = "slots_replaced"      // slots are replaced
-	ProviderUnobserved job.Code = "provider_unobserved" // the provider cannot be observed
-	NotPublished       job.Code = "not_published"       // the service's address cannot be published to the agents of a provider
-	CheckFailed        job.Code = "check_failed"        // a condition in the files does not hold
-	FilesUnsteady      job.Code = "files_unsteady"      // the files are being written
-	FilesDoubtful      job.Code = "files_doubtful"      // the files may be only half written
-	RemovedMisnamed    job.Code = "removed_misnamed"    // a removed block matches nothing
-	NotChronicled      job.Code = "not_chronicled"      // a decision cannot be written to the journal
-	NotStopped         job.Code = "not_stopped"         // the run has ended before it could stop slots
-	OutputLeftOut      job.Code = "output_left_out"     // the output was blocked for a while, and lines were dropped
-	ConfigurationTaken job.Code = "configuration_taken" // the commit of the configuration in effect
-	WebhookRefused     job.Code = "webhook_refused"     // requests to reconcile are refused: their token cannot be read
-	StraysStopped      job.Code = "strays_stopped"      // running slots of no recorded job are stopped
+	LaunchRefused        job.Code = "launch_refused"        // slots cannot be launched
+	StopRefused          job.Code = "stop_refused"          // slots cannot be stopped
+	RepairRefused        job.Code = "repair_refused"        // slots that were edited from outside cannot be repaired
+	RemovalRefused       job.Code = "removal_refused"       // the job's remaining objects cannot be removed
+	PreparationRefused   job.Code = "preparation_refused"   // objects that the job needs before its slots cannot be created
+	Delayed              job.Code = "delayed"               // an object takes long to create
+	NotStored            job.Code = "not_stored"            // the state cannot be stored
+	LeftFiles            job.Code = "left_files"            // the job is no longer in the files, and will be removed soon
+	FilesUnusable        job.Code = "files_unusable"        // the files cannot be used
+	AboveMaxDestroy      job.Code = "above_max_destroy"     // the files would remove or replace more slots than allowed
+	SlotsRemoved         job.Code = "slots_removed"         // slots are removed
+	SlotsReplaced        job.Code = "slots_replaced"        // slots are replaced
+	ProviderUnobserved   job.Code = "provider_unobserved"   // the provider cannot be observed
+	NotPublished         job.Code = "not_published"         // the service's address cannot be published to the agents of a provider
+	CheckFailed          job.Code = "check_failed"          // a condition in the files does not hold
+	FilesUnsteady        job.Code = "files_unsteady"        // the files are being written
+	FilesDoubtful        job.Code = "files_doubtful"        // the files may be only half written
+	RemovedMisnamed      job.Code = "removed_misnamed"      // a removed block matches nothing
+	NotChronicled        job.Code = "not_chronicled"        // a decision cannot be written to the journal
+	NotStopped           job.Code = "not_stopped"           // the run has ended before it could stop slots
+	OutputLeftOut        job.Code = "output_left_out"       // the output was blocked for a while, and lines were dropped
+	ConfigurationApplied job.Code = "configuration_applied" // the commit of the configuration in effect
+	WebhookRefused       job.Code = "webhook_refused"       // requests to reconcile are refused: their token cannot be read
+	StraysStopped        job.Code = "strays_stopped"        // running slots of no recorded job are stopped
 
 	// Parts of FilesUnsteady.
 	GitBusy     job.Code = "git_busy"     // git is writing the files
@@ -38,7 +38,7 @@ const (
 	ConditionOver    job.Code = "over"              // no more is known
 	BackInFiles      job.Code = "back_in_files"     // the job is in the files again
 	AsApplied        job.Code = "as_applied"        // the files match again what was last applied
-	TakenUp          job.Code = "taken_up"          // the files' version of the job is applied
+	ChangeApplied    job.Code = "change_applied"    // the files' version of the job is applied
 	RemovalConfirmed job.Code = "removal_confirmed" // the same, after the removal was confirmed
 
 	// Codes of notices.

@@ -237,9 +237,9 @@ func total(counts map[string]int) (sum int) {
 	return sum
 }
 
-// taken says which commit's configuration a watching run applies, and which of its jobs are held back; zero if the commit
+// applied says which commit's configuration a watching run applies, and which of its jobs are held back; zero if the commit
 // is unknown.
-func (f *files) taken(l *Loop, in *plan.Input) job.Reason {
+func (f *files) applied(l *Loop, in *plan.Input) job.Reason {
 	if !l.setup.Watch || f.Commit == "" || !f.stale.IsZero() {
 		return job.Reason{}
 	}
@@ -247,7 +247,7 @@ func (f *files) taken(l *Loop, in *plan.Input) job.Reason {
 	for _, name := range slices.Sorted(maps.Keys(in.Withheld)) {
 		held = append(held, "job."+name)
 	}
-	return job.Because(ConfigurationTaken, "commit", f.Commit, "held", strings.Join(held, ", "))
+	return job.Because(ConfigurationApplied, "commit", f.Commit, "held", strings.Join(held, ", "))
 }
 
 // answer replies to the handled requests with what the turn does.

@@ -21,7 +21,7 @@ type holds struct {
 }
 
 // failures are the conditions that arise from attempted changes. fail settles them before each decision is stored.
-var failures = map[job.Code]bool{LaunchRefused: true, StopRefused: true, MendingRefused: true, RemovalRefused: true, PreparationRefused: true, Delayed: true}
+var failures = map[job.Code]bool{LaunchRefused: true, StopRefused: true, RepairRefused: true, RemovalRefused: true, PreparationRefused: true, Delayed: true}
 
 // choices are the conditions that follow from the files, for each job in a plan.
 var choices = map[job.Code]bool{AboveMaxDestroy: true, FilesUnusable: true, LeftFiles: true, plan.NotPruned: true}
@@ -30,7 +30,7 @@ var choices = map[job.Code]bool{AboveMaxDestroy: true, FilesUnusable: true, Left
 func EventType(c *conditions.Condition) string {
 	_, ofJob := conditions.Job(c.About)
 	switch c.Reason.Code {
-	case LaunchRefused, StopRefused, MendingRefused, RemovalRefused, PreparationRefused:
+	case LaunchRefused, StopRefused, RepairRefused, RemovalRefused, PreparationRefused:
 		return "refused"
 	case AboveMaxDestroy, LeftFiles:
 		return "withheld"
@@ -42,7 +42,7 @@ func EventType(c *conditions.Condition) string {
 		return "left"
 	case StraysStopped:
 		return "removed"
-	case ConfigurationTaken, FilesUnsteady, FilesDoubtful, RemovedMisnamed:
+	case ConfigurationApplied, FilesUnsteady, FilesDoubtful, RemovedMisnamed:
 		return "configuration"
 	}
 	return "condition"
@@ -66,7 +66,7 @@ func (h *holds) decide(l *Loop, in *plan.Input, p *plan.Plan) {
 	hold := func(about string, why job.Reason) {
 		now = append(now, conditions.Condition{About: about, Reason: why})
 	}
-	if why := l.files.taken(l, in); !why.IsZero() {
+	if why := l.files.applied(l, in); !why.IsZero() {
 		hold(aboutFilesOf, why)
 	}
 	for _, name := range slices.Sorted(maps.Keys(in.Withheld)) {
@@ -97,7 +97,7 @@ func (h *holds) decide(l *Loop, in *plan.Input, p *plan.Plan) {
 		case k.About == aboutWebhook:
 			return !l.setup.Watch
 		case k.About == aboutFilesOf:
-			return k.Code != ConfigurationTaken && !l.setup.Watch // a watching run settles these as it follows the files
+			return k.Code != ConfigurationApplied && !l.setup.Watch // a watching run settles these as it follows the files
 		}
 		provider, is := strings.CutPrefix(k.About, "provider.")
 		return !is || l.sight.providers[provider] == nil // unknown here, for instance a newer version's: clear it
@@ -287,14 +287,14 @@ func (o *overReasons) of(c *conditions.Condition) job.Reason {
 		if slices.ContainsFunc(l.files.Jobs, func(j job.Job) bool { return j.Name == name }) {
 			return job.Because(BackInFiles)
 		}
-		return job.Because(TakenUp)
+		return job.Because(ChangeApplied)
 	case code != AboveMaxDestroy && code != FilesUnusable:
 	case o.removals[name] == 0:
 		return job.Because(AsApplied)
 	case l.files.confirmed != nil:
 		return job.Because(RemovalConfirmed)
 	default:
-		return job.Because(TakenUp)
+		return job.Because(ChangeApplied)
 	}
 	return job.Because(ConditionOver).With(c.Reason)
 }
@@ -351,19 +351,11 @@ func (f failing) conditions() (all []conditions.Condition) {
 		if w.Role != "" {
 			about += "." + w.Role
 		}
-		byCode := map[job.Code][]job.Reason{}
 		for _, why := range w.Reasons {
-			byCode[why.Code] = append(byCode[why.Code], why)
-		}
-		for _, code := range slices.Sorted(maps.Keys(byCode)) {
-			why := byCode[code][0]
-			if len(byCode[code]) > 1 {
-				why = job.Reason{Code: code}.With(byCode[code]...)
-			}
 			all = append(all, conditions.Condition{About: about, Reason: why})
 		}
 	}
-	return all
+	return conditions.Merge(all)
 }
 
 // each splits a reason that conditions combined from several; any other reason is returned alone.

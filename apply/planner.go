@@ -194,7 +194,9 @@ func (p *Planner) Replan(recorded plan.Input) Decision {
 
 // Refresh records what is observed, if approve returns nil, and changes nothing else.
 func (p *Planner) Refresh(ctx context.Context, approve func(Decision) error, store state.Store, lock state.Lock, journal Appender) (Decision, error) {
-	d, err := p.Preview(ctx, time.Now())
+	looking, cancel := context.WithTimeout(ctx, callTimeout) // approve may take longer
+	defer cancel()
+	d, err := p.Preview(looking, time.Now())
 	if err != nil {
 		return d, err
 	}

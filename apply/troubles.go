@@ -76,7 +76,7 @@ func whatFails(c *plan.Change) job.Code {
 	case c.Launch == nil:
 		return StopRefused
 	case c.Action == plan.Update:
-		return MendingRefused
+		return RepairRefused
 	}
 	return LaunchRefused
 }

@@ -111,6 +111,7 @@ func (s *Set) Clear(about string, code job.Code) {
 
 // Settle replaces the conditions of one source: those it knows that are not in now are cleared, and those in now are raised.
 func (s *Set) Settle(at time.Time, knows func(Key) bool, now []Condition) {
+	now = Merge(now)
 	holds := make(map[Key]bool, len(now))
 	for i := range now {
 		holds[now[i].key()] = true
@@ -123,6 +124,27 @@ func (s *Set) Settle(at time.Time, knows func(Key) bool, now []Condition) {
 	for i := range now {
 		s.Raise(at, now[i].About, now[i].Reason)
 	}
+}
+
+// Merge makes one condition of those with the same key, in the order of their first: its reason has theirs as parts.
+func Merge(all []Condition) []Condition {
+	var merged []Condition
+	at := map[Key]int{} // in merged
+	parts := map[Key][]job.Reason{}
+	for _, c := range all {
+		key := c.key()
+		if _, known := at[key]; !known {
+			at[key] = len(merged)
+			merged = append(merged, c)
+		}
+		parts[key] = append(parts[key], c.Reason)
+	}
+	for key, of := range parts {
+		if len(of) > 1 {
+			merged[at[key]].Reason = job.Reason{Code: key.Code}.With(of...)
+		}
+	}
+	return merged
 }
 
 // Get returns the condition of a key, if it holds.

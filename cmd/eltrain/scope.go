@@ -338,7 +338,7 @@ func (s *session) refreshState(ctx context.Context, d *directory, a applyArgs, l
 		return s.fail("Cannot read the state", err)
 	}
 	planner := s.reportingPlanner(d, d.setup(a.planning, stored))
-	_, err = planner.Refresh(look, approve, d.store, lock, journal)
+	_, err = planner.Refresh(ctx, approve, d.store, lock, journal)
 	switch {
 	case errors.Is(err, errCancelled):
 		fmt.Fprintln(s.streams.Out, "Apply cancelled.")

@@ -54,7 +54,7 @@ func conditionLine(c *conditions.Change) (text string, is bool) {
 	switch kind := apply.EventType(&c.Condition); {
 	case kind == "withheld", kind == "left":
 		text = c.About + ": "
-	case c.Reason.Code != apply.ConfigurationTaken:
+	case c.Reason.Code != apply.ConfigurationApplied:
 		return "", false
 	}
 	if c.Type == conditions.Cleared {

@@ -65,7 +65,7 @@ func TestEvents(t *testing.T) {
 func TestARunShowsItsChangesOnce(t *testing.T) {
 	r := NewRedactor(nil)
 	var text, machine bytes.Buffer
-	for _, v := range []apply.View{NewProgress(Screen{Writer: &text}, r, time.Now), NewStreamProgress(NewStream(&machine, "0.1.0", time.Now), r)} {
+	for _, v := range []apply.View{NewProgress(Screen{Writer: &text}, r, still), NewStreamProgress(NewStream(&machine, "0.1.0", still), r)} {
 		for _, n := range notices() {
 			v.Noticed(n)
 		}

@@ -65,3 +65,6 @@ func input(t *testing.T, path string, into any) {
 		t.Fatalf("%s: %v", path, err)
 	}
 }
+
+// still is a clock that stands still.
+func still() time.Time { return time.Unix(1767225600, 0).UTC() }

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 	"unicode/utf8"
 
 	tfjson "github.com/hashicorp/terraform-json"
@@ -52,7 +51,7 @@ func TestPlan(t *testing.T) {
 			if err := WritePlanMarkdown(&comment, m); err != nil {
 				t.Fatal(err)
 			}
-			NewStream(&lines, "0.1.0", func() time.Time { return time.Unix(1767225600, 0).UTC() }).Plan(m)
+			NewStream(&lines, "0.1.0", still).Plan(m)
 			for _, out := range []*bytes.Buffer{&text, &code, &comment, &lines} {
 				for _, secret := range c.Secrets {
 					if strings.Contains(out.String(), secret) {
@@ -296,7 +295,7 @@ func TestPlanJSONSaysWhySlotsGo(t *testing.T) {
 func TestStreamIsTheUIOfTerraform(t *testing.T) {
 	_, m := readPlanCase(t, "costs")
 	var out bytes.Buffer
-	s := NewStream(&out, "0.1.0", time.Now)
+	s := NewStream(&out, "0.1.0", still)
 	s.Diagnostics([]Diagnostic{Problem("Planning failed", "Why."), Caution("Beware", "")})
 	s.Plan(m)
 	kinds := map[string]int{}

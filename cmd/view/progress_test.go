@@ -320,7 +320,7 @@ func TestProgressTellsTheFilesErrorsOnceForAllJobs(t *testing.T) {
 func TestProgressTellsNoRefusalTwice(t *testing.T) {
 	c := newClockwork()
 	for _, become := range []conditions.Type{conditions.Raised, conditions.Held, conditions.Changed, conditions.Cleared} {
-		for _, code := range []job.Code{apply.LaunchRefused, apply.StopRefused, apply.MendingRefused, apply.RemovalRefused, apply.StraysStopped} {
+		for _, code := range []job.Code{apply.LaunchRefused, apply.StopRefused, apply.RepairRefused, apply.RemovalRefused, apply.StraysStopped} {
 			c.Condition(conditions.Change{Type: become, Condition: conditions.Condition{About: "job.a.worker", Reason: job.Because(code, "message", "no")}})
 		}
 	}
@@ -336,7 +336,7 @@ func TestProgressTellsNoRefusalTwice(t *testing.T) {
 func TestProgressColoursOnlyWithColour(t *testing.T) {
 	for _, colour := range []bool{false, true} {
 		var out bytes.Buffer
-		p := NewProgress(Screen{Writer: &out, Colour: colour}, NewRedactor(nil), time.Now)
+		p := NewProgress(Screen{Writer: &out, Colour: colour}, NewRedactor(nil), still)
 		p.Noticed(notices()[3])
 		p.Condition(filesInvalid("d"))
 		p.Applied()
@@ -359,7 +359,7 @@ func TestShort(t *testing.T) {
 
 func TestOnlyWhatMayLastIsLoud(t *testing.T) {
 	var out bytes.Buffer
-	p := NewProgress(Screen{Writer: &out, Colour: true}, NewRedactor(nil), time.Now)
+	p := NewProgress(Screen{Writer: &out, Colour: true}, NewRedactor(nil), still)
 	p.Planned(&plan.Plan{Waits: []plan.Wait{
 		{Job: "a", Reasons: said("It is queued."), Passing: true},
 		{Job: "b", Reasons: said("No node has room.")},

@@ -268,7 +268,7 @@ var sentences = map[job.Code]sentence{
 	// What the loop finds.
 	apply.LaunchRefused:      refused("cannot be launched"),
 	apply.StopRefused:        refused("cannot be stopped"),
-	apply.MendingRefused:     refused("cannot be repaired"),
+	apply.RepairRefused:      refused("cannot be repaired"),
 	apply.RemovalRefused:     refused("cannot be removed"),
 	apply.PreparationRefused: refused("cannot be prepared"),
 	apply.Delayed:            says("${message}"),
@@ -287,19 +287,19 @@ var sentences = map[job.Code]sentence{
 	apply.JobsMissing: says("Jobs are no longer in the files. They are removed once the files have not changed for ${after}; until then the current configuration stays in effect."),
 	apply.FilesDoubtful: says("The files may be only half written: ${path} has existed since ${since:date}: git was probably killed. " +
 		"The files are read as they are and may not match a commit. Remove it if no git is running."),
-	apply.RemovedMisnamed:    says(apply.MisnamedTrouble + ": ${message}"),
-	apply.WebhookRefused:     says("POST /v1/reconcile is disabled: ${message}"),
-	apply.NotChronicled:      says("A decision could not be written to the journal: ${message}"),
-	apply.NotStopped:         notStopped,
-	apply.OutputLeftOut:      leftOut,
-	apply.ConfigurationTaken: either("held", "commit ${commit} was read; held back: ${held}", "commit ${commit} is in effect"),
-	apply.StraysStopped:      whatBecame("removed"),
+	apply.RemovedMisnamed:      says(apply.MisnamedTrouble + ": ${message}"),
+	apply.WebhookRefused:       says("POST /v1/reconcile is disabled: ${message}"),
+	apply.NotChronicled:        says("A decision could not be written to the journal: ${message}"),
+	apply.NotStopped:           notStopped,
+	apply.OutputLeftOut:        leftOut,
+	apply.ConfigurationApplied: either("held", "commit ${commit} was read; held back: ${held}", "commit ${commit} is in effect"),
+	apply.StraysStopped:        whatBecame("removed"),
 
 	// Why a condition does not hold any more.
 	apply.ConditionOver:    says("resolved: ${of}"),
 	apply.BackInFiles:      says("resolved: it is in the files again"),
 	apply.AsApplied:        says("resolved: it matches the files again"),
-	apply.TakenUp:          says("resolved: configuration applied"),
+	apply.ChangeApplied:    says("resolved: configuration applied"),
 	apply.RemovalConfirmed: says("resolved: the removal was confirmed"),
 
 	// What notices tell of worlds, and of jobs that are gone.

@@ -68,7 +68,7 @@ func (s Screen) conditions(b *bytes.Buffer, m StatusModel) {
 			first = false
 		}
 		text := c.About + ": " + c.Message + " (since " + clock(c.Since) + ")"
-		if c.Code == apply.ConfigurationTaken { // the normal state
+		if c.Code == apply.ConfigurationApplied { // the normal state
 			b.WriteString("  " + text + "\n")
 			continue
 		}

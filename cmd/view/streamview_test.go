@@ -62,7 +62,7 @@ func TestStreamProgress(t *testing.T) {
 // not overtake it.
 func TestStreamSaysWhatWasOvertaken(t *testing.T) {
 	var out bytes.Buffer
-	p := NewStreamProgress(NewStream(&out, "0.1.0", time.Now), NewRedactor(nil))
+	p := NewStreamProgress(NewStream(&out, "0.1.0", still), NewRedactor(nil))
 	slot := func(i int) plan.Change { return change(plan.Create, "worker", i) }
 	a, b, again := slot(0), slot(1), slot(0)
 	again.Incarnation++
@@ -98,7 +98,7 @@ func TestStreamSaysWhatWasOvertaken(t *testing.T) {
 // have because they are not observed yet, and also if the rest was overtaken.
 func TestStreamReconcilesOnce(t *testing.T) {
 	var out bytes.Buffer
-	p := NewStreamProgress(NewStream(&out, "0.1.0", time.Now), NewRedactor(nil))
+	p := NewStreamProgress(NewStream(&out, "0.1.0", still), NewRedactor(nil))
 	slot := func(i int) plan.Change { return change(plan.Create, "worker", i) }
 	a, b, c, d, later := slot(0), slot(1), slot(2), slot(3), slot(4)
 	later.Wave = 1
@@ -131,7 +131,7 @@ func TestStreamReconcilesOnce(t *testing.T) {
 	p.Withdrawn(&b, 0)
 	expect("neither is asked for any more", 1, 1)
 	out.Reset()
-	p = NewStreamProgress(NewStream(&out, "0.1.0", time.Now), NewRedactor(nil))
+	p = NewStreamProgress(NewStream(&out, "0.1.0", still), NewRedactor(nil))
 	p.Planned(&plan.Plan{Changes: []plan.Change{a, b, later}})
 	p.Started(&a)
 	p.Finished(&a, 0, nil)
@@ -160,7 +160,7 @@ func TestStreamReconcilesOnce(t *testing.T) {
 // done.
 func TestAnEarlierJobsSlotIsAnother(t *testing.T) {
 	var out bytes.Buffer
-	p := NewStreamProgress(NewStream(&out, "0.1.0", time.Now), NewRedactor(nil))
+	p := NewStreamProgress(NewStream(&out, "0.1.0", still), NewRedactor(nil))
 	stray, start := change(plan.Delete, "worker", 0), change(plan.Create, "worker", 0)
 	stray.UID, start.UID = "earlier", "now"
 	p.Planned(&plan.Plan{Changes: []plan.Change{stray, start}})
@@ -203,7 +203,7 @@ func TestAStopIsHalfOfAReplacement(t *testing.T) {
 		}, "start overtaken start"},
 	} {
 		var out bytes.Buffer
-		p := NewStreamProgress(NewStream(&out, "0.1.0", time.Now), NewRedactor(nil))
+		p := NewStreamProgress(NewStream(&out, "0.1.0", still), NewRedactor(nil))
 		p.Planned(&plan.Plan{Changes: []plan.Change{stop}})
 		finish(p, &stop)
 		c.then(p)

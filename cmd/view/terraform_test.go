@@ -39,7 +39,7 @@ func uiLines(t *testing.T, text []byte) []uiLine {
 func everyLine(t *testing.T) []uiLine {
 	t.Helper()
 	var out bytes.Buffer
-	s := NewStream(&out, "0.1.0", time.Now)
+	s := NewStream(&out, "0.1.0", still)
 	for _, name := range cases(t, "plan") {
 		_, m := readPlanCase(t, name)
 		s.Plan(m)
