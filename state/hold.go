@@ -127,3 +127,24 @@ func (h *Hold) renew(ctx context.Context, r Renewal, began time.Time, expiry *ti
 		}
 	}
 }
+
+// Silence measures how long one holder has not renewed its lock, as seen by this process alone. A version identifies one
+// renewal of one holder.
+type Silence[V comparable] struct {
+	version V
+	at      time.Time
+	sum     time.Duration
+}
+
+// Observe records an observation of the lock and returns how long it has been seen unchanged. A gap between two observations
+// counts for most at most: if this process was suspended together with the holder, or the store was away so that nobody could
+// renew, nobody has watched meanwhile. It does count that much, as a slow store must not leave the jobs without a master.
+func (s *Silence[V]) Observe(version V, now time.Time, most time.Duration) time.Duration {
+	if s.at.IsZero() || version != s.version {
+		*s = Silence[V]{version: version, at: now}
+		return 0
+	}
+	s.sum += min(now.Sub(s.at), most)
+	s.at = now
+	return s.sum
+}

@@ -170,7 +170,7 @@ func (r drawer) anywhere(many bool) string {
 
 // onCluster draws a step that needs a cluster with a scheduler.
 func (r drawer) onCluster() string {
-	switch r.IntN(9) {
+	switch r.IntN(10) {
 	case 0:
 		return "not-ready " + r.of(r.node(), racks[r.IntN(3)])
 	case 1, 2:
@@ -185,6 +185,8 @@ func (r drawer) onCluster() string {
 		return r.of("preempt ", "evict ", "delete ") + r.slot()
 	case 7:
 		return "edit " + r.slot()
+	case 8:
+		return r.of("hide ", "show ") + r.slot()
 	}
 	return fmt.Sprintf("trouble prepare %s", r.within(10*time.Second))
 }
@@ -217,7 +219,11 @@ func (r drawer) betweenMasters() string {
 	case 5:
 		return r.of("interrupt "+m, "force-unlock")
 	case 6, 7:
-		return fmt.Sprintf("link %s%s%s %s", m, r.of(">", "<>", "<>"), r.of("store", "cluster", "agents", "agents/"+r.node()), r.of("cut", "cut", "late=2s", "late=40s", "lost=30", "doubled=30 late=500ms"))
+		from, to := m, r.of("store", "cluster", "agents", "agents/"+r.node())
+		if r.IntN(2) == 0 {
+			from, to = to, from
+		}
+		return fmt.Sprintf("link %s%s%s %s", from, r.of(">", "<>"), to, r.of("cut", "cut", "late=2s", "late=40s", "lost=30", "doubled=30 late=500ms"))
 	case 8:
 		return fmt.Sprintf("link %s<>%s", m, r.of("store", "cluster", "agents"))
 	case 9:

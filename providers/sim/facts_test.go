@@ -116,7 +116,9 @@ func (v logView) Started(c *plan.Change) {
 }
 
 func (v logView) Still(c *plan.Change, _ time.Duration) {
-	if x := v.told.open[changed{c.UID, c.Slot}]; x != nil {
+	about := changed{c.UID, c.Slot}
+	if x := v.told.open[about]; x != nil {
+		v.inTime(about, x)
 		x.since = v.w.cluster.Now()
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/eltrain/eltrain/apply"
 	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/providers/sim"
 )
 
 // check checks what must hold after every step of a loop.
@@ -91,12 +92,17 @@ const stillBound = 15 * time.Second
 // reportsLongChanges checks that each change ends or is reported to take long.
 func (w *world) reportsLongChanges(m *master) {
 	for about, x := range m.told.open {
-		if m.resumed.After(x.since) {
-			x.since = m.resumed
-		}
-		if w.cluster.Now().Sub(x.since) > stillBound {
-			w.fail("nothing is said of %s %s for %s", x.action, about.slot, w.cluster.Now().Sub(x.since))
-		}
+		m.inTime(about, x)
+	}
+}
+
+// inTime checks that a change was reported a short while ago, or since its master was resumed.
+func (m *master) inTime(about changed, x *attempt) {
+	if m.resumed.After(x.since) {
+		x.since = m.resumed
+	}
+	if silent := m.w.cluster.Now().Sub(x.since); silent > stillBound {
+		m.w.fail("nothing is said of %s %s for %s", x.action, about.slot, silent)
 	}
 }
 
@@ -106,7 +112,19 @@ func (w *world) arrives(m *master, e apply.Effect, do func() (any, error)) (any,
 	if !m.fenced() {
 		return do()
 	}
-	before := w.cluster.Agents()
+	lived := func(named incarnation) bool {
+		return slices.ContainsFunc(w.cluster.Agents(), func(a *sim.Agent) bool {
+			return incarnation{a.UID(), a.Slot(), a.Incarnation()} == named && !a.GivenUp()
+		})
+	}
+	var named incarnation
+	switch e := e.(type) {
+	case apply.Launch:
+		named = incarnation{e.Launch.UID, e.Launch.Slot, e.Launch.Incarnation}
+	case apply.Stop:
+		named = incarnation{e.UID, e.Slot, e.Incarnation}
+	}
+	before := lived(named)
 	result, err := do()
 	stored, failed := w.store.Read(w.t.Context())
 	if failed != nil {
@@ -114,14 +132,18 @@ func (w *world) arrives(m *master, e apply.Effect, do func() (any, error)) (any,
 	}
 	switch e := e.(type) {
 	case apply.Launch:
-		named := incarnation{e.Launch.UID, e.Launch.Slot, e.Launch.Incarnation}
-		if len(w.cluster.Agents()) > len(before) && !isNewest(stored.Jobs, named) {
+		if !before && lived(named) && !isNewest(stored.Jobs, named) {
 			w.facts.stale[named] = true
 		}
 	case apply.Stop:
-		named := incarnation{e.UID, e.Slot, e.Incarnation}
-		if len(w.cluster.Agents()) < len(before) && isNewest(stored.Jobs, named) {
+		if before && !lived(named) && isNewest(stored.Jobs, named) {
 			w.fail("%s is stopped by a fenced master", e.Slot)
+		}
+	case apply.Forget:
+		for name, rec := range stored.Jobs {
+			if rec.UID == e.UID && !w.dropped[name] {
+				w.fail("job.%s is forgotten by a fenced master", name)
+			}
 		}
 	}
 	return result, err
@@ -197,6 +219,11 @@ func (w *world) rest() {
 		w.fail("%s of %s %s was told to begin, and not to end", x.action, about.uid, about.slot)
 	}
 	w.left(m.l.Records())
+	for name, dropped := range w.dropped {
+		if dropped && m.l.Records()[name] != nil {
+			w.fail("job.%s is no longer declared, and is recorded", name)
+		}
+	}
 	w.journaledOnce()
 	before, entries := w.serial(), w.journal.entries()
 	w.run(5 * time.Minute)
@@ -238,6 +265,17 @@ func (w *world) healed(m *master) {
 		worker := j.Role("worker")
 		if n := len(rec.World.Members); !worker.Legal(n) {
 			w.fail("job.%s trains with %d slots, which is not legal", j.Name, n)
+		}
+		for i := range rec.Slots {
+			s := &rec.Slots[i]
+			if !s.Phase.Live() || s.Phase == job.Pending { // pending: above what fits
+				continue
+			}
+			if a := w.cluster.Agent(s.Address); a == nil {
+				w.fail("%s is %s and has no agent", s.Address, s.Phase)
+			} else if _, runs := a.Running(); !runs {
+				w.fail("%s is %s and does not run", s.Address, s.Phase)
+			}
 		}
 		for _, member := range rec.World.Members {
 			a := w.cluster.Agent(member.Slot)

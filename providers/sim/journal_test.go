@@ -3,7 +3,6 @@ package sim_test
 import (
 	"encoding/json"
 	"os"
-	"testing"
 
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/state"
@@ -11,16 +10,16 @@ import (
 
 // journal is the journal's directory, which all masters of a world share.
 type journal struct {
-	t   testing.TB
+	w   *world
 	dir string
 }
 
-func newJournal(t testing.TB) journal {
+func newJournal(w *world) journal {
 	dir, err := os.MkdirTemp("", "eltrain-sim-") // removed with its world: there may be a million of them
 	if err != nil {
-		t.Fatal(err)
+		w.t.Fatal(err)
 	}
-	return journal{t, dir}
+	return journal{w, dir}
 }
 
 func (j journal) remove() { os.RemoveAll(j.dir) }
@@ -29,16 +28,16 @@ func (j journal) remove() { os.RemoveAll(j.dir) }
 func (j journal) open(epoch uint64) *state.Journal {
 	writer, err := state.OpenJournal(j.dir, state.JournalOptions{Epoch: epoch})
 	if err != nil {
-		j.t.Errorf("open the journal under epoch %d: %v", epoch, err)
+		j.w.fail("open the journal under epoch %d: %v", epoch, err)
 	}
 	return writer
 }
 
 // read returns all entries.
 func (j journal) read() (all []state.Entry) {
-	r := state.Reader{Dir: j.dir, Damaged: func(d state.Damage) { j.t.Errorf("the journal is damaged: %v", d) }}
+	r := state.Reader{Dir: j.dir, Damaged: func(d state.Damage) { j.w.fail("the journal is damaged: %v", d) }}
 	if err := r.Read(1, func(e state.Entry) error { all = append(all, e); return nil }); err != nil {
-		j.t.Errorf("read the journal: %v", err)
+		j.w.fail("read the journal: %v", err)
 	}
 	return all
 }

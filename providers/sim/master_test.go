@@ -29,8 +29,8 @@ type master struct {
 	resumed time.Time // when it was last resumed
 	dead    bool
 
-	silence silence    // of the lock's holder, while it waits
-	lock    state.Lock // nil while it waits
+	silence state.Silence[int] // of the lock's holder, while it waits
+	lock    state.Lock         // nil while it waits
 	journal *state.Journal
 	expires time.Time // when its lease expires
 

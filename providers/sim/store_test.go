@@ -82,24 +82,6 @@ func (s *store) breakLock() {
 	}
 }
 
-// silence measures for how long a lease has not changed, as one process sees it. A gap between two looks counts at most as
-// long as the renewal interval, since nobody watched meanwhile.
-type silence struct {
-	version int
-	at      time.Time
-	sum     time.Duration
-}
-
-func (w *silence) observe(version int, now time.Time) time.Duration {
-	if w.at.IsZero() || version != w.version {
-		*w = silence{version: version, at: now}
-		return 0
-	}
-	w.sum += min(now.Sub(w.at), leaseTime/renewals)
-	w.at = now
-	return w.sum
-}
-
 // standBy makes a master wait for the lock, and lead once it has it.
 func (m *master) standBy() {
 	type seen struct {
@@ -113,7 +95,7 @@ func (m *master) standBy() {
 		switch {
 		case err != nil:
 			m.after(leaseTime/looks, m.standBy)
-		case s.free || m.silence.observe(s.version, m.w.cluster.Now()) >= leaseTime:
+		case s.free || m.silence.Observe(s.version, m.w.cluster.Now(), leaseTime/renewals) >= leaseTime:
 			m.claim(s.version)
 		default:
 			m.after(leaseTime/looks, m.standBy)
@@ -131,7 +113,7 @@ func (m *master) claim(judged int) {
 		}
 		answer(m.w.store.claim(m, judged))
 	}, heard(m, func(lock state.Lock, err error) {
-		m.silence = silence{}
+		m.silence = state.Silence[int]{}
 		if err != nil {
 			m.after(leaseTime/looks, m.standBy)
 			return

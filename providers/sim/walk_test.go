@@ -5,6 +5,7 @@ import (
 	"flag"
 	"math/rand/v2"
 	"os"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"testing"
@@ -95,9 +96,14 @@ type walk struct {
 }
 
 // run takes the walk in a new world.
-func (k walk) run(t testing.TB) *world {
-	w := newWorld(t)
+func (k walk) run(t testing.TB) (w *world) {
+	w = newWorld(t)
 	defer w.close()
+	defer func() {
+		if p := recover(); p != nil {
+			w.fail("panic: %v\n%s", p, debug.Stack())
+		}
+	}()
 	w.text = walkJobs
 	do := func(s step) {
 		if err := w.do(s); err != nil {

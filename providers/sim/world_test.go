@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -53,7 +54,8 @@ type trouble struct {
 
 func newWorld(t testing.TB) *world {
 	w := &world{t: t, store: &store{Store: memory.New()}, masters: map[string]*master{}, skews: map[string]time.Duration{},
-		journal: newJournal(t), troubles: map[string]trouble{}, dropped: map[string]bool{}, nodes: map[string]job.Node{}, set: map[string]string{}, facts: newFacts()}
+		troubles: map[string]trouble{}, dropped: map[string]bool{}, nodes: map[string]job.Node{}, set: map[string]string{}, facts: newFacts()}
+	w.journal = newJournal(w)
 	w.cluster = sim.New("local", epoch, w.say)
 	w.cluster.Trouble = func(op string, _ job.Address) error { return w.trouble(op) }
 	return w
@@ -114,6 +116,10 @@ func (w *world) write(ctx context.Context, next state.State, lock state.Lock) er
 	if err := w.trouble("write"); err != nil {
 		return err
 	}
+	before, err := w.store.Read(ctx)
+	if err != nil {
+		return err
+	}
 	if err := w.store.Write(ctx, next, lock); err != nil {
 		return err
 	}
@@ -121,6 +127,9 @@ func (w *world) write(ctx context.Context, next state.State, lock state.Lock) er
 		w.fail("a write under epoch %d was taken, the newest is %d", lock.Info().Epoch, w.store.epoch)
 	}
 	w.facts.stored(next.Jobs)
+	maps.DeleteFunc(w.dropped, func(name string, dropped bool) bool { // declared again, and decided on since
+		return !dropped && !reflect.DeepEqual(next.Jobs[name], before.Jobs[name])
+	})
 	return nil
 }
 
@@ -158,6 +167,10 @@ func (w *world) settle() {
 	}
 	if now := w.cluster.Now(); now.After(w.at) {
 		w.at, w.events = now, 0
+	}
+	w.once()
+	if m := w.leader(); m != nil && !m.paused {
+		w.reportsLongChanges(m)
 	}
 	if w.events++; w.events > 100000 {
 		w.fail("the time does not go by")

@@ -97,28 +97,13 @@ func (h held) dead() bool {
 	return err == nil && start != h.Start
 }
 
-// same reports whether the lock did not change between the two moments, not even by a renewal.
-func (h held) same(o held) bool { return h.raw == o.raw && h.renewed.Equal(o.renewed) }
-
-// silence measures how long one holder has not renewed, as seen by this process alone.
-type silence struct {
-	last held
-	at   time.Time
-	sum  time.Duration
+// renewal identifies one renewal of one holder.
+type renewal struct {
+	raw     string
+	renewed int64 // ns since 1970
 }
 
-// observe records an observation of the lock and returns how long it has been seen unchanged. A gap between two
-// observations counts for most at most: if this process was suspended together with the holder, nobody has
-// watched meanwhile.
-func (w *silence) observe(h held, now time.Time, most time.Duration) time.Duration {
-	if w.at.IsZero() || !h.same(w.last) {
-		*w = silence{last: h, at: now}
-		return 0
-	}
-	w.sum += min(now.Sub(w.at), most)
-	w.at = now
-	return w.sum
-}
+func (h held) renewal() renewal { return renewal{h.raw, h.renewed.UnixNano()} }
 
 // observationsPerLease is the minimum number of observations per lease to consider a holder silent.
 const observationsPerLease = 10
@@ -135,7 +120,7 @@ func (s *Store) Lock(ctx context.Context, info state.LockInfo, timeout time.Dura
 
 func (s *Store) lock(ctx context.Context, info state.LockInfo, timeout time.Duration) (*lock, error) {
 	deadline := time.Now().Add(timeout)
-	var silent silence
+	var silent state.Silence[renewal]
 	for {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -148,7 +133,7 @@ func (s *Store) lock(ctx context.Context, info state.LockInfo, timeout time.Dura
 		if lease <= 0 {
 			lease = s.lease
 		}
-		if h.free() || h.dead() || silent.observe(h, time.Now(), lease/observationsPerLease) >= lease {
+		if h.free() || h.dead() || silent.Observe(h.renewal(), time.Now(), lease/observationsPerLease) >= lease {
 			l, err := s.claim(ctx, info, h)
 			if l != nil || err != nil {
 				return l, err
@@ -183,7 +168,7 @@ func (s *Store) claim(ctx context.Context, info state.LockInfo, judged held) (*l
 	if err != nil {
 		return nil, err
 	}
-	if !now.same(judged) {
+	if now.renewal() != judged.renewal() {
 		return nil, nil
 	}
 	info.ID, info.PID = uuid.NewString(), os.Getpid()

@@ -181,7 +181,7 @@ func TestRenewalIsSeenWhateverTheHoldersClockShows(t *testing.T) {
 				t.Fatal(err)
 			}
 			after, err := s.readLock()
-			if err != nil || after.same(before) {
+			if err != nil || after.renewal() == before.renewal() {
 				t.Fatalf("a renewal does not show: %v, %v", after.renewed, err)
 			}
 			before = after
@@ -205,11 +205,11 @@ func TestSilenceCountsOnlyWhatWasWatched(t *testing.T) {
 		{time.Second, b, time.Second},
 		{0, held{raw: "c", renewed: b.renewed}, 0}, // another holder, the same time
 	}
-	var w silence
+	var w state.Silence[renewal]
 	now := t0
 	for i, l := range looks {
 		now = now.Add(l.after)
-		if got := w.observe(l.seen, now, most); got != l.want {
+		if got := w.Observe(l.seen.renewal(), now, most); got != l.want {
 			t.Fatalf("observation %d: silent for %v, want %v", i, got, l.want)
 		}
 	}

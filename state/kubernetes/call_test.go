@@ -20,6 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+
+	"github.com/eltrain/eltrain/state"
 )
 
 func TestSilenceCountsAGapForSoMuch(t *testing.T) {
@@ -27,7 +29,7 @@ func TestSilenceCountsAGapForSoMuch(t *testing.T) {
 	lease := func(uid, version string) *coordinationv1.Lease {
 		return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid), ResourceVersion: version}}
 	}
-	var w silence
+	var w state.Silence[renewal]
 	now := time.Unix(1000, 0)
 	for i, look := range []struct {
 		after time.Duration
@@ -43,7 +45,7 @@ func TestSilenceCountsAGapForSoMuch(t *testing.T) {
 		{time.Second, lease("b", "2"), 0}, // recreated
 	} {
 		now = now.Add(look.after)
-		if got := w.observe(look.seen, now, most); got != look.want {
+		if got := w.Observe(renewalOf(look.seen), now, most); got != look.want {
 			t.Fatalf("observation %d: silent for %v, want %v", i, got, look.want)
 		}
 	}

@@ -71,26 +71,11 @@ func (s *Store) duration(lease *coordinationv1.Lease) time.Duration {
 	return s.lease
 }
 
-// silence measures how long one holder has not renewed, as seen by this process alone.
-type silence struct {
-	uid, version string
-	at           time.Time
-	sum          time.Duration
-}
+// renewal identifies one renewal of one holder.
+type renewal struct{ uid, version string }
 
-// observe records an observation of a Lease and returns how long it has been seen unchanged. A gap between two
-// observations counts for most at most: if this process was suspended together with the holder, or the API server was
-// away so that nobody could renew, nobody has watched meanwhile. It does count that much, as slow answers of the API
-// server to contenders must not leave the jobs without a master.
-func (w *silence) observe(lease *coordinationv1.Lease, now time.Time, most time.Duration) time.Duration {
-	uid, version := string(lease.UID), lease.ResourceVersion
-	if w.at.IsZero() || uid != w.uid || version != w.version {
-		*w = silence{uid: uid, version: version, at: now}
-		return 0
-	}
-	w.sum += min(now.Sub(w.at), most)
-	w.at = now
-	return w.sum
+func renewalOf(lease *coordinationv1.Lease) renewal {
+	return renewal{string(lease.UID), lease.ResourceVersion}
 }
 
 // readsPerLease is how often a contender reads the Lease per lease, while the API server answers at once.
@@ -109,14 +94,14 @@ func (s *Store) Lock(ctx context.Context, info state.LockInfo, timeout time.Dura
 
 func (s *Store) lock(ctx context.Context, info state.LockInfo, timeout time.Duration) (*lock, error) {
 	deadline := time.Now().Add(timeout)
-	var silent silence
+	var silent state.Silence[renewal]
 	for {
 		lease, err := s.leaseWithin(ctx, max(time.Until(deadline), patience))
 		if err != nil {
 			return nil, err
 		}
 		now := holder(lease)
-		if now == nil || silent.observe(lease, time.Now(), s.duration(lease)/renewals) >= s.duration(lease) {
+		if now == nil || silent.Observe(renewalOf(lease), time.Now(), s.duration(lease)/renewals) >= s.duration(lease) {
 			l, err := s.claim(ctx, info, lease)
 			if l != nil || err != nil {
 				return l, err
