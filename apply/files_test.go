@@ -8,10 +8,12 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/eltrain/eltrain/internal/hang"
 )
 
 // far is how long a test waits for a change before it fails. No timing depends on it.
-const far = time.Minute
+const far = hang.Bound
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 

@@ -138,15 +138,6 @@ func (d *Demo) Ready(name string) bool {
 	return c != nil && c.Status == corev1.ConditionTrue
 }
 
-// NotReadySince returns when Kubernetes found the node not ready, in whole seconds; zero if it is ready.
-func (d *Demo) NotReadySince(name string) (since metav1.Time) {
-	d.T.Helper()
-	if c := d.readiness(name); c != nil && c.Status != corev1.ConditionTrue {
-		since = c.LastTransitionTime
-	}
-	return since
-}
-
 // readiness returns nil for a node that has not reported it yet.
 func (d *Demo) readiness(name string) *corev1.NodeCondition {
 	d.T.Helper()
