@@ -90,6 +90,17 @@ func TestWaitsHaveOneBound(t *testing.T) {
 	}
 }
 
+// The gate finds tier 5's tests by the name of the function that calls soak.Only.
+func TestOnlyTestsCallSoakOnly(t *testing.T) {
+	for _, tier := range []string{"pure", "deterministic", "adapters", "contract"} {
+		functionsOf(t, tier, func(file string, f *ast.FuncDecl) {
+			if len(uses(f, "soak", "Only")) > 0 && (f.Recv != nil || !strings.HasPrefix(f.Name.Name, "Test")) {
+				t.Errorf("%s: %s calls soak.Only and is no test", file, f.Name.Name)
+			}
+		})
+	}
+}
+
 // gate returns what scripts/gate.sh prints.
 func gate(t *testing.T, args ...string) string {
 	t.Helper()

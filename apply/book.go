@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -25,6 +26,7 @@ type book struct {
 	forming   []Forming    // worlds waiting for the next write
 	seal      *job.Sealer  // nil if nothing is sensitive
 	unwritten []job.Notice // not in the journal yet
+	decision  *Decision    // waits to be journaled
 	newest    int          // number of the newest Chronicle
 	retried   bool         // it failed, and waits to be retried
 }
@@ -103,7 +105,7 @@ func (b *book) write(l *Loop) {
 		return
 	}
 	if b.decided {
-		l.do(Store{b.decision(l)})
+		l.do(Store{b.next(l)})
 		return
 	}
 	jobs, unknown := b.form(b.worlds)
@@ -183,8 +185,8 @@ func (b *book) store(l *Loop) {
 	b.write(l)
 }
 
-// decision is the state after the plan's decision.
-func (b *book) decision(l *Loop) state.State {
+// next is the state after the plan's decision.
+func (b *book) next(l *Loop) state.State {
 	in, p, current := &l.turn.decided.Input, &l.turn.decided.Plan, b.state
 	jobs := maps.Clone(current.Jobs)
 	for name, rec := range in.Records {
@@ -235,39 +237,56 @@ func forgets(p *plan.Plan, rec *job.Record) bool {
 // journal appends events in their order: a world may have formed since the plan was made.
 func (b *book) journal(l *Loop) {
 	d := &l.turn.decided
-	b.unwritten = slices.Concat(b.unwritten, d.Plan.Notices, l.removals(&d.Input, &d.Plan))
+	b.note(slices.Concat(d.Plan.Notices, l.removals(&d.Input, &d.Plan))...)
 	slices.SortStableFunc(b.unwritten, func(x, y job.Notice) int { return x.Time.Compare(y.Time) })
+	if d.Plan.Notices = b.append(l); len(d.Plan.Notices) == 0 {
+		l.act()
+	}
+}
+
+// append appends what is unwritten to the journal, and returns it.
+func (b *book) append(l *Loop) []job.Notice {
 	for i := range b.unwritten {
 		if n := &b.unwritten[i]; n.Message == "" {
 			n.Message = l.setup.Words.Sentence(n.Reason)
 		}
 	}
-	d.Plan.Notices = slices.Clone(b.unwritten)
+	notices := slices.Clone(b.unwritten)
 	l.turn.phase = journaling
-	if len(b.unwritten) == 0 {
-		l.act()
-		return
+	if len(notices) > 0 {
+		l.do(Journal{l.number(), notices})
 	}
-	l.do(Journal{l.number(), d.Plan.Notices})
+	return notices
 }
 
 // journalled handles the outcome of a write to the journal.
 func (b *book) journalled(l *Loop, e Journal, err error) {
 	if err != nil {
-		l.failed(fmt.Errorf("journal: %w", err))
-		return
+		err = fmt.Errorf("journal: %w", err)
+	} else {
+		b.unwritten = b.unwritten[len(e.Notices):]
 	}
-	b.unwritten = b.unwritten[len(e.Notices):]
-	l.act()
+	switch {
+	case l.end.stage == waiting:
+		l.finish(l.end.plan, cmp.Or(l.end.err, err))
+	case err != nil:
+		l.failed(err)
+	default:
+		l.act()
+	}
 }
 
-// chronicle journals a decision with its complete input.
-func (b *book) chronicle(l *Loop, d Decision) {
+// chronicle journals the last decision with its complete input.
+func (b *book) chronicle(l *Loop) {
+	if b.decision == nil {
+		return
+	}
 	if b.retried {
 		l.do(Drop{Chronicle{Number: b.newest}.ID()})
 	}
 	b.newest, b.retried = l.number(), false
-	l.do(Chronicle{b.newest, d})
+	l.do(Chronicle{b.newest, *b.decision})
+	b.decision = nil
 }
 
 // chronicled handles the outcome of journaling a decision. Only the newest is retried, since each contains its complete input.

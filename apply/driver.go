@@ -67,8 +67,8 @@ const (
 	stopMargin   = 15 * time.Second
 )
 
-// Driver runs a Loop against the world. It carries out effects, each with a timeout, and returns their outcomes to the Loop;
-// retries are the Loop's decision. Only Run's goroutine steps the Loop.
+// Driver runs a Loop against the world. It carries out effects, each call of a store or provider with a timeout, and returns
+// their outcomes to the Loop; retries are the Loop's decision. Only Run's goroutine steps the Loop.
 type Driver struct {
 	parts    Parts
 	observer observer

@@ -67,6 +67,7 @@ func (e *ending) turns() bool { return e.stage == running || e.stage == leaving 
 
 // finish ends the run at once.
 func (l *Loop) finish(p plan.Plan, err error) {
+	l.book.chronicle(l)
 	l.end.stage = over
 	l.out.Over = &Over{p, err}
 }
@@ -134,9 +135,14 @@ func (e *ending) leave(l *Loop, p plan.Plan, err error) {
 	l.begin()
 }
 
-// conclude ends a run once nothing is in flight.
+// conclude ends a run once nothing is in flight and all that happened is journaled.
 func (e *ending) conclude(l *Loop) {
-	if !l.exec.busy() {
+	if l.exec.busy() {
+		return
+	}
+	notices := l.book.append(l)
+	l.tellNotices(notices)
+	if len(notices) == 0 {
 		l.finish(e.plan, e.err)
 	}
 }
@@ -144,6 +150,7 @@ func (e *ending) conclude(l *Loop) {
 // finishStops continues, after an observation, with the slots that are leaving.
 func (e *ending) finishStops(l *Loop) {
 	in := l.input()
+	l.sight.keep(in.Snapshot)
 	due, left := l.exec.finishStops(l)
 	if left {
 		l.rests()

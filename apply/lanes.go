@@ -32,7 +32,7 @@ func (m *mailbox) take() []Event {
 	return events
 }
 
-// lane is a queue of effects and its workers. Effects that stop or heal precede launches of new work, so that a world
+// lane is a queue of effects and its workers. Launches that heal, and the forgetting of jobs, precede launches of new work, so that a world
 // is not stalled while another job's 10,000 slots are launched; otherwise the order is FIFO. The number of workers is
 // bounded, since a goroutine for each of 10,000 effects would cost more than everything else.
 type lane struct {
@@ -50,8 +50,9 @@ type ticket struct {
 	run func(begin bool)
 }
 
-// providerLanes has the lanes of a provider.
-type providerLanes struct{ changes, groups *lane }
+// providerLanes has the lanes of a provider. A stop waits until its incarnation has ended, for up to its grace: in a lane shared with
+// launches, a job whose slots do not end would delay another's healing.
+type providerLanes struct{ changes, stops, groups *lane }
 
 // lanes has all lanes.
 type lanes struct {
@@ -68,7 +69,7 @@ type lanes struct {
 // newLanes makes the lanes. The user's parallelism is shared by all providers; otherwise each has its own. Preparations have
 // a lane of the same size: sharing one, a hundred gangs submitted at once would wait behind the pods of the first.
 func newLanes(p Parts) *lanes {
-	newProviderLanes := func(most int) providerLanes { return providerLanes{newLane(most), newLane(most)} }
+	newProviderLanes := func(most int) providerLanes { return providerLanes{newLane(most), newLane(most), newLane(most)} }
 	ls := &lanes{
 		records: &lane{most: 1, lasts: true}, decisions: &lane{most: 1, lasts: true}, files: newLane(1),
 		providers: map[string]providerLanes{}, waiting: map[ID]*ticket{},
@@ -88,10 +89,10 @@ func (ls *lanes) lane(e Effect) *lane {
 	switch e := e.(type) {
 	case Launch:
 		return ls.providers[e.Provider].changes
-	case Stop:
-		return ls.providers[e.Provider].changes
 	case Forget:
 		return ls.providers[e.Provider].changes
+	case Stop:
+		return ls.providers[e.Provider].stops
 	case Prepare:
 		return ls.providers[e.Provider].groups
 	case Publish:
@@ -167,7 +168,7 @@ func (ls *lanes) queued() bool {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	for _, p := range ls.providers {
-		if p.changes.waits()+p.groups.waits() > 0 {
+		if p.changes.waits()+p.stops.waits()+p.groups.waits() > 0 {
 			return true
 		}
 	}

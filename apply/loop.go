@@ -191,6 +191,9 @@ func (l *Loop) advance() {
 		l.book.store(l)
 	}
 	l.beat()
+	if !l.exec.busy() {
+		l.book.chronicle(l)
+	}
 	if l.turn.phase == resting {
 		l.end.endIfDone(l)
 	}

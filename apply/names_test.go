@@ -22,6 +22,7 @@ func TestWhatAProviderSawIsNotRenamed(t *testing.T) {
 		l.sight.fresh = false
 		l.sight.see("local", Sight{Observation: seen}, nil)
 		in := l.input()
+		l.sight.keep(in.Snapshot)
 		if got := in.Snapshot.Incarnations[0].Slot.Job; got != now || seen.Incarnations[0].Slot.Job != "before" || l.sight.fresh {
 			t.Errorf("the plan calls it %s, want %s; the observation calls it %s, fresh %v", got, now, seen.Incarnations[0].Slot.Job, l.sight.fresh)
 		}

@@ -208,7 +208,7 @@ func (p *Planner) Refresh(ctx context.Context, approve func(Decision) error, sto
 	if d.Plan.Dirty || !maps.EqualFunc(l.files.Outputs, l.book.state.Outputs, state.Output.Equal) {
 		writing, cancel := context.WithTimeout(ctx, storeTimeout)
 		defer cancel()
-		if err := store.Write(writing, l.book.decision(l), lock); err != nil {
+		if err := store.Write(writing, l.book.next(l), lock); err != nil {
 			return d, fmt.Errorf("store the state: %w", err)
 		}
 	}

@@ -202,6 +202,12 @@ func (l *Loop) input() plan.Input {
 	}
 	in.Bars, in.Extra = s.fits(&in)
 	merge(&snapshot, l.book.names.fromService(s.facts), records)
+	in.Snapshot = snapshot
+	return in
+}
+
+// keep keeps the snapshot of the newest plan.
+func (s *sight) keep(snapshot job.Snapshot) {
 	s.snapshot = snapshot
 	s.live = make(map[incarnation]*job.Incarnation, len(snapshot.Incarnations))
 	for i := range snapshot.Incarnations {
@@ -209,8 +215,6 @@ func (l *Loop) input() plan.Input {
 			s.live[keyOf(inc)] = inc
 		}
 	}
-	in.Snapshot = snapshot
-	return in
 }
 
 // fits asks the observations where the roles of all jobs can run and what else they use there: as declared, or as last applied

@@ -114,7 +114,9 @@ func (l *Loop) looked() {
 
 // plan decides, and requests approval of the first decision.
 func (l *Loop) plan() {
-	in, p := l.decide(l.input())
+	in := l.input()
+	l.sight.keep(in.Snapshot)
+	in, p := l.decide(in)
 	p.Changes = slices.DeleteFunc(p.Changes, func(c plan.Change) bool {
 		rec := in.Records[c.Job]
 		return isForget(&c) && rec != nil && rec.UID == c.UID && l.exec.forgotten(c.UID) // done: only the record is left
@@ -196,7 +198,8 @@ func (l *Loop) act() {
 	l.tellPlan(&d.Plan, waits, batch.fresh || len(waits) > 0 || ends || d.Plan.Resizes())
 	l.exec.begin(l, batch)
 	if batch.fresh || l.holds.Unseen(conditions.Key{About: aboutJournal, Code: NotChronicled}) {
-		l.book.chronicle(l, *d)
+		l.book.chronicle(l) // the previous one, if it still waits
+		l.book.decision = &Decision{d.Input, d.Plan}
 	}
 	d.Plan.Waits = slices.Concat(d.Plan.Waits, l.refusals())
 	t.due = earliest(earliest(batch.due, d.Plan.Wake), l.groups.due())
@@ -262,6 +265,7 @@ func (l *Loop) beat() {
 		return
 	}
 	l.exec.tellStill(l, t.pulse.Add(-pulseEvery))
+	l.book.chronicle(l)
 	t.pulse = l.now.Add(pulseEvery)
 	if _, asked := l.inFlight[Gauge{}.ID()]; !asked && l.end.stage == running && t.phase != starting {
 		l.do(Gauge{})

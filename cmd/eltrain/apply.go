@@ -33,7 +33,7 @@ func (a *applyArgs) declare(fs *flags) {
 	fs.BoolVar(&a.input, "input", true, "Do not prompt; fail if input is needed.")
 	fs.addressVar(&a.listen, "listen", "Listen on `ADDRESS`, such as 127.0.0.1:7000, instead of the one in service { listen }.")
 	fs.waitVar(&a.lockTimeout, "lock-timeout", "Wait up to `DURATION`, such as 30s, for the state's lock.")
-	fs.IntVar(&a.parallelism, "parallelism", 0, "Make up to `N` changes at once. By default as many as the provider allows: 10 locally.")
+	fs.IntVar(&a.parallelism, "parallelism", 0, "Start, and stop, up to `N` slots at once. By default as many as the provider allows: 10 locally.")
 	a.formats.declare(fs)
 	a.planning.declare(fs)
 }

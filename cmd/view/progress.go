@@ -289,6 +289,9 @@ func (p *Progress) Noticed(n job.Notice) {
 
 // Condition shows a condition that was raised, changed or cleared.
 func (p *Progress) Condition(c conditions.Change) {
+	if c.Reason.Code == apply.OutputLeftOut { // perhaps the ends of these
+		clear(p.bursts)
+	}
 	if shownElsewhere(&c.Condition) {
 		return
 	}

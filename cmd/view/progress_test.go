@@ -369,3 +369,22 @@ func TestOnlyWhatMayLastIsLoud(t *testing.T) {
 		t.Errorf("got %q", lines)
 	}
 }
+
+// After output was dropped, perhaps with the ends of a group's changes, the group is not waited for.
+func TestNoGroupWaitsForWhatWasLeftOut(t *testing.T) {
+	c := newClockwork()
+	p := &plan.Plan{}
+	for i := range 20 {
+		p.Changes = append(p.Changes, change(plan.Create, "worker", i))
+	}
+	c.Planned(p)
+	c.Started(&p.Changes[0])
+	c.Condition(conditions.Change{Type: conditions.Raised, Condition: conditions.Condition{About: "output", Reason: job.Because(apply.OutputLeftOut, "count", "20")}})
+	again := change(plan.Create, "worker", 0)
+	c.Planned(&plan.Plan{Changes: []plan.Change{again}})
+	c.Started(&again)
+	c.Finished(&again, time.Second, nil)
+	if want := "worker[0]: Creation complete after 1s"; !strings.Contains(c.out.String(), want) {
+		t.Errorf("got %q, want it to have %q", c.out.String(), want)
+	}
+}

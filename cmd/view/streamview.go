@@ -180,6 +180,10 @@ func (p *StreamProgress) Noticed(n job.Notice) {
 
 // Condition writes a condition that was raised, changed or cleared. Conditions with an event type of their own are notices.
 func (p *StreamProgress) Condition(c conditions.Change) {
+	if c.Reason.Code == apply.OutputLeftOut { // perhaps the ends of these
+		clear(p.open)
+		clear(p.inFlight)
+	}
 	of := map[string]any{"change": c.Type, "about": p.redactor.Text(c.About), "code": c.Reason.Code, "since": c.Since, "reason_code": c.Reason.Map(p.redactor.Text)}
 	if _, line := conditionLine(&c); line || shownElsewhere(&c.Condition) {
 		n := apply.NoticeOf(p.stream.now(), &c)

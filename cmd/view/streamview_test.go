@@ -218,3 +218,18 @@ func TestAStopIsHalfOfAReplacement(t *testing.T) {
 		}
 	}
 }
+
+// After output was dropped, perhaps with the end of a change, the next one that ends completes.
+func TestStreamCompletesAfterOutputWasLeftOut(t *testing.T) {
+	var out bytes.Buffer
+	p := NewStreamProgress(NewStream(&out, "0.1.0", still), NewRedactor(nil))
+	a, b := change(plan.Create, "worker", 0), change(plan.Create, "worker", 1)
+	p.Planned(&plan.Plan{Changes: []plan.Change{a}})
+	p.Started(&a)
+	p.Condition(conditions.Change{Type: conditions.Raised, Condition: conditions.Condition{About: "output", Reason: job.Because(apply.OutputLeftOut, "count", "1")}})
+	p.Started(&b)
+	p.Finished(&b, 0, nil)
+	if n := strings.Count(out.String(), `"reconcile_complete"`); n != 1 {
+		t.Errorf("%d lines say that it is complete, want 1:\n%s", n, out.String())
+	}
+}
