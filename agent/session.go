@@ -59,7 +59,7 @@ type session struct {
 	unreachable bool   // a warning was logged that the service does not answer
 	answered    bool   // since the registration
 	seen        uint64 // version of the newest order
-	seq         uint64 // number of the newest request since the registration
+	seq         uint64 // number of the newest request
 }
 
 // reportNow sends the report now. Calls coalesce.
@@ -221,8 +221,9 @@ func (s *session) register(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, registerTimeout)
 	defer cancel()
+	s.seq++
 	reply, err := s.client.Register(ctx, s.config.Job, elastic.RegisterRequest{
-		UID: s.config.UID, Slot: s.config.Slot, Incarnation: s.config.Incarnation,
+		UID: s.config.UID, Slot: s.config.Slot, Incarnation: s.config.Incarnation, Seq: s.seq,
 		Host: s.config.Host, Node: s.config.Node, AgentPID: os.Getpid(), Report: s.currentReport().Report,
 	})
 	if err != nil {
@@ -236,7 +237,7 @@ func (s *session) register(ctx context.Context) error {
 	case s.beats <- s.beat:
 	default:
 	}
-	s.seen, s.seq = 0, 0 // each master has its own versions
+	s.seen = 0 // each master has its own versions
 	return nil
 }
 

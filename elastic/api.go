@@ -22,6 +22,9 @@ type RegisterRequest struct {
 	Host        string `json:"host"`           // where peers reach it
 	Node        string `json:"node,omitempty"` // its node
 	AgentPID    int    `json:"agent_pid,omitempty"`
+	// Seq numbers an incarnation's requests, registrations included, from 1. Requests can overtake each other, also one that was
+	// sent before the last registration; the report of an overtaken one is ignored. 0 is no number.
+	Seq uint64 `json:"seq,omitempty"`
 	Report
 }
 
@@ -59,9 +62,7 @@ type SyncRequest struct {
 	// from the start. The reply comes at once if another order holds; otherwise when one does, when the beat is due, or when
 	// the same incarnation sends another request.
 	Seen uint64 `json:"seen"`
-	// Seq numbers an incarnation's requests since it registered, from 1. Concurrent requests can overtake each other; the
-	// report of an overtaken one is ignored. 0 is no number.
-	Seq uint64 `json:"seq,omitempty"`
+	Seq  uint64 `json:"seq,omitempty"` // as in RegisterRequest
 	Report
 }
 

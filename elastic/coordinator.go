@@ -265,6 +265,10 @@ func (c *Coordinator) Register(now time.Time, name string, req RegisterRequest) 
 	if err != nil {
 		return RegisterReply{}, &Error{Malformed, err.Error()}
 	}
+	reply := RegisterReply{BeatSeconds: j.beat().Seconds(), LeaseSeconds: j.lease.Seconds()}
+	if c.overtaken(name, slot, req.Incarnation, req.Seq) {
+		return reply, nil
+	}
 	if err := c.step(now, j, Registered{slot, req.Incarnation, req.Host, req.Node, req.Report}); err != nil {
 		j.refused(err)
 		return RegisterReply{}, err
@@ -278,9 +282,9 @@ func (c *Coordinator) Register(now time.Time, name string, req RegisterRequest) 
 		c.add(m)
 		c.changes++
 	}
-	m.seq = 0
+	m.seq = req.Seq
 	c.recordBeat(now, m)
-	return RegisterReply{BeatSeconds: j.beat().Seconds(), LeaseSeconds: j.lease.Seconds()}, nil
+	return reply, nil
 }
 
 // Sync records a member's report and returns the current order. A report overtaken by a newer one is ignored.
@@ -293,7 +297,7 @@ func (c *Coordinator) Sync(now time.Time, name string, req SyncRequest) (SyncRep
 	if err != nil {
 		return SyncReply{}, &Error{Malformed, err.Error()}
 	}
-	if c.overtaken(name, slot, req) {
+	if c.overtaken(name, slot, req.Incarnation, req.Seq) {
 		return c.Order(name, req.UID, slot, req.Incarnation)
 	}
 	if err := c.step(now, j, Reported{slot, req.Incarnation, req.Report}); err != nil {
@@ -307,13 +311,13 @@ func (c *Coordinator) Sync(now time.Time, name string, req SyncRequest) (SyncRep
 }
 
 // overtaken reports whether a newer request of the same member was already handled.
-func (c *Coordinator) overtaken(name string, slot job.Address, req SyncRequest) bool {
+func (c *Coordinator) overtaken(name string, slot job.Address, incarnation int, seq uint64) bool {
 	j := c.jobs[name]
-	if j == nil || req.Seq == 0 {
+	if j == nil || seq == 0 {
 		return false
 	}
 	m := j.members[slot]
-	return m != nil && m.incarnation == req.Incarnation && req.Seq <= m.seq
+	return m != nil && m.incarnation == incarnation && seq <= m.seq
 }
 
 // Order returns the current order for a member whose request was held open.

@@ -82,7 +82,7 @@ func (r *Rendezvous) placeUnranked(s *slot) {
 			return
 		}
 	case job.MemberWaiting:
-		generation = s.report.InPlace + 1
+		generation = max(s.report.InPlace, s.report.Generation) + 1 // a generation that has run there never runs there again
 		if s.place != nil && s.place.Generation == generation {
 			return
 		}

@@ -21,7 +21,7 @@ import (
 //	want [settle=5s] [lease=15s] [hold] [rank-by=(rack,switch)]     lines: ROLE 0-3 min=2 max=4 [step=2] [sizes=(2,4)] [processes=2]
 //	                                                                       ROLE 0-1 unranked
 //	slot worker[1] [incarnation=2] [in-place=1] [leave [return]] [back] [rank=3] [levels=(r1,s1)]      with the planned node's levels
-//	register worker[0-3] [incarnation=1] [state=running gen=1 rank=0 slots=4] [levels=(r1,s1)]      with its node's levels
+//	register worker[0-3] [incarnation=1] [state=running gen=1 rank=0 slots=4] [seq=1] [levels=(r1,s1)]      with its node's levels
 //	say worker[0] waiting|running|failed|succeeded|leaving [incarnation=1] [gen=1] [in-place=1] [code=1] [seq=3]
 //	gone worker[1] [incarnation=1]
 //	disconnect worker[1]
@@ -380,7 +380,7 @@ func (s *scenario) register(t *testing.T, d *datadriven.TestData, a job.Address)
 	agent.report.Rank = number(t, d, "rank", 0)
 	agent.report.WorldSlots = number(t, d, "slots", 0)
 	agent.report.InPlace = number(t, d, "in-place", 0)
-	request := RegisterRequest{UID: "u1", Slot: a.Short(), Incarnation: agent.incarnation, Host: "h" + strconv.Itoa(a.Index), Report: agent.report}
+	request := RegisterRequest{UID: "u1", Slot: a.Short(), Incarnation: agent.incarnation, Host: "h" + strconv.Itoa(a.Index), Seq: uint64(number(t, d, "seq", 0)), Report: agent.report}
 	for _, arg := range d.CmdArgs {
 		if arg.Key == "levels" {
 			request.Node = s.node(arg.Vals)

@@ -461,7 +461,7 @@ func (s *Server) sync(w http.ResponseWriter, r *http.Request) error {
 	}
 	who := Told{name, slot}
 	s.mu.Lock()
-	overtaken := s.c.overtaken(name, slot, req)
+	overtaken := s.c.overtaken(name, slot, req.Incarnation, req.Seq)
 	out, err := s.c.Sync(time.Now(), name, req)
 	if err == nil && !overtaken {
 		s.supersede(who, req.Incarnation)

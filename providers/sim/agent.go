@@ -87,8 +87,9 @@ func (a *Agent) register() {
 	}
 	a.disconnect()
 	a.master = a.c.address()
+	a.seq++
 	mine, request := a.session, elastic.RegisterRequest{UID: a.launch.UID, Slot: a.launch.Slot.Short(),
-		Incarnation: a.launch.Incarnation, Host: a.node, AgentPID: 1, Report: a.report()}
+		Incarnation: a.launch.Incarnation, Seq: a.seq, Host: a.node, AgentPID: 1, Report: a.report()}
 	Call(a.c.Net, partyOf(a.node), a.master, registerTimeout, func(answer func(elastic.RegisterReply, error)) {
 		if m := a.c.masters[a.master]; m != nil {
 			m.Register(a.launch.Slot.Job, request, answer)
@@ -145,7 +146,7 @@ func (a *Agent) hears(session int) bool { return !a.gone && !a.silent && a.sessi
 // disconnect ends the agent's session with its master.
 func (a *Agent) disconnect() {
 	a.session++
-	a.registered, a.master, a.seen, a.seq, a.open = false, "", 0, 0, 0
+	a.registered, a.master, a.seen, a.open = false, "", 0, 0
 }
 
 func (a *Agent) refused(err error) {
@@ -196,7 +197,7 @@ func (a *Agent) obey(o elastic.Order) {
 			a.acts++ // cancels a scheduled start
 		}
 	case elastic.Run:
-		if o.World == nil || runs && a.place.Generation == o.World.Generation || a.state == job.MemberFailed {
+		if o.World == nil || o.World.Generation <= a.place.Generation || a.state == job.MemberFailed {
 			return
 		}
 		place := *o.World
