@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/plan"
@@ -191,7 +190,7 @@ func (b *book) next(l *Loop) state.State {
 	jobs := maps.Clone(current.Jobs)
 	for name, rec := range in.Records {
 		if delete(jobs, name); forgets(p, rec) {
-			jobs[name] = markReported(p, name, rec)
+			jobs[name] = p.Leaving[name]
 		}
 	}
 	stored := make(map[string]*job.Record, len(current.Jobs))
@@ -212,24 +211,7 @@ func (b *book) next(l *Loop) state.State {
 	return next
 }
 
-// markReported returns a record in which the incidents that the plan reports are marked as reported. A plan that drops a record does
-// not mark them itself.
-func markReported(p *plan.Plan, name string, rec *job.Record) *job.Record {
-	said := *rec
-	said.Incidents = slices.Clone(rec.Incidents)
-	for i := range said.Incidents {
-		x := &said.Incidents[i]
-		if slices.ContainsFunc(p.Notices, func(n job.Notice) bool {
-			return n.Incident != nil && n.Address == "job."+name && n.Incident.Time.Equal(x.Time)
-		}) {
-			x.Told, x.Added = true, time.Time{}
-		}
-	}
-	return &said
-}
-
-// forgets reports whether the plan has a provider forget the job. Its record is kept until then: on shared infrastructure
-// only the record says which objects belong to the job.
+// forgets reports whether the plan has a provider forget the job.
 func forgets(p *plan.Plan, rec *job.Record) bool {
 	return slices.ContainsFunc(p.Changes, func(c plan.Change) bool { return c.UID == rec.UID && isForget(&c) })
 }

@@ -111,7 +111,7 @@ type work struct {
 	changed      []job.FieldChange            // settings applied in place
 	differs      map[string][]job.FieldChange // what replaces slots, by role
 	outdated     []*job.Slot                  // running, and declared differently now
-	gone         bool                         // nothing of it is left: its record is removed
+	gone         bool                         // nothing of it runs, and it is not declared
 	fingerprints map[string]func(int) string
 	total        *job.Resources                  // of all that it holds; computed on demand
 	freshFrom    map[string]int                  // by role: the first index that may be free, while growing
@@ -167,7 +167,7 @@ func newPass(in Input) *pass {
 	p.forget()
 	p.adopt()
 	in = p.in // the same input under the new names
-	p.out.Records = make(job.Records, len(in.Records))
+	p.out.Records, p.out.Leaving = make(job.Records, len(in.Records)), job.Records{}
 	p.out.Wants, p.out.Groups = map[string]job.Want{}, map[string]job.Group{}
 	add := func(name string) *work {
 		w := &work{
@@ -510,9 +510,6 @@ func (w *work) because(s *job.Slot, why job.Reason) {
 
 func (p *pass) finish() Plan {
 	for _, w := range p.jobs {
-		if w.gone {
-			continue
-		}
 		sorted := slices.IsSortedFunc(w.slots, bySlot)
 		if !sorted {
 			slices.SortFunc(w.slots, bySlot)
@@ -520,6 +517,10 @@ func (p *pass) finish() Plan {
 		w.rec.Slots = make([]job.Slot, len(w.slots))
 		for i, s := range w.slots {
 			w.rec.Slots[i] = *s
+		}
+		if w.gone {
+			p.out.Leaving[w.name] = w.rec
+			continue
 		}
 		p.out.Records[w.name] = w.rec
 	}

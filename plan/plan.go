@@ -81,6 +81,9 @@ type Plan struct {
 	// Records are the input's, updated from the snapshot and with every change's reservation and incarnation entered. They are
 	// stored before the changes are carried out.
 	Records job.Records `json:"records"`
+	// Leaving are the updated records of jobs of which nothing runs anymore, by name. They are stored until the jobs' providers
+	// have forgotten them: on shared infrastructure only a record says which objects belong to its job.
+	Leaving job.Records `json:"leaving,omitempty"`
 	// Dirty reports that Records differ from the input's and must be stored.
 	Dirty bool `json:"dirty"`
 	// Wants is what the service is to form, by job.

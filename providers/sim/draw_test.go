@@ -96,6 +96,9 @@ func draw(seed int) (k walk) {
 	if schedules {
 		k.setup = append(k.setup, step("scheduler "+r.of("", "packs")))
 	}
+	if seed%7 == 0 {
+		k.setup = append(k.setup, "checks")
+	}
 	if many {
 		k.setup = append(k.setup, step("remote"))
 		for _, name := range []string{"a", "b", "c"} {
@@ -158,12 +161,12 @@ func (r drawer) anywhere(many bool) string {
 		if many {
 			return "crash " + r.master()
 		}
-		return "crash a"
+		return r.of("crash a", "interrupt a")
 	case 12:
 		if many {
-			return "start " + r.master()
+			return r.of("start ", "start ", "once ", "destroy ") + r.master()
 		}
-		return "start a"
+		return r.of("start a", "start a", "once a", "destroy a")
 	}
 	return r.of(fmt.Sprintf("set most=%d", 2+r.IntN(5)), fmt.Sprintf("set command=%d", r.IntN(3)))
 }

@@ -2,6 +2,7 @@ package sim_test
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
@@ -18,7 +19,7 @@ type facts struct {
 	phases      map[string]string       // reported since then, by job
 	notices     map[string]bool         // reported
 	incidents   []job.Incident          // reported
-	stale       map[incarnation]bool    // launched by a fenced master and not the newest incarnation
+	stale       map[incarnation]bool    // launched by a fenced master, and recorded by no other as the newest incarnation
 }
 
 // incarnation names one agent.
@@ -33,8 +34,15 @@ func newFacts() facts {
 		stale: map[incarnation]bool{}}
 }
 
-// stored notes newly recorded phases. A phase that the master did not live to journal is never reported.
+// stored notes newly recorded phases. A phase that the master did not live to journal is never reported. A destroyed job that is
+// imported, since a fenced master has launched a slot of it, begins again.
 func (f *facts) stored(records job.Records) {
+	known := map[string]bool{}
+	for _, rec := range records {
+		known[rec.UID] = true
+	}
+	maps.DeleteFunc(f.generations, func(uid string, _ int) bool { return !known[uid] })
+	maps.DeleteFunc(f.stale, func(named incarnation, _ bool) bool { return isNewest(records, named) })
 	for about := range f.recorded {
 		if records[strings.TrimPrefix(about, "job.")] == nil {
 			delete(f.recorded, about)
@@ -166,7 +174,7 @@ const phaseNotice = "job_phase"
 func noticeKey(n *job.Notice) string {
 	text := fmt.Sprint(n.Time.UnixNano(), n.Type, n.Address, n.Reason, n.Message)
 	if n.Incident != nil {
-		text += fmt.Sprint(n.Incident.Culprits)
+		text += fmt.Sprint(n.Incident.Time.UnixNano(), n.Incident.Culprits)
 	}
 	return text
 }

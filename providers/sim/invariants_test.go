@@ -182,8 +182,7 @@ func (w *world) repair() {
 		}
 		a.Wake()
 	}
-	w.start("a")
-	w.start("b") // because the other may be about to end
+	w.start("d") // because all others may be about to end
 	for _, m := range w.all() {
 		if m.leads() {
 			m.step(apply.FilesChanged{}) // as the file watcher rescans
@@ -196,6 +195,11 @@ func (w *world) repair() {
 // everything that was to leave has left, nothing more is written, and nothing is planned.
 func (w *world) rest() {
 	w.repair()
+	for _, m := range w.all() {
+		if !m.intent.Watch {
+			w.run(restTime) // one after the other
+		}
+	}
 	w.run(restTime)
 	if w.queues() {
 		for i := range 6 {
@@ -205,8 +209,12 @@ func (w *world) rest() {
 		w.run(restTime)
 	}
 	m := w.leader()
-	if m == nil {
+	switch {
+	case m == nil:
 		w.fail("nobody leads")
+		return
+	case !m.intent.Watch:
+		w.fail("the run of %s, which does not watch, does not end", m.name)
 		return
 	}
 	w.healed(m)

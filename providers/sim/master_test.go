@@ -23,6 +23,7 @@ const (
 type master struct {
 	w       *world
 	name    string
+	intent  apply.Intent
 	skew    time.Duration // of its clock
 	paused  bool          // suspended: calls to it are kept in stood
 	stood   []func()
@@ -45,12 +46,15 @@ type master struct {
 	service
 }
 
-// start starts a process, which leads as soon as it gets the lock.
-func (w *world) start(name string) {
+// start starts a watching process, which leads as soon as it gets the lock.
+func (w *world) start(name string) { w.startFor(name, apply.Intent{Watch: true}) }
+
+// startFor starts a process with an intent.
+func (w *world) startFor(name string, intent apply.Intent) {
 	if w.masters[name] != nil {
 		return
 	}
-	m := &master{w: w, name: name, skew: w.skews[name], waiting: map[apply.ID]bool{}}
+	m := &master{w: w, name: name, intent: intent, skew: w.skews[name], waiting: map[apply.ID]bool{}}
 	w.masters[name] = m
 	m.standBy()
 	w.settle()
@@ -104,9 +108,13 @@ func (m *master) lead(stored state.State) {
 	m.service = newService(m)
 	m.journal = m.w.journal.open(m.lock.Info().Epoch)
 	m.told = newTold(stored.Conditions)
+	jobs := m.w.jobs
+	if m.intent.Destroy {
+		jobs = nil
+	}
 	m.l = apply.New(m.now(), apply.Setup{
-		Intent: apply.Intent{Watch: true}, Files: apply.Files{Jobs: m.w.jobs}, Providers: []string{"local"},
-		State: stored, Epoch: m.lock.Info().Epoch, NewUID: m.w.newUID,
+		Intent: m.intent, Files: apply.Files{Jobs: jobs}, Providers: []string{"local"},
+		State: stored, Epoch: m.lock.Info().Epoch, NewUID: m.w.newUID, Check: m.w.checks,
 	})
 	if m.tag() != "" {
 		m.w.say("%s leads", m.name)
@@ -131,10 +139,10 @@ func (m *master) lost(err error) {
 	m.step(apply.LockLost{Err: err})
 }
 
-// end exits the process, and releases the lock. After an error its supervisor starts another.
+// end exits the process, and releases the lock. After an error the supervisor of a watching one starts another.
 func (m *master) end(err error) {
 	m.gone()
-	if err != nil {
+	if err != nil && m.intent.Watch {
 		m.w.cluster.After(time.Second, func() { m.w.start(m.name) })
 	}
 	if m.lock != nil {
@@ -345,11 +353,24 @@ func (m *master) carryOut(e apply.Effect, done func(any, error)) {
 		m.ask(e, e.Grace+stopMargin, done, func() (any, error) {
 			return nil, m.client.Stop(ctx, e.UID, e.Slot, e.Incarnation, e.Grace)
 		})
+	case apply.Check:
+		done(unmet(e.Records), nil)
 	case apply.Forget:
 		m.ask(e, callBound, done, func() (any, error) { return nil, m.client.Forget(ctx, e.UID, e.Name) })
 	default: // Gauge and Answer have no use here
 		done(nil, nil)
 	}
+}
+
+// unmet evaluates the files' conditions: each job is to run.
+func unmet(records job.Records) map[string]string {
+	unmet := map[string]string{}
+	for name, rec := range records {
+		if rec.Phase != job.JobRunning {
+			unmet["job."+name+" is to run"] = "It is " + string(rec.Phase) + "."
+		}
+	}
+	return unmet
 }
 
 // ask calls the cluster over the net. A call that is not answered in time is a transient error, as in real providers.

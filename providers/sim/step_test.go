@@ -15,8 +15,8 @@ import (
 // step is one thing that happens, as a line of text. Scenarios are written in steps, and walks draw them.
 //
 //	run 1.5s                                time passes
-//	start a | crash a | pause a [5s] | resume a | interrupt a
-//	                                        an eltrain process; the first of them leads
+//	start a | once a | destroy a | crash a | pause a [5s] | resume a | interrupt a
+//	                                        an eltrain process: one that watches, one that applies and ends, one that destroys
 //	clock a -90s                            the clock offset of its next process
 //	force-unlock                            the lock is force-unlocked
 //	set most=3 | drop b | declare b         edits of the files: a variable is set; a job is removed, and added again
@@ -32,6 +32,7 @@ import (
 //	node n1 cpu=1 | remove-node | crash-node | delete-node | not-ready | ready | cordon | fill n1 ...
 //	scheduler [packs]                       a scheduler places
 //	remote                                  masters are on different machines: the death of the lock's holder is not noticed
+//	checks                                  the files check that each job runs
 //	rest                                    all faults end, and the loop must come to rest
 type step string
 
@@ -132,6 +133,10 @@ func (w *world) doWorld(verb string, args []string) (err error) {
 		}
 	case "start":
 		w.start(arg(0))
+	case "once":
+		w.startFor(arg(0), apply.Intent{})
+	case "destroy":
+		w.startFor(arg(0), apply.Intent{Destroy: true})
 	case "crash":
 		if m != nil {
 			m.crash()
@@ -185,6 +190,8 @@ func (w *world) doWorld(verb string, args []string) (err error) {
 		return err
 	case "scheduler":
 		w.cluster.Schedules, w.cluster.Packs = true, arg(0) == "packs"
+	case "checks":
+		w.checks = true
 	case "remote":
 		w.store.remote = true
 	case "finish":

@@ -43,6 +43,7 @@ type world struct {
 	wrong    []string
 	at       time.Time // of the newest event
 	events   int       // number of events at that time
+	checks   bool      // the files check the jobs
 	stuck    bool      // a loop spins without time passing: nothing more happens
 }
 
