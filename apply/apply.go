@@ -67,8 +67,8 @@ func (codes) Sentence(r job.Reason) string { return r.String() }
 // View receives the progress of a run. cmd/view implements it for people and for programs. Calls come from one
 // goroutine at a time and must not block for long.
 type View interface {
-	// Planned receives each plan that has new changes, waits or sizes, before it is carried out, and then the first plan
-	// without changes: whatever was not done by then is canceled. The plan's Waits are only those not reported before.
+	// Planned receives each plan that has new changes or sizes, before it is carried out, and then the first plan without
+	// changes: whatever was not done by then is canceled. What its jobs wait for is reported by Condition.
 	Planned(p *plan.Plan)
 	// Started, Still and Finished report one change. err is nil if it succeeded.
 	Started(c *plan.Change)

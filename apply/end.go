@@ -125,6 +125,7 @@ func (e *ending) leave(l *Loop, p plan.Plan, err error) {
 	if e.stage == running {
 		e.drop(l)
 	}
+	p.Waits = l.waits(&p)
 	*e = ending{stage: leaving, plan: p, err: err}
 	if l.setup.Watch || !l.exec.stopping() {
 		e.stage = waiting
@@ -221,7 +222,8 @@ func (e *executor) holdFailed(l *Loop) {
 // isSettled reports whether a run that does not watch has nothing left to wait for: the plan is empty, nothing is in flight,
 // and each job runs, has ended, or waits for something that no change of ours brings about.
 func (e *ending) isSettled(l *Loop, p *plan.Plan) bool {
-	todo := slices.ContainsFunc(p.Changes, func(c plan.Change) bool { return !e.blocked(l, &c, p) })
+	waits := l.waits(p)
+	todo := slices.ContainsFunc(p.Changes, func(c plan.Change) bool { return !e.blocked(l, &c, p, waits) })
 	if l.sight.incomplete() || l.exec.busy() || l.groups.open() || todo && !l.exec.stuck(&l.groups) {
 		return false
 	}
@@ -234,8 +236,8 @@ func (e *ending) isSettled(l *Loop, p *plan.Plan) bool {
 		if !rec.Phase.Ended() && !stalled && e.growing(l, rec) || reportsPending(rec) {
 			return false
 		}
-		waits := slices.ContainsFunc(p.Waits, func(w plan.Wait) bool { return w.Job == j.Name && !w.Passing })
-		if !waits && !stalled && !rec.Phase.Ended() && (rec.Phase != job.JobRunning || joining(rec)) && !todo {
+		stuck := slices.ContainsFunc(waits, func(w plan.Wait) bool { return w.Job == j.Name && !w.Passing })
+		if !stuck && !stalled && !rec.Phase.Ended() && (rec.Phase != job.JobRunning || joining(rec)) && !todo {
 			return false
 		}
 	}
@@ -244,12 +246,12 @@ func (e *ending) isSettled(l *Loop, p *plan.Plan) bool {
 
 // blocked reports whether a change of a later wave will not start in this run: its job did not come up, or a role that it
 // depends on waits for something that no change of ours brings about.
-func (e *ending) blocked(l *Loop, c *plan.Change, p *plan.Plan) bool {
+func (e *ending) blocked(l *Loop, c *plan.Change, p *plan.Plan, waits []plan.Wait) bool {
 	rec := p.Records[c.Job]
 	if c.Wave == 0 || rec == nil {
 		return false
 	}
-	return e.stalled(l, rec) || slices.ContainsFunc(p.Waits, func(w plan.Wait) bool {
+	return e.stalled(l, rec) || slices.ContainsFunc(waits, func(w plan.Wait) bool {
 		return w.Job == c.Job && !w.Passing && startsAfter(&rec.Spec, c.Slot.Role, w.Role)
 	})
 }

@@ -17,7 +17,8 @@ import (
 // state, so that the next run continues from them.
 type holds struct {
 	conditions.Set
-	kept int // the set's edit count when the state last matched it
+	kept  int                           // the set's edit count when the state last matched it
+	shown map[conditions.Key]job.Reason // what the user has seen in a plan, and this run has not found yet
 }
 
 // failures are the conditions that arise from attempted changes. fail settles them before each decision is stored.
@@ -45,6 +46,9 @@ func EventType(c *conditions.Condition) string {
 	case ConfigurationApplied, FilesUnsteady, FilesDoubtful, RemovedMisnamed:
 		return "configuration"
 	}
+	if _, waits := plan.Waiting[c.Reason.Code]; waits {
+		return "waiting"
+	}
 	return "condition"
 }
 
@@ -62,7 +66,7 @@ func (h *holds) raiseIf(l *Loop, err error, about string, code job.Code) {
 func (h *holds) decide(l *Loop, in *plan.Input, p *plan.Plan) {
 	h.Rename(moves(in, p))
 	h.keepWithheld(l, in)
-	var now []conditions.Condition
+	now := conditionsOf(p.Waits)
 	hold := func(about string, why job.Reason) {
 		now = append(now, conditions.Condition{About: about, Reason: why})
 	}
@@ -75,9 +79,7 @@ func (h *holds) decide(l *Loop, in *plan.Input, p *plan.Plan) {
 	for _, name := range l.files.lost {
 		hold("job."+name, job.Because(LeftFiles, "after", filesStill.String()))
 	}
-	for _, w := range plan.Left(in) {
-		hold("job."+w.Job, w.Reasons[0])
-	}
+	now = append(now, conditionsOf(plan.Left(in))...)
 	whole := !l.sight.incomplete()
 	if whole {
 		for _, r := range p.Refusals {
@@ -188,12 +190,7 @@ func about(c *plan.Change) string {
 // fail settles the failures before a decision is stored. Conditions of an earlier run stay until this run has tried the
 // change itself.
 func (h *holds) fail(l *Loop, p *plan.Plan) {
-	var now []conditions.Condition
-	for _, w := range slices.Concat(l.groups.refusals(), l.delays()) {
-		now = append(now, conditions.Condition{About: "job." + w.Job, Reason: w.Reasons[0]})
-	}
-	now = append(now, l.exec.failing().conditions()...)
-	untried := h.untried(l, p)
+	now, untried := conditionsOf(l.refusals()), h.untried(l, p)
 	h.Settle(l.now, func(k conditions.Key) bool {
 		name, _ := conditions.Job(k.About)
 		if l.end.stage != running && h.Unseen(k) {
@@ -245,13 +242,32 @@ func (h *holds) tell(l *Loop) (news bool) {
 		if c.Type == conditions.Cleared {
 			c.Why = over.of(&c.Condition)
 		}
-		l.tell(func(v View) { v.Condition(c) })
+		if !h.wasShown(&c) {
+			l.tell(func(v View) { v.Condition(c) })
+		}
 		if c.Type != conditions.Held && lasts(&c.Condition) {
 			l.book.note(NoticeOf(l.now, &c))
 			news = true
 		}
 	}
 	return news
+}
+
+// show records what the user has seen in a plan. Refusals are not among it: each is a warning of its own.
+func (h *holds) show(waits []plan.Wait) {
+	h.shown = map[conditions.Key]job.Reason{}
+	for _, c := range conditionsOf(waits) {
+		if EventType(&c) != "condition" {
+			h.shown[c.Key()] = c.Reason
+		}
+	}
+}
+
+// wasShown reports whether the user has seen in a plan what is now found for the first time.
+func (h *holds) wasShown(c *conditions.Change) bool {
+	why, shown := h.shown[c.Key()]
+	delete(h.shown, c.Key())
+	return shown && c.Type != conditions.Cleared && h.Same(why, c.Reason)
 }
 
 // NoticeOf returns the journal's notice of a change of a condition.
@@ -301,7 +317,10 @@ func (o *overReasons) of(c *conditions.Condition) job.Reason {
 
 // lasts reports whether the state keeps a condition, and the journal its changes. NotStopped ends with the run, and
 // a state that records NotStored was stored.
-func lasts(c *conditions.Condition) bool { return c.About != aboutStore && c.Reason.Code != NotStopped }
+func lasts(c *conditions.Condition) bool {
+	waits, is := plan.Waiting[c.Reason.Code]
+	return c.About != aboutStore && c.Reason.Code != NotStopped && (waits || !is)
+}
 
 // lasting returns the conditions that the state keeps, sealed.
 func (h *holds) lasting(seal *job.Sealer) []conditions.Condition {
@@ -332,7 +351,7 @@ func (h *holds) stored(b *book) bool {
 	if h.kept == h.Edits() {
 		return true
 	}
-	same := slices.EqualFunc(h.lasting(b.seal), b.state.Conditions, conditions.Equal)
+	same := slices.EqualFunc(h.lasting(b.seal), b.state.Conditions, h.Equal)
 	if same {
 		h.kept = h.Edits()
 	}
@@ -344,26 +363,20 @@ type failing map[refused][]int
 
 func (f failing) add(r refused, index int) { f[r] = append(f[r], index) }
 
-// conditions returns one condition for each role and code, with a part for each reason if there are several.
-func (f failing) conditions() (all []conditions.Condition) {
-	for _, w := range f.waits() {
-		about := "job." + w.Job
-		if w.Role != "" {
-			about += "." + w.Role
-		}
-		for _, why := range w.Reasons {
-			all = append(all, conditions.Condition{About: about, Reason: why})
+// conditionsOf returns waits as conditions, one for each address and code.
+func conditionsOf(waits []plan.Wait) (all []conditions.Condition) {
+	for i := range waits {
+		w := &waits[i]
+		for first := range w.Reasons {
+			if why := w.Reasons[first]; why.Code != plan.MoreReasons {
+				all = append(all, conditions.Condition{About: w.Address(), Reason: why})
+				continue
+			}
+			last := &all[len(all)-1] // it counts more of the reasons before it
+			last.Reason = job.Reason{Code: last.Reason.Code}.With(last.Reason, w.Reasons[first])
 		}
 	}
 	return conditions.Merge(all)
-}
-
-// each splits a reason that conditions combined from several; any other reason is returned alone.
-func each(r job.Reason) []job.Reason {
-	if len(r.Args) == 0 && len(r.Of) > 0 && r.Of[0].Code == r.Code {
-		return r.Of
-	}
-	return []job.Reason{r}
 }
 
 // recordedRefusals returns the conditions that hold while no master runs, and the waits that follow from them. It drops
@@ -381,7 +394,7 @@ func recordedRefusals(s *state.State, seen *job.Snapshot) (held []conditions.Con
 			continue
 		}
 		of := failing{}
-		for _, why := range each(c.Reason) {
+		for _, why := range conditions.Reasons(c.Reason) {
 			named, err := job.ParseSelector("job." + name + "." + why.Args["slots"])
 			for i := range rec.Slots {
 				if a := rec.Slots[i].Address; err == nil && named.Matches(a) && !there[incarnationOf(rec.UID, a, rec.Slots[i].Incarnation)] {
@@ -389,7 +402,7 @@ func recordedRefusals(s *state.State, seen *job.Snapshot) (held []conditions.Con
 				}
 			}
 		}
-		for _, left := range of.conditions() {
+		for _, left := range conditionsOf(of.waits()) {
 			left.Since = c.Since
 			held = append(held, left)
 		}

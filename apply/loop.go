@@ -20,7 +20,7 @@ type Setup struct {
 	Jitter func() float64
 	// Words renders journal entries and replies; nil renders codes.
 	Words Words
-	// Shown are the waits of a plan that the user has seen: they are not reported again.
+	// Shown are the waits of a plan that the user has seen: they are not reported when they are found for the first time.
 	Shown []plan.Wait
 	// Approve requires approval of the first plan before anything is stored or done.
 	Approve bool
@@ -86,8 +86,9 @@ func New(now time.Time, s Setup) *Loop {
 	l.sight = newSight(s.Providers)
 	l.publisher = newPublisher(l.sight.order)
 	l.exec, l.groups, l.service = newExecutor(), newGroups(), newService()
-	l.holds.Set = conditions.TakeOver(l.book.state.Conditions)
-	l.turn.pulse, l.turn.dirty, l.turn.waits, l.check.due = now.Add(pulseEvery), true, s.Shown, true
+	l.holds.Set = conditions.TakeOver(l.book.state.Conditions, plan.Supplies)
+	l.holds.show(s.Shown)
+	l.turn.pulse, l.turn.dirty, l.check.due = now.Add(pulseEvery), true, true
 	return l
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/eltrain/eltrain/conditions"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/plan"
 	"github.com/eltrain/eltrain/providers"
@@ -65,7 +66,9 @@ func (p *Planner) Offline(ctx context.Context, now time.Time) Live {
 	in := p.loop.input()
 	decided := plan.Make(in)
 	held, refused := recordedRefusals(&p.loop.book.state, &in.Snapshot)
-	return Live{Records: withEnds(records, decided.Records), Snapshot: in.Snapshot, Waits: slices.Concat(decided.Waits, refused), Conditions: held, Released: in.Released}
+	latest := conditions.TakeOver(held, plan.Supplies)
+	latest.Settle(now, func(k conditions.Key) bool { _, waits := plan.Waiting[k.Code]; return waits }, conditionsOf(decided.Waits))
+	return Live{Records: withEnds(records, decided.Records), Snapshot: in.Snapshot, Waits: slices.Concat(decided.Waits, refused), Conditions: latest.All(), Released: in.Released}
 }
 
 // withEnds returns the records with the successes that the planner found. Its other decisions are left out: without a

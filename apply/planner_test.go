@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/eltrain/eltrain/conditions"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/job/jobtest"
 	"github.com/eltrain/eltrain/plan"
@@ -86,26 +88,40 @@ func TestPlansFromTheRecordsAskNobody(t *testing.T) {
 	}
 }
 
-// Waits that differ only in numbers, as a scheduler places pods one by one, are no news.
-func TestNewsOfWaits(t *testing.T) {
-	wait := func(why ...job.Reason) []plan.Wait { return []plan.Wait{{Job: "a", Role: "worker", Reasons: why}} }
-	queued := func(slots, message string) job.Reason {
-		return job.Because(plan.Queued, "slots", slots, "message", message)
+// emptySite is a provider without any slots.
+type emptySite struct {
+	unreachable
+	nodes []job.Node
+}
+
+func (e emptySite) Observe(context.Context) (*providers.Observation, error) {
+	return &providers.Observation{Nodes: e.nodes, Places: providers.Anywhere}, nil
+}
+
+func (e emptySite) Capabilities() job.Capabilities { return job.Capabilities{Places: true} }
+
+// Without a master, what a job waits for is found out anew; only since when it has waited is taken from the state.
+func TestWaitsWithoutAMasterAreThoseOfNow(t *testing.T) {
+	rec := &job.Record{UID: "u-a", Created: jobtest.Epoch, Phase: job.JobPending,
+		Spec: jobtest.Job("a", jobtest.Role("worker", 2, jobtest.Needs(jobtest.Cores(1))))}
+	stored := state.State{Jobs: job.Records{"a": rec}, Conditions: []conditions.Condition{
+		{About: "job.a", Reason: job.Because(plan.NoRoom).With(job.Because(plan.Wanted, "role", "gone")), Since: jobtest.Epoch},
+		{About: "job.a", Reason: job.Because(plan.ProviderRefuses), Since: jobtest.Epoch},
+		{About: "provider.local", Reason: job.Because(NotPublished), Since: jobtest.Epoch},
+	}}
+	site := emptySite{unreachable{t: t}, []job.Node{jobtest.Node("n1", jobtest.Cores(1)), jobtest.Node("n2", jobtest.Cores(0))}}
+	p := NewPlanner(Setup{State: stored, Providers: []string{"local"}}, map[string]providers.Provider{"local": site}, nil)
+	var got []string
+	for _, c := range p.Offline(t.Context(), jobtest.Epoch.Add(time.Hour)).Conditions {
+		got = append(got, fmt.Sprint(c.About, " ", c.Reason.Code, " since ", c.Since.Sub(jobtest.Epoch)))
 	}
-	before := wait(queued("worker[0-999]", "0/1000 nodes are available"))
-	for what, c := range map[string]struct {
-		now  []plan.Wait
-		want int
-	}{
-		"the same":         {before, 0},
-		"fewer slots":      {wait(queued("worker[998]", "0/2 nodes are available")), 0},
-		"another reason":   {wait(queued("worker[0-999]", "no such image")), 1},
-		"one reason more":  {wait(before[0].Reasons[0], queued("worker[3]", "no such image")), 1},
-		"another job's":    {[]plan.Wait{{Job: "b", Role: "worker", Reasons: before[0].Reasons}}, 1},
-		"nothing any more": {nil, 0},
-	} {
-		if got := news(before, c.now); len(got) != c.want {
-			t.Errorf("%s: news %+v", what, got)
-		}
+	if want := []string{"job.a never_fits since 1h0m0s", "provider.local not_published since 0s"}; !slices.Equal(got, want) {
+		t.Errorf("holds are %q, want %q", got, want)
+	}
+	site.nodes = nil
+	stored.Conditions[0].Reason = job.Because(plan.NeverFits).With(job.Because(plan.NoRoom).With(job.Because(plan.Wanted, "count", "5", "role", "worker", "each", "1 cpu")))
+	p = NewPlanner(Setup{State: stored, Providers: []string{"local"}}, map[string]providers.Provider{"local": site}, nil)
+	if all := p.Offline(t.Context(), jobtest.Epoch.Add(time.Hour)).Conditions; len(all) != 2 || !all[0].Since.Equal(jobtest.Epoch) {
+		t.Errorf("what holds as before is %+v", all)
 	}
 }

@@ -817,9 +817,6 @@ func (v *scenarioView) Planned(p *plan.Plan) {
 			v.say("job.%s.%s is to have %d slots, not %d", size.Job, size.Role, size.Now, size.Before)
 		}
 	}
-	for _, w := range p.Waits {
-		v.say("job.%s waits: %s", w.Job, reasonsText(w.Reasons))
-	}
 }
 func (v *scenarioView) Started(c *plan.Change) {
 	v.say("%s %s begins%s", c.Action, changeName(c), prefixed(": ", c.Why().String()))

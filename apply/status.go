@@ -38,7 +38,7 @@ func (l *Loop) Live(now time.Time, facts map[string]elastic.Facts) Live {
 		}
 		records[name] = &copied
 	}
-	waits := slices.Concat(unstored, l.turn.waits, l.refusals())
+	waits := slices.Concat(unstored, l.waits(&l.turn.newest))
 	held := sealed(l.holds.All(), l.book.seal)
 	for _, c := range held {
 		if name, ofJob := conditions.Job(c.About); ofJob && (c.Reason.Code == plan.NotPruned || c.Reason.Code == LeftFiles) {

@@ -10,6 +10,9 @@ import (
 	"github.com/eltrain/eltrain/plan"
 )
 
+// waits returns what a plan's jobs wait for, and what keeps failing.
+func (l *Loop) waits(p *plan.Plan) []plan.Wait { return slices.Concat(p.Waits, l.refusals()) }
+
 // refusals returns waits for what keeps failing and is retried, or is delayed. The plan does not know of them: it asks
 // for the changes again.
 func (l *Loop) refusals() []plan.Wait {

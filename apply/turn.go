@@ -53,7 +53,6 @@ type turn struct {
 	acted   bool      // the last turn acted, and whether the run may end was not checked since
 	failed  int       // consecutive turns that could not be stored
 
-	waits        []plan.Wait         // of the newest plan that was carried out
 	shownChanges bool                // the plan last reported to the view has changes
 	gauged       map[string]Progress // the last reported training progress
 }
@@ -192,16 +191,13 @@ func (l *Loop) act() {
 	}
 	l.service.instruct(l, &d.Plan)
 	batch := l.exec.take(l, &d.Plan)
-	waits := news(t.waits, d.Plan.Waits)
-	t.waits = d.Plan.Waits
 	ends := t.shownChanges && len(d.Plan.Changes) == 0 && !l.sight.incomplete() // during an outage plans are partial
-	l.tellPlan(&d.Plan, waits, batch.fresh || len(waits) > 0 || ends || d.Plan.Resizes())
+	l.tellPlan(&d.Plan, batch.fresh || ends || d.Plan.Resizes())
 	l.exec.begin(l, batch)
 	if batch.fresh || l.holds.Unseen(conditions.Key{About: aboutJournal, Code: NotChronicled}) {
 		l.book.chronicle(l) // the previous one, if it still waits
 		l.book.decision = &Decision{d.Input, d.Plan}
 	}
-	d.Plan.Waits = slices.Concat(d.Plan.Waits, l.refusals())
 	t.due = earliest(earliest(batch.due, d.Plan.Wake), l.groups.due())
 	if l.sight.incomplete() {
 		t.due = earliest(t.due, l.now.Add(retryObserve))
@@ -221,10 +217,9 @@ func (l *Loop) rests() {
 
 // tellPlan reports a plan's notices to the view, and the plan itself if that is news. The queued notices do not keep the
 // whole plan in memory.
-func (l *Loop) tellPlan(p *plan.Plan, waits []plan.Wait, news bool) {
+func (l *Loop) tellPlan(p *plan.Plan, news bool) {
 	if news {
 		planned := *p
-		planned.Waits = waits
 		l.turn.shownChanges = len(p.Changes) > 0
 		l.tell(func(v View) { v.Planned(&planned) })
 	}
@@ -242,21 +237,6 @@ func (l *Loop) tellNotices(notices []job.Notice) {
 
 // stillEvery is how often a change that takes long is reported, as in Terraform.
 const stillEvery = 10 * time.Second
-
-// news returns the waits that differ from those before in more than numbers, which change with every slot that starts.
-func news(before, now []plan.Wait) []plan.Wait {
-	type address struct{ job, role string }
-	known := make(map[address][]plan.Wait, len(before))
-	for _, w := range before {
-		at := address{w.Job, w.Role}
-		known[at] = append(known[at], w)
-	}
-	return slices.DeleteFunc(slices.Clone(now), func(w plan.Wait) bool {
-		return slices.ContainsFunc(known[address{w.Job, w.Role}], func(old plan.Wait) bool {
-			return slices.EqualFunc(old.Reasons, w.Reasons, conditions.Same)
-		})
-	})
-}
 
 // beat reports training progress and long changes at every pulse.
 func (l *Loop) beat() {

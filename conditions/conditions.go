@@ -27,7 +27,8 @@ type Key struct {
 	Code  job.Code
 }
 
-func (c *Condition) key() Key { return Key{c.About, c.Reason.Code} }
+// Key returns the key under which a Set has the condition.
+func (c *Condition) Key() Key { return Key{c.About, c.Reason.Code} }
 
 // Type is a condition's transition.
 type Type string
@@ -52,22 +53,23 @@ type Change struct {
 type Set struct {
 	held    map[Key]Condition
 	unseen  map[Key]bool // of an earlier run, not checked by this one yet
+	details map[job.Code]bool
 	changes []Change
 	edits   int
 }
 
 // TakeOver returns a Set of the conditions that an earlier run reported. Each is reported again once its outcome is known:
-// held, changed or cleared.
-func TakeOver(told []Condition) Set {
-	s := Set{held: make(map[Key]Condition, len(told)), unseen: make(map[Key]bool, len(told))}
+// held, changed or cleared. details are the codes of parts whose change is not reported, such as what a node has free.
+func TakeOver(told []Condition, details map[job.Code]bool) Set {
+	s := Set{held: make(map[Key]Condition, len(told)), unseen: make(map[Key]bool, len(told)), details: details}
 	for _, c := range told {
-		s.held[c.key()], s.unseen[c.key()] = c, true
+		s.held[c.Key()], s.unseen[c.Key()] = c, true
 	}
 	return s
 }
 
-// Raise reports that a condition holds. If only numbers differ from before, there is no change to report. If a name in it
-// differs, such as a commit, it is a change, and its Since starts again.
+// Raise reports that a condition holds. If only numbers or details differ from before, there is no change to report. If a name
+// in it differs, such as a commit, it is a change, and its Since starts again.
 func (s *Set) Raise(now time.Time, about string, why job.Reason) {
 	key := Key{about, why.Code}
 	old, holds := s.held[key]
@@ -81,7 +83,7 @@ func (s *Set) Raise(now time.Time, about string, why job.Reason) {
 			s.held = map[Key]Condition{}
 		}
 		tell(Raised, Condition{about, why, now})
-	case !Same(old.Reason, why):
+	case !s.Same(old.Reason, why):
 		since := old.Since
 		if !maps.Equal(named(old.Reason), named(why)) {
 			since = now
@@ -114,10 +116,10 @@ func (s *Set) Settle(at time.Time, knows func(Key) bool, now []Condition) {
 	now = Merge(now)
 	holds := make(map[Key]bool, len(now))
 	for i := range now {
-		holds[now[i].key()] = true
+		holds[now[i].Key()] = true
 	}
 	for _, c := range s.All() {
-		if key := c.key(); !holds[key] && knows(key) {
+		if key := c.Key(); !holds[key] && knows(key) {
 			s.Clear(c.About, c.Reason.Code)
 		}
 	}
@@ -126,25 +128,43 @@ func (s *Set) Settle(at time.Time, knows func(Key) bool, now []Condition) {
 	}
 }
 
-// Merge makes one condition of those with the same key, in the order of their first: its reason has theirs as parts.
+// Merge makes one condition of those with the same key, in the order of their first: its reason has each of theirs once.
 func Merge(all []Condition) []Condition {
 	var merged []Condition
 	at := map[Key]int{} // in merged
 	parts := map[Key][]job.Reason{}
 	for _, c := range all {
-		key := c.key()
+		key := c.Key()
 		if _, known := at[key]; !known {
 			at[key] = len(merged)
 			merged = append(merged, c)
 		}
-		parts[key] = append(parts[key], c.Reason)
-	}
-	for key, of := range parts {
-		if len(of) > 1 {
-			merged[at[key]].Reason = job.Reason{Code: key.Code}.With(of...)
+		for _, why := range Reasons(c.Reason) {
+			if !slices.ContainsFunc(parts[key], why.Equal) {
+				parts[key] = append(parts[key], why)
+			}
 		}
 	}
+	for key, of := range parts {
+		merged[at[key]].Reason = Combined(of)
+	}
 	return merged
+}
+
+// Combined makes one reason of several, with the code of the first.
+func Combined(of []job.Reason) job.Reason {
+	if len(of) == 1 {
+		return of[0]
+	}
+	return job.Reason{Code: of[0].Code}.With(of...)
+}
+
+// Reasons returns the reasons that Combined has combined.
+func Reasons(r job.Reason) []job.Reason {
+	if len(r.Args) == 0 && len(r.Of) > 0 && r.Of[0].Code == r.Code {
+		return r.Of
+	}
+	return []job.Reason{r}
 }
 
 // Get returns the condition of a key, if it holds.
@@ -161,8 +181,8 @@ func (s *Set) Rename(names map[string]string) {
 	held, taken := make(map[Key]Condition, len(s.held)), map[Key]bool{}
 	for key, c := range s.held {
 		c.About = renamed(c.About, names)
-		if held[c.key()] = c; s.unseen[key] {
-			taken[c.key()] = true
+		if held[c.Key()] = c; s.unseen[key] {
+			taken[c.Key()] = true
 		}
 	}
 	s.held, s.unseen = held, taken
@@ -231,19 +251,21 @@ func named(r job.Reason) map[string]string {
 	return args
 }
 
-// Same reports whether two reasons differ at most in numbers.
-func Same(a, b job.Reason) bool {
-	return alike(a, b, func(arg string) bool { return !nameArgs[arg] })
+// Same reports whether two reasons differ at most in numbers and details.
+func (s *Set) Same(a, b job.Reason) bool {
+	return s.alike(a, b, func(arg string) bool { return !nameArgs[arg] })
 }
 
-// Equal reports whether two conditions differ at most in the numbers of messages: an error may have another port in it each
-// time.
-func Equal(a, b Condition) bool {
-	return a.About == b.About && a.Since.Equal(b.Since) && alike(a.Reason, b.Reason, func(arg string) bool { return arg == "message" })
+// Equal reports whether two conditions differ at most in details and in the numbers of messages: an error may have another port
+// in it each time.
+func (s *Set) Equal(a, b Condition) bool {
+	return a.About == b.About && a.Since.Equal(b.Since) && s.alike(a.Reason, b.Reason, func(arg string) bool { return arg == "message" })
 }
 
-// alike reports whether two reasons differ at most in the numbers of arguments for which vary is true.
-func alike(a, b job.Reason, vary func(arg string) bool) bool {
+// alike reports whether two reasons differ at most in details and in the numbers of arguments for which vary is true.
+func (s *Set) alike(a, b job.Reason, vary func(arg string) bool) bool {
+	detail := func(r job.Reason) bool { return s.details[r.Code] }
+	a.Of, b.Of = slices.DeleteFunc(slices.Clone(a.Of), detail), slices.DeleteFunc(slices.Clone(b.Of), detail)
 	if a.Code != b.Code || len(a.Args) != len(b.Args) || len(a.Of) != len(b.Of) {
 		return false
 	}
@@ -253,7 +275,7 @@ func alike(a, b job.Reason, vary func(arg string) bool) bool {
 		}
 	}
 	for i := range a.Of {
-		if !alike(a.Of[i], b.Of[i], vary) {
+		if !s.alike(a.Of[i], b.Of[i], vary) {
 			return false
 		}
 	}

@@ -67,7 +67,7 @@ func TestWhatIsTakenOverIsToldOnceAsWhatBecameOfIt(t *testing.T) {
 	for _, about := range []string{"holds", "changes", "ends", "rests"} {
 		before.Raise(epoch, about, why("quota"))
 	}
-	s := conditions.TakeOver(before.All())
+	s := conditions.TakeOver(before.All(), nil)
 	if got := reported(&s); got != "" {
 		t.Errorf("reported at once: %q", got)
 	}
@@ -102,7 +102,7 @@ func TestOtherNumbersAreNoNews(t *testing.T) {
 		t.Errorf("it holds %v", c.Reason)
 	}
 	as := func(why job.Reason) conditions.Condition { return conditions.Condition{About: "job.a", Reason: why} }
-	if first := as(why("111", "worker[2]", "port 1")); !conditions.Equal(first, as(why("111", "worker[2]", "port 2"))) || conditions.Equal(first, as(why("111", "worker[3]", "port 1"))) {
+	if first := as(why("111", "worker[2]", "port 1")); !s.Equal(first, as(why("111", "worker[2]", "port 2"))) || s.Equal(first, as(why("111", "worker[3]", "port 1"))) {
 		t.Error("Equal is wrong for conditions that differ in a port, or in more")
 	}
 	for _, other := range []job.Reason{why("222", "worker[2]", "port 40001"), why("222", "worker[2]", "refused"), why("222", "worker[2]", "refused").With()} {
@@ -110,6 +110,55 @@ func TestOtherNumbersAreNoNews(t *testing.T) {
 		if got := reported(&s); !strings.HasPrefix(got, "changed job.a refused") {
 			t.Errorf("for %v it reports %q", other, got)
 		}
+	}
+}
+
+// Details, such as what nodes have free, are kept, and their change is neither reported nor written.
+func TestOtherDetailsAreNoNews(t *testing.T) {
+	shortage := func(wanted string, free ...string) job.Reason {
+		of := []job.Reason{job.Because("wanted", "each", wanted)}
+		for _, f := range free {
+			of = append(of, job.Because("node_free", "free", f))
+		}
+		return job.Because("never_fits").With(job.Because("no_room").With(of...))
+	}
+	s := conditions.TakeOver(nil, map[job.Code]bool{"node_free": true})
+	s.Raise(epoch, "job.a", shortage("a core", "half a core"))
+	reported(&s)
+	before := s.All()
+	for _, free := range [][]string{{"nothing"}, {"half a core", "nothing"}, nil} {
+		s.Raise(epoch, "job.a", shortage("a core", free...))
+		if got := reported(&s); got != "" {
+			t.Errorf("with %v free it reports %q", free, got)
+		}
+		if now, _ := s.Get("job.a", "never_fits"); !now.Reason.Equal(shortage("a core", free...)) || !s.Equal(before[0], now) {
+			t.Errorf("with %v free it holds %v", free, now)
+		}
+	}
+	s.Raise(epoch, "job.a", shortage("a device", "nothing"))
+	if got := reported(&s); !strings.HasPrefix(got, "changed job.a never_fits") {
+		t.Errorf("reported %q", got)
+	}
+}
+
+// Several reasons with one code are one condition, with each of them once.
+func TestReasonsWithOneCodeAreOneCondition(t *testing.T) {
+	why := func(messages ...string) job.Reason {
+		var of []job.Reason
+		for _, m := range messages {
+			of = append(of, job.Because("queued", "message", m))
+		}
+		return conditions.Combined(of)
+	}
+	of := func(about string, why job.Reason) conditions.Condition {
+		return conditions.Condition{About: about, Reason: why}
+	}
+	got := conditions.Merge([]conditions.Condition{of("a", why("x")), of("b", why("x")), of("a", why("y", "x")), of("b", why("x"))})
+	if len(got) != 2 || !got[0].Reason.Equal(why("x", "y")) || !got[1].Reason.Equal(why("x")) {
+		t.Errorf("merged are %v", got)
+	}
+	if parts := conditions.Reasons(got[0].Reason); len(parts) != 2 || !parts[1].Equal(why("y")) {
+		t.Errorf("its reasons are %v", parts)
 	}
 }
 
@@ -129,7 +178,7 @@ func TestConditionsFollowTheirJobsName(t *testing.T) {
 	if got, want := text(conditions.Renamed(before.All(), names)), "job.z job.z.worker job.a provider.a "; got != want {
 		t.Errorf("renamed are %q, want %q", got, want)
 	}
-	s := conditions.TakeOver(before.All())
+	s := conditions.TakeOver(before.All(), nil)
 	s.Rename(names)
 	if got, want := text(s.All()), "job.a job.z job.z.worker provider.a "; got != want || !s.Unseen(conditions.Key{About: "job.z", Code: "refused"}) {
 		t.Errorf("renamed are %q, want %q", got, want)

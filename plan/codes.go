@@ -90,6 +90,7 @@ const (
 	ReplacementTooLarge   job.Code = "replacement_too_large"    // what is to replace its slots does not fit
 	RetryWaits            job.Code = "retry_waits"              // the job ended, and starts again once there is room
 	Queued                job.Code = "queued"                   // slots wait on their infrastructure
+	QueuedLong            job.Code = "queued_long"              // the same, for longer than a rendezvous may take
 	EndedUnheard          job.Code = "ended_unheard"            // processes have ended, and no master has read from their agents how
 	StuckOnDrained        job.Code = "stuck_on_drained"         // no other node has room for slots on a drained node
 	ProviderNotConfigured job.Code = "provider_not_configured"  // its provider is not configured
@@ -108,6 +109,16 @@ const (
 	NotRunningOutOfScope  job.Code = "not_running_out_of_scope" // held back: slots out of scope do not run
 )
 
+// Waiting has the codes of what a job waits for, except those of refusals and of what withholds it, and whether the wait lasts.
+// The others end by themselves, or with the run.
+var Waiting = map[job.Code]bool{
+	NoRoom: true, NeverFits: true, AboveLimits: true, ReplacementTooLarge: true, RetryWaits: true, QueuedLong: true, StuckOnDrained: true,
+	ProviderNotConfigured: true, ProviderRefuses: true, NameInUse: true, ImageMissing: true, ImageUnsupported: true, PodUnsupported: true,
+	MoveBlocked: true, AtOtherSite: true,
+	StillStopping: false, Queued: false, EndedUnheard: false,
+	EndsWhole: false, StartsWhole: false, RoleUpdatesWhole: false, FailsWhole: false, NotRunningOutOfScope: false,
+}
+
 // The parts of a shortage.
 const (
 	Wanted           job.Code = "wanted"             // how many slots of a role, and what each takes
@@ -120,6 +131,9 @@ const (
 	MoreNodes        job.Code = "more_nodes"         // there are more nodes than are listed
 	MoreUselessNodes job.Code = "more_useless_nodes" // there are more unusable nodes than are listed
 )
+
+// Supplies are the parts of a shortage that say what the nodes have.
+var Supplies = map[job.Code]bool{NodeFree: true, NodeNothingFree: true, NodeFull: true, NodeClosed: true, NodeBarred: true, MoreNodes: true, MoreUselessNodes: true}
 
 // Why a change is refused.
 const (

@@ -170,6 +170,14 @@ type Wait struct {
 	Held bool `json:"held,omitempty"`
 }
 
+// Address returns the address of the job or role that waits.
+func (w *Wait) Address() string {
+	if w.Role == "" {
+		return "job." + w.Job
+	}
+	return "job." + w.Job + "." + w.Role
+}
+
 // Summary counts a plan's changes as Terraform does: a replacement is an add and a remove.
 type Summary struct {
 	Import int `json:"import,omitempty"` // jobs

@@ -287,9 +287,12 @@ func (p *pass) queueOf(w *work, r *job.Role, passing bool) {
 	if len(texts) == 0 {
 		return
 	}
-	wait := Wait{Job: w.name, Role: r.Name, Passing: passing}
+	wait, code := Wait{Job: w.name, Role: r.Name, Passing: passing}, QueuedLong
+	if passing {
+		code = Queued
+	}
 	for _, text := range texts[:min(len(texts), textsNamed)] {
-		wait.Reasons = append(wait.Reasons, job.Because(Queued, "slots", job.Fold(r.Name, indices[text]), "count", strconv.Itoa(len(indices[text])), "message", text))
+		wait.Reasons = append(wait.Reasons, job.Because(code, "slots", job.Fold(r.Name, indices[text]), "count", strconv.Itoa(len(indices[text])), "message", text))
 	}
 	if more := len(texts) - textsNamed; more > 0 {
 		wait.Reasons = append(wait.Reasons, job.Because(MoreReasons, "count", strconv.Itoa(more)))

@@ -342,7 +342,7 @@ func (s *session) applyFiles(ctx context.Context, a applyArgs) int {
 	shown := facts.Plan
 	shown.Waits = slices.Concat(shown.Waits, plan.Left(&facts.Input))
 	m.progress.Shown(&shown)
-	m.shown, m.withheld = facts.Plan.Waits, facts.Input.Withheld
+	m.shown, m.withheld = shown.Waits, facts.Input.Withheld
 	return m.run(ctx, lock)
 }
 

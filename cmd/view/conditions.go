@@ -83,11 +83,8 @@ func held(c *conditions.Change) string {
 	return " (since " + clock(c.Since) + ")"
 }
 
-// shownAsCondition reports whether what a job waits for is also shown as a condition.
-func shownAsCondition(why job.Reason) bool {
-	kind := apply.EventType(&conditions.Condition{About: "job.", Reason: why})
-	return kind == "withheld" || kind == "left" || headlines[why.Code] != ""
-}
+// waits reports whether a condition is that a job or role waits.
+func waits(c *conditions.Condition) bool { return apply.EventType(c) == "waiting" }
 
 // notStopped says which slots could not be stopped.
 func notStopped(r job.Reason, _ []string) string {

@@ -685,16 +685,9 @@ func folded(reasons []string) []string {
 func planWaits(all []plan.Wait, r *Redactor) []PlanWait {
 	var out []PlanWait
 	for _, w := range all {
-		out = append(out, PlanWait{waitAddress(w), r.Sentences(w.Reasons), r.Reasons(w.Reasons), w.Never, w.Held, w.Unheard})
+		out = append(out, PlanWait{w.Address(), r.Sentences(w.Reasons), r.Reasons(w.Reasons), w.Never, w.Held, w.Unheard})
 	}
 	return out
-}
-
-func waitAddress(w plan.Wait) string {
-	if w.Role == "" {
-		return "job." + w.Job
-	}
-	return "job." + w.Job + "." + w.Role
 }
 
 // maxBounds is how many addresses that bound a plan its text names.

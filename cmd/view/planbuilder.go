@@ -31,7 +31,7 @@ func NewPlan(f PlanFacts, r *Redactor) *PlanModel {
 	}
 	m.Eltrain.Waits = planWaits(f.Plan.Waits, r)
 	for _, w := range plan.Left(&f.Input) {
-		m.Eltrain.Left = append(m.Eltrain.Left, waitAddress(w))
+		m.Eltrain.Left = append(m.Eltrain.Left, w.Address())
 	}
 	m.ResourceChanges = b.changes()
 	m.ResourceDrift = b.drift()

@@ -37,7 +37,6 @@ type Progress struct {
 	restarts map[job.Address]bool // restarts in place that a plan has shown and that are not done
 	stopped  map[slotOf]int       // incarnations whose stop was counted, until the slot's next one is started
 	bursts   map[burstKey]*burst
-	shown    map[string]bool      // waits in the plan that was shown, unless a condition has repeated them
 	trained  map[string]time.Time // when training progress of a job was last shown
 }
 
@@ -69,11 +68,11 @@ type slotOf struct {
 func NewProgress(s Screen, r *Redactor, now func() time.Time) *Progress {
 	return &Progress{
 		screen: s, redactor: r, now: now,
-		bursts: map[burstKey]*burst{}, restarts: map[job.Address]bool{}, stopped: map[slotOf]int{}, shown: map[string]bool{}, trained: map[string]time.Time{},
+		bursts: map[burstKey]*burst{}, restarts: map[job.Address]bool{}, stopped: map[slotOf]int{}, trained: map[string]time.Time{},
 	}
 }
 
-// Planned notes which changes form groups, and shows what has to wait.
+// Planned notes which changes form groups.
 func (p *Progress) Planned(next *plan.Plan) {
 	planned := map[burstKey]map[int]bool{}
 	for i := range next.Changes {
@@ -98,34 +97,28 @@ func (p *Progress) Planned(next *plan.Plan) {
 			p.bursts[k] = &burst{pending: slots, inFlight: map[int]bool{}, failed: map[int]bool{}}
 		}
 	}
-	p.wait(next.Waits)
 }
 
-// Shown records that a plan was shown in full, so that its waits are not shown again.
+// Shown records that a plan was shown in full: the restarts that it announced are counted.
 func (p *Progress) Shown(shown *plan.Plan) {
 	for i := range shown.Changes {
 		if c := &shown.Changes[i]; c.Action == plan.Restart {
 			p.restarts[c.Slot] = true
 		}
 	}
-	for _, w := range shown.Waits {
-		for _, why := range w.Reasons {
-			p.shown[waitAddress(w)+": "+Sentence(why)] = true
-		}
-	}
 }
 
-// wait shows what waits and for what, a line each, except what is also shown as a condition.
-func (p *Progress) wait(waits []plan.Wait) {
-	for _, w := range waits {
-		reasons := slices.DeleteFunc(slices.Clone(w.Reasons), shownAsCondition)
-		for _, text := range folded(p.redactor.Sentences(reasons)) {
-			line := waitAddress(w) + ": waiting: " + text
-			if !w.Passing { // a wait that may resolve itself needs no attention
-				line = p.screen.paint(line, yellow)
-			}
-			p.tell(line)
+// wait shows what a job or role waits for, a line for each reason. That it no longer waits is shown by its changes.
+func (p *Progress) wait(c *conditions.Change) {
+	if c.Type == conditions.Cleared {
+		return
+	}
+	for _, text := range folded(p.redactor.Sentences(conditions.Reasons(c.Reason))) {
+		line := c.About + ": waiting: " + text + held(c)
+		if plan.Waiting[c.Reason.Code] { // others end by themselves and need no attention
+			line = p.screen.paint(line, yellow)
 		}
+		p.tell(line)
 	}
 }
 
@@ -295,11 +288,11 @@ func (p *Progress) Condition(c conditions.Change) {
 	if shownElsewhere(&c.Condition) {
 		return
 	}
+	if waits(&c.Condition) {
+		p.wait(&c)
+		return
+	}
 	if line, is := conditionLine(&c); is {
-		if shown := p.shown[line]; shown {
-			delete(p.shown, line) // show it if it is raised again
-			return
-		}
 		p.tell(p.redactor.Text(line) + held(&c))
 		return
 	}

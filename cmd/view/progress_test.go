@@ -31,6 +31,15 @@ func change(a plan.Action, role string, index int) plan.Change {
 	return plan.Change{Action: a, Job: "mnist", Slot: job.Address{Job: "mnist", Role: role, Index: index}, Node: "n1", Incarnation: index + 1}
 }
 
+// waiting is a wait that begins, or a change of one, with a reason for each text.
+func waiting(become conditions.Type, about string, code job.Code, texts ...string) conditions.Change {
+	var reasons []job.Reason
+	for _, text := range texts {
+		reasons = append(reasons, job.Because(code, "slots", "worker[1]", "message", text))
+	}
+	return conditions.Change{Type: become, Condition: conditions.Condition{About: about, Reason: conditions.Combined(reasons)}}
+}
+
 func TestProgressOfEachAction(t *testing.T) {
 	c := newClockwork("s3cret")
 	p := &plan.Plan{
@@ -39,7 +48,6 @@ func TestProgressOfEachAction(t *testing.T) {
 			change(plan.Delete, "worker", 3), {Action: plan.Update, Job: "mnist"}, {Action: plan.Delete, Job: "gone"},
 			change(plan.Replace, "worker", 4), // a planned one: it only stops, a Create follows
 		},
-		Waits: []plan.Wait{{Job: "big", Role: "worker", Reasons: said("8 gpu are wanted, 6 available")}},
 	}
 	p.Changes[1].Launch = &job.Launch{}
 	p.Changes[1].Reasons = said("node n3 is gone, s3cret.", "and more")
@@ -53,10 +61,8 @@ func TestProgressOfEachAction(t *testing.T) {
 	c.Started(&failing)
 	c.Finished(&failing, 1234*time.Millisecond, errors.New("launch: no such directory s3cret"))
 	c.Withdrawn(&failing, 2*time.Second)
-	c.Planned(&plan.Plan{Waits: p.Waits}) // the same wait is no news
 	c.at = c.at.Add(stillEvery)
 	c.Planned(&plan.Plan{})
-	c.Planned(&plan.Plan{Waits: p.Waits})
 	c.Applied()
 	golden(t, "progress/each_action.txt", c.out.String())
 	if got, want := c.Done(), (plan.Summary{Add: 2, Change: 1, Remove: 3}); got != want {
@@ -221,20 +227,21 @@ func TestProgressOfManyFailuresIsOneLine(t *testing.T) {
 	golden(t, "progress/failures.txt", c.out.String())
 }
 
-// Waits are shown as they come, but bounded in length. The loop decides which are new.
+// Waits are shown a line for each reason, bounded in number and length. Their end is shown by the changes that follow.
 func TestProgressOfWaitsIsBounded(t *testing.T) {
-	c := newClockwork()
-	waits := func(reasons ...string) *plan.Plan {
-		return &plan.Plan{Waits: []plan.Wait{{Job: "mnist", Role: "worker", Reasons: said(reasons...)}}}
-	}
-	c.Planned(waits("worker[999]: ErrImagePull: no such image"))
-	c.Planned(&plan.Plan{})
+	c := newClockwork("s3cret")
+	image := waiting(conditions.Raised, "job.mnist.worker", plan.QueuedLong, "ErrImagePull: no such image s3cret")
+	c.Condition(image)
+	image.Type, image.Since = conditions.Held, c.at
+	c.Condition(image)
+	image.Type = conditions.Cleared
+	c.Condition(image)
 	var many []string
 	for i := range 50 {
 		many = append(many, fmt.Sprintf("reason %c%c", 'a'+i%26, 'a'+i/26))
 	}
 	many[0] += strings.Repeat(" and one more node", 100)
-	c.Planned(waits(many...))
+	c.Condition(waiting(conditions.Changed, "job.mnist.worker", plan.QueuedLong, many...))
 	golden(t, "progress/waits.txt", c.out.String())
 }
 
@@ -281,8 +288,6 @@ func TestProgressTellsTheFilesErrorsOnceForAllJobs(t *testing.T) {
 	invalid := filesInvalid("replicas is no number.")
 	c.Condition(invalid)
 	tell(conditions.Raised, why, job.Reason{}, "a", "b", "c")
-	wait := func(name string, why ...job.Reason) plan.Wait { return plan.Wait{Job: name, Reasons: why} }
-	c.Planned(&plan.Plan{Waits: []plan.Wait{wait("a", why), wait("b", why), wait("c", why)}})
 	invalid.Type = conditions.Cleared
 	c.Condition(invalid)
 	tell(conditions.Cleared, why, asApplied, "a", "b", "c")
@@ -297,21 +302,11 @@ func TestProgressTellsTheFilesErrorsOnceForAllJobs(t *testing.T) {
 	c.out.Reset()
 	held := job.Because(apply.AboveMaxDestroy, "count", "2", "all", "2", "max_destroy", "1")
 	tell(conditions.Raised, held, job.Reason{}, "a")
-	c.Planned(&plan.Plan{Waits: []plan.Wait{wait("a", held, said("No node has room.")[0])}})
 	tell(conditions.Held, held, job.Reason{}, "b")
 	tell(conditions.Cleared, held, asApplied, "a")
-	for text, want := range map[string]int{"-max-destroy=1": 2, "(since 2026-01-02 03:04:05)": 1, "No node has room": 1, "job.a: resolved: ": 1} {
+	for text, want := range map[string]int{"-max-destroy=1": 2, "(since 2026-01-02 03:04:05)": 1, "job.a: resolved: ": 1} {
 		if n := strings.Count(c.out.String(), text); n != want {
 			t.Errorf("%q is reported %d times:\n%s", text, n, c.out.String())
-		}
-	}
-
-	// What the plan has just shown is not shown again, unless it is raised again.
-	c.out.Reset()
-	c.Shown(&plan.Plan{Waits: []plan.Wait{wait("a", held)}})
-	for _, want := range []int{0, 1} {
-		if tell(conditions.Raised, held, job.Reason{}, "a"); strings.Count(c.out.String(), "-max-destroy=1") != want {
-			t.Errorf("after it was shown:\n%s", c.out.String())
 		}
 	}
 }
@@ -360,10 +355,8 @@ func TestShort(t *testing.T) {
 func TestOnlyWhatMayLastIsLoud(t *testing.T) {
 	var out bytes.Buffer
 	p := NewProgress(Screen{Writer: &out, Colour: true}, NewRedactor(nil), still)
-	p.Planned(&plan.Plan{Waits: []plan.Wait{
-		{Job: "a", Reasons: said("It is queued."), Passing: true},
-		{Job: "b", Reasons: said("No node has room.")},
-	}})
+	p.Condition(waiting(conditions.Raised, "job.a", plan.Queued, "no node is free"))
+	p.Condition(waiting(conditions.Raised, "job.b", plan.QueuedLong, "no node is free"))
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 	if len(lines) != 2 || strings.Contains(lines[0], string(yellow)) || !strings.Contains(lines[1], string(yellow)) {
 		t.Errorf("got %q", lines)

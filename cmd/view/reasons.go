@@ -212,6 +212,7 @@ var sentences = map[job.Code]sentence{
 	plan.ReplacementTooLarge:   says("The replacements of its slots do not fit on the nodes; it keeps running unchanged."),
 	plan.RetryWaits:            retryWaits,
 	plan.Queued:                queued,
+	plan.QueuedLong:            queued,
 	plan.EndedUnheard:          says("${slots}: no process is running. The next apply asks the agents why, and continues from there."),
 	plan.StuckOnDrained:        stuckOnDrained,
 	plan.ProviderNotConfigured: says("Its provider ${provider:q} is not configured."),

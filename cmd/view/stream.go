@@ -216,6 +216,17 @@ func (s *Stream) waits(all []PlanWait) {
 	}
 }
 
+// waiting writes that a condition says what a job or role waits for, or that it no longer does.
+func (s *Stream) waiting(c *conditions.Change, of map[string]any, r *Redactor) {
+	reasons := conditions.Reasons(c.Reason)
+	if c.Type == conditions.Cleared {
+		s.line("info", r.Text(c.About)+": No longer waits: "+strings.Join(r.Sentences(reasons), " "), "condition_cleared", map[string]any{"condition": of})
+		return
+	}
+	w := PlanWait{Address: r.Text(c.About), Reasons: r.Sentences(reasons), ReasonCodes: r.Reasons(reasons)}
+	s.line("info", w.Address+": Waits: "+strings.Join(w.Reasons, " "), "planned_wait", map[string]any{"wait": w, "condition": of})
+}
+
 // summary writes the line of the counts.
 func (s *Stream) summary(message string, n plan.Summary, operation string) {
 	s.line("info", message, "change_summary", map[string]any{

@@ -67,7 +67,7 @@ func elapsedSeconds(d time.Duration) map[string]any {
 	return map[string]any{"elapsed_seconds": tenths(d.Seconds())}
 }
 
-// Planned writes what the loop will do, if that is more than or different from before, decisions about sizes, and what waits.
+// Planned writes what the loop will do, if that is more than or different from before, and decisions about sizes.
 // Changes of an earlier plan that have not started and are not in this one are dropped.
 func (p *StreamProgress) Planned(next *plan.Plan) {
 	open, still, more := maps.Clone(p.inFlight), map[changeID]bool{}, false
@@ -94,7 +94,6 @@ func (p *StreamProgress) Planned(next *plan.Plan) {
 			p.stream.scaleDecision(&size)
 		}
 	}
-	p.stream.waits(planWaits(next.Waits, p.redactor))
 	p.complete()
 }
 
@@ -185,6 +184,10 @@ func (p *StreamProgress) Condition(c conditions.Change) {
 		clear(p.inFlight)
 	}
 	of := map[string]any{"change": c.Type, "about": p.redactor.Text(c.About), "code": c.Reason.Code, "since": c.Since, "reason_code": c.Reason.Map(p.redactor.Text)}
+	if waits(&c.Condition) {
+		p.stream.waiting(&c, of, p.redactor)
+		return
+	}
 	if _, line := conditionLine(&c); line || shownElsewhere(&c.Condition) {
 		n := apply.NoticeOf(p.stream.now(), &c)
 		p.stream.line("info", Screen{}.notice(n, p.redactor), "notice", map[string]any{"event": eventOf(n, p.redactor), "condition": of})

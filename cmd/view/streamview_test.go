@@ -27,11 +27,13 @@ func TestStreamProgress(t *testing.T) {
 	p := Both{Quiet{}, NewStreamProgress(s, NewRedactor([]job.Job{{Secrets: []string{secret}}}))}
 	start := plan.Change{Action: plan.Create, Job: "j", Provider: "local", Slot: job.Address{Job: "j", Role: "worker", Index: 3}, Node: "n1", Incarnation: 1, Reasons: said("new, with " + secret)}
 	forget := plan.Change{Action: plan.Delete, Job: "gone", UID: "u9"}
-	p.Planned(&plan.Plan{Changes: []plan.Change{start, forget}, Waits: []plan.Wait{{Job: "j", Role: "ps", Reasons: said("2 are wanted and 1 fits.")}}, Sizes: []plan.Size{
+	p.Planned(&plan.Plan{Changes: []plan.Change{start, forget}, Sizes: []plan.Size{
 		{Job: "j", Role: "worker", Replicas: 2, Before: 3, Now: 4, Min: 2, Max: 8},
 		{Job: "k", Role: "worker", Replicas: 2, Before: 4, Now: 2, Min: 2, Max: 8, Reasons: said("job.j waits, with " + secret)},
 		{Job: "l", Role: "worker", Replicas: 2, Before: 5, Now: 5, Min: 2, Max: 8}, // nothing was decided
 	}})
+	queued := waiting(conditions.Raised, "job.j.ps", plan.QueuedLong, "no node is free, "+secret)
+	p.Condition(queued)
 	p.Started(&start)
 	p.Started(&forget)
 	p.Still(&start, 10*time.Second)
@@ -49,6 +51,8 @@ func TestStreamProgress(t *testing.T) {
 	p.Condition(refused)
 	refused.Type, refused.Why = conditions.Cleared, job.Because(apply.ConditionOver).With(refused.Reason)
 	p.Condition(refused)
+	queued.Type = conditions.Cleared
+	p.Condition(queued)
 	half := 0.5
 	p.Progressed("j", apply.Progress{Step: 120, Loss: &half, StepRate: 41.2})
 	s.Applied(plan.Summary{Add: 1})

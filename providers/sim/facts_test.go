@@ -78,13 +78,9 @@ type attempt struct {
 func newTold(stored []conditions.Condition) told {
 	t := told{raised: map[conditions.Key]bool{}, open: map[changed]*attempt{}}
 	for _, c := range stored {
-		t.raised[keyOf(c)] = true
+		t.raised[c.Key()] = true
 	}
 	return t
-}
-
-func keyOf(c conditions.Condition) conditions.Key {
-	return conditions.Key{About: c.About, Code: c.Reason.Code}
 }
 
 // logView writes what a loop reports to the world's log, and checks that nothing is reported twice.
@@ -92,11 +88,7 @@ type logView struct{ *master }
 
 func (v logView) say(format string, args ...any) { v.w.say(v.tag()+format, args...) }
 
-func (v logView) Planned(p *plan.Plan) {
-	for _, x := range p.Waits {
-		v.say("job.%s waits: %s", x.Job, join(x.Reasons, " "))
-	}
-}
+func (logView) Planned(*plan.Plan) {}
 
 func join(reasons []job.Reason, between string) string {
 	var texts []string
@@ -181,7 +173,7 @@ func noticeKey(n *job.Notice) string {
 
 func (v logView) Condition(c conditions.Change) {
 	v.say("%s: %s %s", c.Type, c.About, c.Reason)
-	key := keyOf(c.Condition)
+	key := c.Key()
 	switch raised := v.told.raised[key]; {
 	case c.Type == conditions.Raised && raised:
 		v.w.fail("%s %s is raised twice", c.About, c.Reason.Code)
