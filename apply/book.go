@@ -164,7 +164,7 @@ func (b *book) failed(l *Loop, err error) {
 		l.inform(Recorded{f.Number, err})
 	}
 	if decided {
-		l.failed(err)
+		l.failed(aboutStore, NotStored, err)
 	}
 }
 
@@ -252,7 +252,8 @@ func (b *book) journalled(l *Loop, e Journal, err error) {
 	case l.end.stage == waiting:
 		l.finish(l.end.plan, cmp.Or(l.end.err, err))
 	case err != nil:
-		l.failed(err)
+		l.holds.Clear(aboutStore, NotStored)
+		l.failed(aboutJournal, NotJournaled, err)
 	default:
 		l.act()
 	}

@@ -12,6 +12,7 @@ const (
 	PreparationRefused   job.Code = "preparation_refused"   // objects that the job needs before its slots cannot be created
 	Delayed              job.Code = "delayed"               // an object takes long to create
 	NotStored            job.Code = "not_stored"            // the state cannot be stored
+	NotJournaled         job.Code = "not_journaled"         // events cannot be written to the journal
 	LeftFiles            job.Code = "left_files"            // the job is no longer in the files, and will be removed soon
 	FilesUnusable        job.Code = "files_unusable"        // the files cannot be used
 	AboveMaxDestroy      job.Code = "above_max_destroy"     // the files would remove or replace more slots than allowed

@@ -90,7 +90,7 @@ func (h *holds) decide(l *Loop, in *plan.Input, p *plan.Plan) {
 	h.Settle(l.now, func(k conditions.Key) bool {
 		name, ofJob := conditions.Job(k.About)
 		switch {
-		case failures[k.Code] || k.Code == CheckFailed || k.Code == NotStored || k.Code == NotChronicled:
+		case failures[k.Code] || k.Code == CheckFailed || k.Code == NotStored || k.Code == NotJournaled || k.Code == NotChronicled:
 			return false // settled elsewhere
 		case ofJob && choices[k.Code]:
 			return !l.leftOut(in, name)
@@ -316,10 +316,10 @@ func (o *overReasons) of(c *conditions.Condition) job.Reason {
 }
 
 // lasts reports whether the state keeps a condition, and the journal its changes. NotStopped ends with the run, and
-// a state that records NotStored was stored.
+// NotStored and NotJournaled with the write that succeeds.
 func lasts(c *conditions.Condition) bool {
 	waits, is := plan.Waiting[c.Reason.Code]
-	return c.About != aboutStore && c.Reason.Code != NotStopped && (waits || !is)
+	return c.About != aboutStore && c.Reason.Code != NotStopped && c.Reason.Code != NotJournaled && (waits || !is)
 }
 
 // lasting returns the conditions that the state keeps, sealed.

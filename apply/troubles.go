@@ -97,9 +97,12 @@ func (l *Loop) delays() []plan.Wait {
 	return waits
 }
 
-// unstoredJobs returns all jobs that have not ended, while the state cannot be stored and hence nothing is healed.
+// unstoredJobs returns all jobs that have not ended, while decisions cannot be stored or journaled and hence nothing is healed.
 func (l *Loop) unstoredJobs() []plan.Wait {
 	trouble, holds := l.holds.Get(aboutStore, NotStored)
+	if !holds {
+		trouble, holds = l.holds.Get(aboutJournal, NotJournaled)
+	}
 	if !holds {
 		return nil
 	}

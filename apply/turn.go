@@ -151,7 +151,7 @@ func (l *Loop) accept() {
 }
 
 // failed ends a turn whose decision could not be stored or journaled, and carries out none of it.
-func (l *Loop) failed(err error) {
+func (l *Loop) failed(about string, code job.Code, err error) {
 	t := &l.turn
 	l.storedTook()
 	l.files.answer(l, &t.decided, err)
@@ -166,7 +166,7 @@ func (l *Loop) failed(err error) {
 		l.end.leave(l, t.decided.Plan, err)
 		return
 	}
-	l.holds.raiseIf(l, err, aboutStore, NotStored)
+	l.holds.raiseIf(l, err, about, code)
 	t.dirty, t.newest = true, t.decided.Plan
 	l.rests()
 	l.rest.pause(l.now, retryStore)
@@ -182,6 +182,7 @@ func (l *Loop) act() {
 	l.storedTook()
 	t.failed = 0
 	l.holds.Clear(aboutStore, NotStored)
+	l.holds.Clear(aboutJournal, NotJournaled)
 	if l.end.stage == settling {
 		l.end.settled(l, &d.Plan)
 		return

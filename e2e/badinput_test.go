@@ -232,7 +232,7 @@ func TestStateOfAnotherLineageIsNotOverwritten(t *testing.T) {
 	own := s.Read("eltrain.state")
 	s.Write("eltrain.state", foreign)
 	site.Kill(t, syscall.SIGKILL, before.Slot("worker[0]").PID)
-	m.AwaitOutput("The state cannot be stored; nothing changes until it can be")
+	m.AwaitOutput("The state cannot be stored; no changes are made until it can be")
 	m.AwaitOutput("they belong to different job directories; nothing was written")
 	if got := s.Read("eltrain.state"); got != foreign {
 		t.Error("the foreign state was overwritten")
@@ -297,7 +297,7 @@ func TestDamagedJournalIsReadAroundAndGoesOn(t *testing.T) {
 
 // ---- the disk ----------------------------------------------------------------------------
 
-const storeTrouble = "The state cannot be stored; nothing changes until it can be"
+const storeTrouble = "The state cannot be stored; no changes are made until it can be"
 
 func TestFullDiskForTheMasterDoesNothingByHalf(t *testing.T) {
 	s := calmDemo(t) // the restarted one is waited for

@@ -19,7 +19,8 @@ var conditionSummaries = map[job.Code]string{
 	apply.FilesUnsteady:      "The files are not read while they are being written",
 	apply.FilesDoubtful:      "The files may be only half written",
 	apply.RemovedMisnamed:    apply.MisnamedTrouble,
-	apply.NotStored:          "The state cannot be stored; nothing changes until it can be",
+	apply.NotJournaled:       "Events cannot be written to the journal; no changes are made until they can be",
+	apply.NotStored:          "The state cannot be stored; no changes are made until it can be",
 	apply.NotChronicled:      "A decision could not be written to the journal",
 	apply.WebhookRefused:     "POST /v1/reconcile is disabled",
 	apply.NotStopped:         "Slots could not be stopped",
@@ -101,5 +102,5 @@ func leftOut(r job.Reason, _ []string) string {
 	if r.Args["count"] == "1" {
 		lines = "line was"
 	}
-	return "The output was blocked for a while, and " + r.Args["count"] + " " + lines + " dropped. `eltrain events` shows what happened."
+	return "Output was blocked, and " + r.Args["count"] + " " + lines + " dropped. `eltrain events` shows what happened."
 }

@@ -142,7 +142,7 @@ var sentences = map[job.Code]sentence{
 	plan.JobEnded:           func(r job.Reason, _ []string) string { return "the job " + ended(r) },
 	plan.AgentOutlivesJob:   says("the job succeeded, but its agent has not exited"),
 	plan.StoppedBefore:      says("it was stopped before, but still runs"),
-	plan.EarlierDecision:    says("decided by an earlier plan"),
+	plan.EarlierDecision:    says("decided by an earlier version"),
 	plan.RoleSucceeded:      says("another slot of its role has succeeded"),
 	plan.NotDeclared:        says("it is no longer declared"),
 	plan.DestroyRequested:   says("destroy was requested"),
@@ -160,7 +160,7 @@ var sentences = map[job.Code]sentence{
 	plan.RoleMax:            says("at most ${most:slots}"),
 	plan.NoRoomForMore:      says("no node has room for more"),
 	plan.Stray:              says("it belongs to an earlier job of this name, or to none"),
-	plan.NothingRuns:        says("nothing of it is running"),
+	plan.NothingRuns:        says("no slot is running"),
 	plan.Remains:            says("left over from an earlier job"),
 	plan.MoreReasons:        either("count", "and ${count} more reasons", "and more"),
 
@@ -169,7 +169,7 @@ var sentences = map[job.Code]sentence{
 	plan.NodeGone:      ofSlot(either("node", "its node ${node} was removed", "its node was removed")),
 	plan.Preempted:     fact("it was preempted"),
 	plan.Evicted:       fact("it was evicted"),
-	plan.Deleted:       fact("somebody else deleted it"),
+	plan.Deleted:       fact("it was deleted externally"),
 	plan.NodeFailed:    says("its node could not start it"),
 	plan.LaunchFailed:  says("its agent did not register"),
 	plan.AgentLeft:     fact("its agent was asked to stop"),
@@ -198,7 +198,7 @@ var sentences = map[job.Code]sentence{
 	plan.NoPlace:          fact("it has no place"),
 	plan.NotStarting:      fact("${message}"),
 	plan.EndedWell:        says("it succeeded"),
-	plan.Gone:             says("nothing of it is left"),
+	plan.Gone:             says("no trace of it was found"),
 	plan.NotRecorded:      either("node", "incarnation ${incarnation} runs on ${node} but is not recorded", "incarnation ${incarnation} is not on a node yet and not recorded"),
 	plan.NewerIncarnation: says("incarnation ${incarnation} was started, but ${recorded} is recorded"),
 
@@ -213,7 +213,7 @@ var sentences = map[job.Code]sentence{
 	plan.RetryWaits:            retryWaits,
 	plan.Queued:                queued,
 	plan.QueuedLong:            queued,
-	plan.EndedUnheard:          says("${slots}: no process is running. The next apply asks the agents why, and continues from there."),
+	plan.EndedUnheard:          says("${slots}: no process is running. The next apply reads from the agents how they ended, and continues from there."),
 	plan.StuckOnDrained:        stuckOnDrained,
 	plan.ProviderNotConfigured: says("Its provider ${provider:q} is not configured."),
 	plan.ProviderRefuses:       says("${message}"),
@@ -273,7 +273,8 @@ var sentences = map[job.Code]sentence{
 	apply.RemovalRefused:     refused("cannot be removed"),
 	apply.PreparationRefused: refused("cannot be prepared"),
 	apply.Delayed:            says("${message}"),
-	apply.NotStored:          says("The state cannot be stored; nothing changes until it can be: ${message}"),
+	apply.NotJournaled:       says("Events cannot be written to the journal; no changes are made until they can be: ${message}"),
+	apply.NotStored:          says("The state cannot be stored; no changes are made until it can be: ${message}"),
 	apply.LeftFiles:          says("It is no longer in the files. It is removed once the files have not changed for ${after}, unless it comes back."),
 	apply.FilesUnusable:      func(r job.Reason, _ []string) string { return filesInForce(r) + " " + r.Args["message"] },
 	apply.AboveMaxDestroy:    aboveMaxDestroy,
@@ -284,7 +285,7 @@ var sentences = map[job.Code]sentence{
 	apply.CheckFailed:        says("${message}"),
 	apply.FilesUnsteady:      says("The files are not read while they are being written: ${of}"),
 	apply.GitBusy: says("${path} has existed since ${since:clock}, and the files are not read until it is gone, or ${until:clock} at the latest. " +
-		"The current configuration stays in effect. If no git is running, a killed one left it behind: remove it."),
+		"The current configuration stays in effect. If git is not running, the lock is stale: remove it."),
 	apply.JobsMissing: says("Jobs are no longer in the files. They are removed once the files have not changed for ${after}; until then the current configuration stays in effect."),
 	apply.FilesDoubtful: says("The files may be only half written: ${path} has existed since ${since:date}: git was probably killed. " +
 		"The files are read as they are and may not match a commit. Remove it if no git is running."),
@@ -293,7 +294,7 @@ var sentences = map[job.Code]sentence{
 	apply.NotChronicled:        says("A decision could not be written to the journal: ${message}"),
 	apply.NotStopped:           notStopped,
 	apply.OutputLeftOut:        leftOut,
-	apply.ConfigurationApplied: either("held", "commit ${commit} was read; held back: ${held}", "commit ${commit} is in effect"),
+	apply.ConfigurationApplied: either("held", "commit ${commit} is in effect, except for ${held}", "commit ${commit} is in effect"),
 	apply.StraysStopped:        whatBecame("removed"),
 
 	// Why a condition does not hold any more.
