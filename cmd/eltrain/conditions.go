@@ -39,7 +39,7 @@ func (m *master) conditions(records job.Records) map[string]string {
 	for _, d := range unmet(m.inForce, records) {
 		var text bytes.Buffer
 		detail := &hcl.Diagnostic{Severity: hcl.DiagWarning, Summary: d.Summary, Detail: d.Detail, Subject: d.Subject}
-		view.WriteDiagnostics(view.Screen{Writer: &text, Width: m.streams.Out.Width}, m.redactor.Diagnostics(view.DiagnoseHCL(hcl.Diagnostics{detail}, m.inForce.Files)))
+		view.WriteDiagnostics(view.Kept(&text), m.redactor.Diagnostics(view.DiagnoseHCL(hcl.Diagnostics{detail}, m.inForce.Files)))
 		summary := d.Summary
 		if d.Subject != nil {
 			summary += ", " + d.Subject.String()

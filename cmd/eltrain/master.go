@@ -338,7 +338,7 @@ func (m *master) reload(files *apply.FileWatcher) (apply.Files, error) {
 	if diags.HasErrors() {
 		m.follow(files, either) // the correction may be written to any of them
 		var text bytes.Buffer
-		view.WriteDiagnostics(view.Screen{Writer: &text, Width: m.streams.Out.Width}, m.redactor.Diagnostics(view.DiagnoseHCL(diags, cfg.Files)))
+		view.WriteDiagnostics(view.Kept(&text), m.redactor.Diagnostics(view.DiagnoseHCL(diags, cfg.Files)))
 		return read, &apply.UnusableError{Brief: m.redactor.Hide(brief(cfg, diags)), Text: strings.TrimSpace(text.String())}
 	}
 	m.follow(files, furtherOf(cfg))

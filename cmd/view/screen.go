@@ -31,6 +31,9 @@ type Streams struct {
 	Out, Err    Screen
 }
 
+// Kept writes text that is stored, and therefore the same for every terminal.
+func Kept(w io.Writer) Screen { return Screen{Writer: w, Width: defaultWidth} }
+
 // defaultWidth is used to wrap text if the output is not a terminal.
 const defaultWidth = 78
 
