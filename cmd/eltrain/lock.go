@@ -37,7 +37,7 @@ func (s *session) lock(ctx context.Context, store state.Store, operation string,
 		if view.Watching(&locked.Holder) {
 			wait = "The other run is a watch, which does not end by itself: it applies changes of its own files, in this directory or wherever it runs. For anything else, end it first. Another watch can stand by with -lock-timeout."
 		}
-		return nil, waited, fmt.Errorf("%w.\n\nTwo runs at the same time would undo each other's work. "+wait+" The lock of a holder that died expires by itself; eltrain force-unlock takes it from one that is alive but cannot be reached", err)
+		return nil, waited, fmt.Errorf("%w.\n\nTwo runs at the same time would undo each other's work. "+wait+" The lock of a holder that died expires by itself; eltrain force-unlock releases that of a holder that is alive but cannot be reached", err)
 	}
 	return lock, waited, makeRoom(err)
 }

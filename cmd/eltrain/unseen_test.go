@@ -50,10 +50,10 @@ func TestAPlainApplyHealsWhatEndedUnseen(t *testing.T) {
 	}
 	const ended = "no process is running"
 	eltrain(t, dir, "status").check(t, exitDone, "job.tiny  Degraded", ended)
-	eltrain(t, dir, "plan").check(t, exitDone, "No changes for now.", "an apply finds out and continues from there", ended)
-	eltrain(t, dir, "plan", "-markdown").check(t, exitDone, "an apply finds out and continues from there", ended)
+	eltrain(t, dir, "plan").check(t, exitDone, "No changes for now.", "an apply reads it from the agents and continues from there", ended)
+	eltrain(t, dir, "plan", "-markdown").check(t, exitDone, "an apply reads it from the agents and continues from there", ended)
 	eltrain(t, dir, "plan", "-detailed-exitcode", "-json").check(t, exitChanges, `"unheard":true`)
-	eltrain(t, dir, "plan", "-detailed-exitcode", "-refresh-only").check(t, exitDone, "No changes. None of this is recorded in the state: processes have ended, and an apply finds out how.")
+	eltrain(t, dir, "plan", "-detailed-exitcode", "-refresh-only").check(t, exitDone, "No changes. None of this is recorded in the state: processes have ended, and only an apply can read how.")
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone, "process killed in worker", "signal: killed", "Apply complete!")
 	for i, rank := range []string{"0", "1"} {
 		if pid := pidIn(t, filepath.Join(dir, "pid."+rank)); pid == before[i] || !alive(pid) {

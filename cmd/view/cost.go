@@ -398,7 +398,7 @@ func (c *JobCost) from() string {
 	case c.CheckpointStep > 0:
 		return fmt.Sprintf("the checkpoint of step %d%s or newer", c.CheckpointStep, dir)
 	case dir != "" && c.Broken:
-		return "whatever is saved" + dir + "; no checkpoint is known"
+		return "whatever was saved" + dir + "; no checkpoint is known"
 	case dir != "":
 		return "the newest checkpoint" + dir + "; step unknown"
 	}

@@ -710,7 +710,7 @@ func (t *planText) conclusion(m *PlanModel, bounds string) string {
 	case m.Eltrain.RefreshOnly && len(m.ResourceDrift) > 0:
 		return t.paint("No changes.", bold, green) + " None of this is recorded in the state: the next apply repairs it."
 	case m.Eltrain.RefreshOnly && slices.ContainsFunc(m.Eltrain.Waits, func(w PlanWait) bool { return w.Unheard }):
-		return t.paint("No changes.", bold, yellow) + " None of this is recorded in the state: processes have ended, and an apply finds out how."
+		return t.paint("No changes.", bold, yellow) + " None of this is recorded in the state: processes have ended, and only an apply can read how."
 	case m.Eltrain.RefreshOnly:
 		return t.paint("No changes.", bold, green) + " What is running still matches the state. eltrain has checked that it still matches the result of your most recent changes, and found no differences."
 	case m.Applyable && len(m.changes()) > 0:
@@ -720,7 +720,7 @@ func (t *planText) conclusion(m *PlanModel, bounds string) string {
 	case !m.destroy && len(m.leftFailed()) > 0:
 		return t.paint("No changes.", bold, yellow) + " Not everything in the configuration is running: see what failed."
 	case m.Unheard():
-		return t.paint("No changes for now.", bold, yellow) + " Processes have ended, and the reason is not known yet: an apply finds out and continues from there."
+		return t.paint("No changes for now.", bold, yellow) + " Processes have ended, and the reason is not known yet: an apply reads it from the agents and continues from there."
 	case !m.destroy && (len(m.Eltrain.Waits) > 0 || m.Errored):
 		return t.unlike(parted(m.Eltrain.Waits))
 	case m.changesOutputs():

@@ -196,7 +196,7 @@ func TestANoteOnNodesNeedsNodes(t *testing.T) {
 func TestARefreshDoesNotOverlookWhatEnded(t *testing.T) {
 	for want, waits := range map[string][]plan.Wait{
 		"found no differences": nil,
-		"No changes. None of this is recorded in the state: processes have ended, and an apply finds out how.": {{Job: "a", Unheard: true, Reasons: said("worker[0]: no process is running.")}},
+		"No changes. None of this is recorded in the state: processes have ended, and only an apply can read how.": {{Job: "a", Unheard: true, Reasons: said("worker[0]: no process is running.")}},
 	} {
 		model := NewPlan(PlanFacts{Input: plan.Input{Refresh: true}, Plan: plan.Plan{Waits: waits}}, NewRedactor(nil))
 		var text bytes.Buffer

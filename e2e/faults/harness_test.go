@@ -375,7 +375,7 @@ func (s *trial) noted(file string) []string {
 	return strings.Fields(string(text))
 }
 
-// destroyed destroys the job and checks that nothing of it is left, processes included.
+// destroyed destroys the job and checks that no trace of it was found, processes included.
 func (s *trial) destroyed() {
 	s.T.Helper()
 	s.Must("destroy", "-auto-approve", "-input=false", waiting)
