@@ -228,17 +228,22 @@ func (b *book) journal(l *Loop) {
 
 // append appends what is unwritten to the journal, and returns it.
 func (b *book) append(l *Loop) []job.Notice {
-	for i := range b.unwritten {
-		if n := &b.unwritten[i]; n.Message == "" {
-			n.Message = l.setup.Words.Sentence(n.Reason)
-		}
-	}
+	l.word(b.unwritten)
 	notices := slices.Clone(b.unwritten)
 	l.turn.phase = journaling
 	if len(notices) > 0 {
 		l.do(Journal{l.number(), notices})
 	}
 	return notices
+}
+
+// word gives notices the sentence that the journal keeps beside their reason.
+func (l *Loop) word(notices []job.Notice) {
+	for i := range notices {
+		if n := &notices[i]; n.Message == "" {
+			n.Message = l.setup.Words.Sentence(n.Reason)
+		}
+	}
 }
 
 // journalled handles the outcome of a write to the journal.

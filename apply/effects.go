@@ -36,8 +36,8 @@ func (id ID) String() string {
 	return strings.Join(parts, " ")
 }
 
-// Effect is work outside the Loop: one of the types below. Each effect has exactly one Outcome,
-// even if it is dropped.
+// Effect is work outside the Loop: one of the types below. Each has exactly one Outcome, even if it is dropped; only Again
+// and Drop are about another effect and have none of their own.
 type Effect interface{ ID() ID }
 
 // Hear reads the service's facts. The Result is Facts.

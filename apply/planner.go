@@ -216,6 +216,7 @@ func (p *Planner) Refresh(ctx context.Context, approve func(Decision) error, sto
 		}
 	}
 	notices := slices.Concat(d.Plan.Notices, l.removals(&d.Input, &d.Plan))
+	l.word(notices)
 	if err := AppendNotices(journal, notices); err != nil {
 		return d, fmt.Errorf("journal: %w", err)
 	}

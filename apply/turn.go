@@ -2,6 +2,7 @@ package apply
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -258,7 +259,8 @@ func (l *Loop) gauged(o Outcome) {
 	progress, _ := o.Result.(map[string]Progress)
 	before := l.turn.gauged
 	l.turn.gauged = progress
-	for launched, p := range progress {
+	for _, launched := range slices.Sorted(maps.Keys(progress)) {
+		p := progress[launched]
 		if p.Step != before[launched].Step {
 			name := l.book.names.now(l.service.jobs[launched].uid, launched)
 			l.tell(func(v View) { v.Progressed(name, p) })
