@@ -20,9 +20,6 @@ type UnusableError struct{ Brief, Text string }
 
 func (e *UnusableError) Error() string { return e.Text }
 
-// MisnamedTrouble is the summary of the warning about Files.Misnamed, also in a plan.
-const MisnamedTrouble = "A removed block matches nothing"
-
 // files is the configuration in effect, and the handling of new readings.
 type files struct {
 	Files

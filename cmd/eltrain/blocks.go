@@ -8,7 +8,6 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 
-	"github.com/eltrain/eltrain/apply"
 	"github.com/eltrain/eltrain/cmd/view"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/lang"
@@ -152,7 +151,7 @@ func misnamedIn(cfg *lang.Config, facts *view.PlanFacts) []view.Diagnostic {
 	if detail == "" {
 		return nil
 	}
-	return view.DiagnoseHCL(hcl.Diagnostics{{Severity: hcl.DiagWarning, Summary: apply.MisnamedTrouble, Detail: detail, Subject: lineOf(cfg, at)}}, cfg.Files)
+	return view.DiagnoseHCL(hcl.Diagnostics{{Severity: hcl.DiagWarning, Summary: view.MisnamedTrouble, Detail: detail, Subject: lineOf(cfg, at)}}, cfg.Files)
 }
 
 // declaredAs returns the addresses under which recorded jobs were declared, by name.

@@ -9,6 +9,9 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
+// MisnamedTrouble is the summary of the warning about a removed block, also in a plan.
+const MisnamedTrouble = "A removed block matches nothing"
+
 // conditionSummaries are the short texts of conditions by code. ${name} is their subject without its kind.
 var conditionSummaries = map[job.Code]string{
 	apply.ProviderUnobserved: "Provider ${name} cannot be observed",
@@ -18,7 +21,7 @@ var conditionSummaries = map[job.Code]string{
 	apply.FilesUnusable:      "The configuration has errors; the last valid one stays in effect",
 	apply.FilesUnsteady:      "The files are not read while they are being written",
 	apply.FilesDoubtful:      "The files may be only half written",
-	apply.RemovedMisnamed:    apply.MisnamedTrouble,
+	apply.RemovedMisnamed:    MisnamedTrouble,
 	apply.NotJournaled:       "Events cannot be written to the journal; no changes are made until they can be",
 	apply.NotStored:          "The state cannot be stored; no changes are made until it can be",
 	apply.NotChronicled:      "A decision could not be written to the journal",

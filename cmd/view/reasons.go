@@ -289,7 +289,7 @@ var sentences = map[job.Code]sentence{
 	apply.JobsMissing: says("Jobs are no longer in the files. They are removed once the files have not changed for ${after}; until then the current configuration stays in effect."),
 	apply.FilesDoubtful: says("The files may be only half written: ${path} has existed since ${since:date}: git was probably killed. " +
 		"The files are read as they are and may not match a commit. Remove it if no git is running."),
-	apply.RemovedMisnamed:      says(apply.MisnamedTrouble + ": ${message}"),
+	apply.RemovedMisnamed:      says(MisnamedTrouble + ": ${message}"),
 	apply.WebhookRefused:       says("POST /v1/reconcile is disabled: ${message}"),
 	apply.NotChronicled:        says("A decision could not be written to the journal: ${message}"),
 	apply.NotStopped:           notStopped,
