@@ -21,8 +21,8 @@ func agentCommand() *command {
 		about: `Runs in every slot: joins worlds, runs COMMAND as the slot's training processes, and reports to the
 elastic training service. Providers start it; users never do.`,
 		exits: []string{
-			"The training processes have succeeded.",
-			"Any from 1: the exit code of the process that failed, or the agent had to leave its slot. Its log says why.",
+			"All processes succeeded.",
+			"From 1: exit code of the failed process, or the agent had to leave its slot; its log says why.",
 		},
 		options: agentOptions,
 		run:     runAgent,

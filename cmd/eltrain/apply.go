@@ -31,17 +31,17 @@ type applyArgs struct {
 func (a *applyArgs) declare(fs *flags) {
 	fs.BoolVar(&a.autoApprove, "auto-approve", false, "Do not ask for approval.")
 	fs.BoolVar(&a.input, "input", true, "Do not prompt; fail if input is needed.")
-	fs.addressVar(&a.listen, "listen", "Listen on `ADDRESS`, such as 127.0.0.1:7000, instead of the one in service { listen }.")
+	fs.addressVar(&a.listen, "listen", "Listen on `ADDRESS`, such as 127.0.0.1:7000, instead of service { listen }.")
 	fs.waitVar(&a.lockTimeout, "lock-timeout", "Wait up to `DURATION`, such as 30s, for the state's lock.")
-	fs.IntVar(&a.parallelism, "parallelism", 0, "Start, and stop, up to `N` slots at once. By default as many as the provider allows: 10 locally.")
+	fs.IntVar(&a.parallelism, "parallelism", 0, "Start, and stop, up to `N` slots at once. Default: the provider's limit, 10 locally.")
 	a.formats.declare(fs)
 	a.planning.declare(fs)
 }
 
 func (a *applyArgs) declareApply(fs *flags) {
 	fs.BoolVar(&a.destroy, "destroy", false, "Destroy all jobs, like the command destroy.")
-	fs.BoolVar(&a.detailedExitCode, "detailed-exitcode", false, "Exit with 0 if there was nothing to do, 1 after an error, 2 if something was done.")
-	fs.Func("max-destroy", "If the files would remove or replace more than `N` slots at once, leave their jobs unchanged and report them. By default there is no limit.", func(text string) error {
+	fs.BoolVar(&a.detailedExitCode, "detailed-exitcode", false, "Exit with 2 instead of 0 if something was done.")
+	fs.Func("max-destroy", "If the files would remove or replace more than `N` slots at once, keep their jobs unchanged and report them. No limit by default.", func(text string) error {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 0 {
 			return errors.New("write -max-destroy=N with a number of slots from 0")
@@ -52,7 +52,7 @@ func (a *applyArgs) declareApply(fs *flags) {
 	declarePrune(fs, &a.prune)
 	fs.BoolVar(&a.watch, "watch", false, "Run until interrupted: apply changes of the files, heal, scale.")
 	a.declare(fs)
-	a.declareRest(fs, "Only find out what differs from what was last applied, and record that. Nothing that is running changes.")
+	a.declareRest(fs, "Only record what differs from what was last applied. Nothing that is running changes.")
 }
 
 func parseApply(s *session, args []string) (applyArgs, error) {

@@ -31,7 +31,7 @@ A variable without a value or default is an unknown value of its type: "(not kno
 "exit", Ctrl-C or Ctrl-D ends it. Lines from a pipe are evaluated until the first error.`,
 		exits: []string{
 			"No expression failed.",
-			"The files are invalid, or an expression from a pipe is invalid.",
+			"The files, or an expression from a pipe, are invalid.",
 		},
 		declare: new(consoleArgs).declare,
 		run:     runConsole,

@@ -236,7 +236,7 @@ func indent(text string, by int) string {
 type assignments []lang.Assignment
 
 func (a *assignments) declare(fs *flags) {
-	fs.Func("var", "Set a variable: `NAME=VALUE`. Can be given several times; the last one wins, also over -var-file.", func(text string) error {
+	fs.Func("var", "Set a variable: `NAME=VALUE`. Can be repeated; the last one wins, also over -var-file.", func(text string) error {
 		name, value, ok := strings.Cut(text, "=")
 		if !ok || name == "" {
 			return errors.New("NAME= is missing: write -var=NAME=VALUE")

@@ -15,7 +15,7 @@ type graphArgs struct {
 }
 
 func (a *graphArgs) declare(fs *flags) {
-	fs.StringVar(&a.plan, "plan", "", "Draw the plan in `FILE`, saved by plan -out=FILE: created is green, updated or restarted yellow, replaced orange, deleted red.")
+	fs.StringVar(&a.plan, "plan", "", "Draw the saved plan in `FILE`: created green, updated or restarted yellow, replaced orange, deleted red.")
 	a.vars.declare(fs)
 }
 

@@ -21,7 +21,7 @@ type importArgs struct {
 }
 
 func (a *importArgs) declare(fs *flags) {
-	fs.StringVar(&a.out, "out", "", "Write the jobs to `FILE`, which must not exist yet, instead of the standard output.")
+	fs.StringVar(&a.out, "out", "", "Write to `FILE`, which must not exist yet, instead of the standard output.")
 }
 
 func parseImport(s *session, args []string) (importArgs, error) {

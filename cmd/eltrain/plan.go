@@ -66,15 +66,15 @@ type planArgs struct {
 
 func (a *planArgs) declare(fs *flags) {
 	fs.BoolVar(&a.destroy, "destroy", false, "Plan to destroy all jobs.")
-	fs.BoolVar(&a.detailedExitCode, "detailed-exitcode", false, "Exit with 0 if there are no changes, 1 after an error, 2 if there are changes.")
-	fs.waitVar(&a.lockTimeout, "lock-timeout", "While an apply is running, wait up to `DURATION`, such as 30s, for it to end. A plan takes no lock.")
+	fs.BoolVar(&a.detailedExitCode, "detailed-exitcode", false, "Exit with 2 instead of 0 if there are changes.")
+	fs.waitVar(&a.lockTimeout, "lock-timeout", "Wait up to `DURATION`, such as 30s, for a running apply to end. A plan takes no lock.")
 	fs.BoolVar(&a.markdown, "markdown", false, "Print the plan as a comment for a pull request.")
 	declarePrune(fs, &a.prune)
 	fs.StringVar(&a.out, "out", "", "Save the plan to `FILE`, for eltrain apply FILE and eltrain show FILE.")
-	fs.Var(asksNothing{}, "input", "Do not prompt. A plan never does: variables without a default must be set.")
+	fs.Var(asksNothing{}, "input", "No effect: a plan never prompts. Variables without a default must be set.")
 	a.formats.declare(fs)
 	a.planning.declare(fs)
-	a.declareRest(fs, "Only show what differs from what was last applied, which is what apply -refresh-only would record. Nothing is recorded.")
+	a.declareRest(fs, "Only show what apply -refresh-only would record: what differs from what was last applied.")
 }
 
 func planCommand() *command {
@@ -87,9 +87,9 @@ they need and what is available. Nothing is changed.
 
 With -out the plan is saved, and eltrain apply FILE does exactly what was shown, or refuses.`,
 		exits: []string{
-			"Success. With -detailed-exitcode: there are no changes.",
+			"Success. With -detailed-exitcode: no changes.",
 			"An error.",
-			"With -detailed-exitcode: there are changes, or processes have ended and an apply has yet to find out how.",
+			"With -detailed-exitcode: changes, or processes have ended and an apply has yet to find out how.",
 		},
 		declare: new(planArgs).declare,
 		run:     runPlan,

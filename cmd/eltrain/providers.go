@@ -10,7 +10,7 @@ import (
 type schemaArgs struct{ json bool }
 
 func (a *schemaArgs) declare(fs *flags) {
-	fs.BoolVar(&a.json, "json", false, "Print the schemas as JSON. Required, as in Terraform: there is no other format.")
+	fs.BoolVar(&a.json, "json", false, "Print JSON. Required, as in Terraform: there is no other format.")
 }
 
 func providersCommand() *command {

@@ -45,16 +45,16 @@ func (a *addresses) add(text string) error {
 }
 
 func (a *scoping) declare(fs *flags) {
-	fs.Func("exclude", "Leave out what `ADDRESS` names and what depends on it. Can be given several times. See -target.", a.excludes.add)
-	fs.StringVar(&a.observed, "observed", "", "Plan from what the saved plan in `FILE` was made from, without asking the providers or reading the state.")
+	fs.Func("exclude", "Leave out `ADDRESS` and what depends on it. Can be repeated.", a.excludes.add)
+	fs.StringVar(&a.observed, "observed", "", "Plan from the observation of the saved plan in `FILE`, without asking the providers or reading the state.")
 	fs.BoolVar(&a.refresh, "refresh", true, "Plan from the state and the last observation, without asking the providers.")
-	fs.Func("target", "Change only what `ADDRESS` names and what it depends on: job.NAME, job.NAME.ROLE, job.NAME.ROLE[3], or a set: [0-3,7], [*]. Of a job or a module with for_each, job.NAME is all of them and job.NAME[\"KEY\"] is one; module.NAME is all jobs of the module. Can be given several times. For exceptions, not for routine use.", a.targets.add)
+	fs.Func("target", "Change only `ADDRESS` and what it depends on: job.NAME, job.NAME.ROLE, job.NAME.ROLE[3], a set ([0-3,7], [*]), or module.NAME. With for_each, job.NAME[\"KEY\"] is one key, job.NAME all. Can be repeated. For exceptions, not for routine use.", a.targets.add)
 }
 
 // declareRest declares the options that make no sense for a destroy. refreshOnly is the usage of -refresh-only.
 func (a *scoping) declareRest(fs *flags, refreshOnly string) {
 	fs.BoolVar(&a.refreshOnly, "refresh-only", false, refreshOnly)
-	fs.Func("replace", "Replace what `ADDRESS` names, even if nothing is wrong with it. Can be given several times.", a.replaces.add)
+	fs.Func("replace", "Replace `ADDRESS` even if nothing is wrong with it. Can be repeated.", a.replaces.add)
 }
 
 // given returns the first of these options that was used; "" if none was.
