@@ -287,11 +287,11 @@ func TestNoCommandIsNamedBelowCmd(t *testing.T) {
 // below lists the rooms in the layers below cmd/.
 var below = []string{"job", "lang", "plan", "elastic", "agent", "conditions", "apply", "providers", "state", "kube", "internal"}
 
-// commandLine returns a pattern for commands and flags of eltrain, which it reads from docs/commands.md.
+// commandLine returns a pattern for commands and flags of eltrain, which it reads from docs/commands.md and docs/api.md.
 func commandLine(t *testing.T) *regexp.Regexp {
 	t.Helper()
 	var commands, flags []string
-	for _, help := range region.FindAllStringSubmatch(read(t, "docs/commands.md"), -1) {
+	for _, help := range region.FindAllStringSubmatch(read(t, "docs/commands.md")+read(t, "docs/api.md"), -1) {
 		if help[1] == "commands" {
 			for _, command := range regexp.MustCompile("(?m)^\\| .*?`(?:eltrain )?([a-z][a-z -]*[a-z])").FindAllStringSubmatch(help[2], -1) {
 				commands = append(commands, command[1])

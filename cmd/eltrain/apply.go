@@ -39,8 +39,8 @@ func (a *applyArgs) declare(fs *flags) {
 }
 
 func (a *applyArgs) declareApply(fs *flags) {
-	fs.BoolVar(&a.destroy, "destroy", false, "Destroy all jobs, like the command destroy.")
-	fs.BoolVar(&a.detailedExitCode, "detailed-exitcode", false, "Exit with 2 instead of 0 if something was done.")
+	fs.BoolVar(&a.destroy, "destroy", false, "Plan to destroy all jobs.")
+	fs.BoolVar(&a.detailedExitCode, "detailed-exitcode", false, "Exit with 2 instead of 0 if there are changes.")
 	fs.Func("max-destroy", "If the files would remove or replace more than `N` slots at once, keep their jobs unchanged and report them. No limit by default.", func(text string) error {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 0 {
@@ -176,8 +176,8 @@ The first interrupt (Ctrl-C or SIGTERM) finishes what is in flight and leaves th
 once.`,
 		exits: []string{
 			"All jobs are running as configured or have succeeded, or a watch was interrupted.",
-			"They are not, or an error occurred.",
-			"With -detailed-exitcode, instead of 0: something was done.",
+			"They are not, or an error.",
+			"With -detailed-exitcode: something was done.",
 		},
 		declare: new(applyArgs).declareApply,
 		run: func(s *session, args []string) int {
@@ -198,7 +198,7 @@ func destroyCommand() *command {
 stay. Short for apply -destroy.`,
 		exits: []string{
 			"Everything is destroyed.",
-			"Something is left, or an error occurred.",
+			"Something is left, or an error.",
 		},
 		declare: new(applyArgs).declare,
 		run: func(s *session, args []string) int {

@@ -21,7 +21,7 @@ type eventsArgs struct {
 
 func (a *eventsArgs) declare(fs *flags) {
 	fs.BoolVar(&a.follow, "f", false, "Keep printing new entries until interrupted.")
-	fs.BoolVar(&a.json, "json", false, "Print each event as one line of JSON.")
+	fs.BoolVar(&a.json, "json", false, "Print JSON.")
 	a.vars.declare(fs)
 }
 
@@ -30,7 +30,7 @@ func eventsCommand() *command {
 		name: "events", usage: "[options]",
 		synopsis: "Show what happened and why",
 		about: `Shows the journal of this directory's jobs, oldest first: phases, worlds, incidents with their evidence and the
-action taken, what was removed, replaced or destroyed and why, and what was refused.`,
+action taken, what was removed, replaced or destroyed and why, and what was refused. The JSON has one event per line.`,
 		declare: new(eventsArgs).declare,
 		run:     runEvents,
 	}

@@ -20,7 +20,7 @@ type formats struct {
 }
 
 func (a *formats) declare(fs *flags) {
-	fs.BoolVar(&a.json, "json", false, "Print JSON, one object per line, in the format of Terraform's machine-readable UI.")
+	fs.BoolVar(&a.json, "json", false, "Print JSON lines in the format of Terraform's machine-readable UI.")
 	fs.StringVar(&a.jsonInto, "json-into", "", "Also write that JSON to `FILE`.")
 }
 

@@ -297,10 +297,9 @@ Main commands:
 	b.WriteString(`
 Global options (before the command):
   -chdir=DIR    Change to DIR first.
-  -help         Show this text, or the help of the given command.
+  -help         Show this text, or a command's help.
   -version      Same as the command version.
-  -install-autocomplete    Install completion of commands, options, addresses
-                           and files for your shell: bash, zsh or fish.
+  -install-autocomplete    Install completion for your shell: bash, zsh or fish.
   -uninstall-autocomplete  Remove it again.
 
 Environment:

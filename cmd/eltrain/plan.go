@@ -67,14 +67,14 @@ type planArgs struct {
 func (a *planArgs) declare(fs *flags) {
 	fs.BoolVar(&a.destroy, "destroy", false, "Plan to destroy all jobs.")
 	fs.BoolVar(&a.detailedExitCode, "detailed-exitcode", false, "Exit with 2 instead of 0 if there are changes.")
-	fs.waitVar(&a.lockTimeout, "lock-timeout", "Wait up to `DURATION`, such as 30s, for a running apply to end. A plan takes no lock.")
+	fs.waitVar(&a.lockTimeout, "lock-timeout", "Wait up to `DURATION`, such as 30s, for a running apply to end.")
 	fs.BoolVar(&a.markdown, "markdown", false, "Print the plan as a comment for a pull request.")
 	declarePrune(fs, &a.prune)
-	fs.StringVar(&a.out, "out", "", "Save the plan to `FILE`, for eltrain apply FILE and eltrain show FILE.")
-	fs.Var(asksNothing{}, "input", "No effect: a plan never prompts. Variables without a default must be set.")
+	fs.StringVar(&a.out, "out", "", "Save the plan to `FILE`, for apply and show.")
+	fs.Var(asksNothing{}, "input", "No effect: a plan never prompts.")
 	a.formats.declare(fs)
 	a.planning.declare(fs)
-	a.declareRest(fs, "Only show what apply -refresh-only would record: what differs from what was last applied.")
+	a.declareRest(fs, "Only show what differs from what was last applied.")
 }
 
 func planCommand() *command {

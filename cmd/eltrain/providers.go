@@ -10,7 +10,7 @@ import (
 type schemaArgs struct{ json bool }
 
 func (a *schemaArgs) declare(fs *flags) {
-	fs.BoolVar(&a.json, "json", false, "Print JSON. Required, as in Terraform: there is no other format.")
+	fs.BoolVar(&a.json, "json", false, "Print JSON.")
 }
 
 func providersCommand() *command {
@@ -25,7 +25,8 @@ func providersSchemaCommand() *command {
 		about: `Prints the arguments of each provider's block, and the attributes of jobs (eltrain_job) and slots (eltrain_slot)
 in plans and in the state, with types and descriptions. No file is read and nothing is contacted.
 
-The JSON has the format of terraform providers schema -json, with format_version 1.0.`,
+The JSON has the format of terraform providers schema -json, with format_version 1.0. There is no other output, so
+-json is required.`,
 		declare: new(schemaArgs).declare,
 		run:     runProvidersSchema,
 	}

@@ -16,7 +16,7 @@ type showArgs struct {
 }
 
 func (a *showArgs) declare(fs *flags) {
-	fs.BoolVar(&a.json, "json", false, "Print JSON, in the format of terraform show -json.")
+	fs.BoolVar(&a.json, "json", false, "Print JSON.")
 	fs.BoolVar(&a.markdown, "markdown", false, "Print the plan as a comment for a pull request.")
 	a.vars.declare(fs)
 }

@@ -27,7 +27,7 @@ with their job.`,
 }
 
 func (m *stateMv) declare(fs *flags) {
-	fs.BoolVar(&m.dryRun, "dry-run", false, "Only show what would be moved.")
+	fs.BoolVar(&m.dryRun, "dry-run", false, "Only show what would change.")
 }
 
 func (m *stateMv) take(others []string) error {

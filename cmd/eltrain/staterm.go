@@ -34,7 +34,7 @@ ADDRESS is job.NAME, job.NAME.ROLE, job.NAME.ROLE[3], or a set: [0-3,7], [*].`,
 }
 
 func (r *stateRm) declare(fs *flags) {
-	fs.BoolVar(&r.dryRun, "dry-run", false, "Only show what would be removed.")
+	fs.BoolVar(&r.dryRun, "dry-run", false, "Only show what would change.")
 }
 
 func (r *stateRm) take(others []string) (err error) {

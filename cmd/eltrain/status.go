@@ -22,7 +22,7 @@ type statusArgs struct {
 }
 
 func (a *statusArgs) declare(fs *flags) {
-	fs.BoolVar(&a.json, "json", false, "Print the status as JSON.")
+	fs.BoolVar(&a.json, "json", false, "Print JSON.")
 	a.vars.declare(fs)
 }
 

@@ -13,7 +13,7 @@ type validateArgs struct {
 }
 
 func (a *validateArgs) declare(fs *flags) {
-	fs.BoolVar(&a.json, "json", false, "Print the result as JSON, in the format of terraform validate -json.")
+	fs.BoolVar(&a.json, "json", false, "Print JSON.")
 	a.vars.declare(fs)
 }
 
@@ -22,14 +22,14 @@ func validateCommand() *command {
 		name: "validate", usage: "[options]",
 		synopsis: "Check whether the files are valid",
 		about: `Checks the files of the job directory and reports all errors at once, each with its place and what to do about
-it. Nothing is contacted or changed.
+it. Nothing is contacted or changed. The JSON has the format of terraform validate -json.
 
 Variables need no values here, as in a pipeline without secrets: one without a value or default is an unknown value of
 its type, and what depends on it is checked as far as possible. Given values are checked as well. plan and apply require
 all of them.`,
 		exits: []string{
 			"The files are valid.",
-			"They are not valid, or an error occurred.",
+			"They are not, or an error.",
 		},
 		declare: new(validateArgs).declare,
 		run:     runValidate,

@@ -17,7 +17,7 @@ var commit string
 type versionArgs struct{ json bool }
 
 func (a *versionArgs) declare(fs *flags) {
-	fs.BoolVar(&a.json, "json", false, "Print the version as JSON.")
+	fs.BoolVar(&a.json, "json", false, "Print JSON.")
 }
 
 func versionCommand() *command {
