@@ -255,6 +255,9 @@ func (b *book) journalled(l *Loop, e Journal, err error) {
 	}
 	switch {
 	case l.end.stage == waiting:
+		if err == nil {
+			l.tellNotices(e.Notices)
+		}
 		l.finish(l.end.plan, cmp.Or(l.end.err, err))
 	case err != nil:
 		l.holds.Clear(aboutStore, NotStored)

@@ -141,9 +141,7 @@ func (e *ending) conclude(l *Loop) {
 	if l.exec.busy() {
 		return
 	}
-	notices := l.book.append(l)
-	l.tellNotices(notices)
-	if len(notices) == 0 {
+	if len(l.book.append(l)) == 0 {
 		l.finish(e.plan, e.err)
 	}
 }
