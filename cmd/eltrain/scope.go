@@ -48,7 +48,7 @@ func (a *scoping) declare(fs *flags) {
 	fs.Func("exclude", "Leave out `ADDRESS` and what depends on it. Can be repeated.", a.excludes.add)
 	fs.StringVar(&a.observed, "observed", "", "Plan from the observation of the saved plan in `FILE`, without providers and state.")
 	fs.BoolVar(&a.refresh, "refresh", true, "Plan from the state and the last observation, without asking the providers.")
-	fs.Func("target", "Change only `ADDRESS` and what it depends on: job.NAME, job.NAME[\"KEY\"], job.NAME.ROLE, job.NAME.ROLE[0-3,7] or module.NAME. Can be repeated. For exceptions, not for routine use.", a.targets.add)
+	fs.Func("target", "Change only `ADDRESS` and what it depends on: job.NAME (with for_each, all of its keys), job.NAME[\"KEY\"], job.NAME.ROLE, job.NAME.ROLE[0-3,7] or module.NAME. Can be repeated. For exceptions, not for routine use.", a.targets.add)
 }
 
 // declareRest declares the options that make no sense for a destroy. refreshOnly is the usage of -refresh-only.

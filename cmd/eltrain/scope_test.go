@@ -536,7 +536,7 @@ func TestATargetOfAllKeysSaysWhatToWrite(t *testing.T) {
 		t.Errorf("it does not say %q:\n%s", want, o.err)
 	}
 	help := eltrain(t, t.TempDir(), "plan", "-help").check(t, exitDone).out
-	if want := `Of a job or a module with for_each, job.NAME is all of them and job.NAME["KEY"] is one`; !strings.Contains(strings.Join(strings.Fields(help), " "), want) {
+	if want := `job.NAME (with for_each, all of its keys), job.NAME["KEY"]`; !strings.Contains(strings.Join(strings.Fields(help), " "), want) {
 		t.Errorf("the help does not say %q", want)
 	}
 }
