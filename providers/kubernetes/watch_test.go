@@ -515,7 +515,7 @@ func namesUnreachable(f *field) {
 	f.await(p, "it answers again", func(o *providers.Observation) bool { return len(o.Nodes) > 0 })
 
 	// With credentials that are no longer valid, the last observation stays, marked as stale.
-	old := func() bool { return strings.Contains(strings.Join(p.Capabilities().Caveats, "\n"), "is old") }
+	old := func() bool { return strings.Contains(strings.Join(p.Capabilities().Caveats, "\n"), "is stale") }
 	refusals := []*testbed.Injected{
 		proxy.Inject(testbed.Fault{Verb: "watch", Status: http.StatusUnauthorized}), proxy.Inject(testbed.Fault{Verb: "list", Status: http.StatusUnauthorized}),
 	}
