@@ -75,6 +75,9 @@ func (a *Agent) Running() (generation int, runs bool) {
 	return a.place.Generation, a.state == job.MemberRunning && !a.gone
 }
 
+// Place is the agent's place in the world that its processes run or last ran in.
+func (a *Agent) Place() elastic.Place { return a.place }
+
 func (a *Agent) report() elastic.Report {
 	return elastic.Report{State: a.state, Generation: a.place.Generation, Rank: a.place.GroupRank, WorldSlots: a.place.GroupSize,
 		InPlace: a.inPlace, Port: 29500 + a.launch.Slot.Index, Exit: a.failure}

@@ -14,6 +14,7 @@ import (
 
 // facts is what was reported and done so far, for the invariants.
 type facts struct {
+	records     job.Records             // the last stored
 	generations map[string]int          // by job UID
 	recorded    map[string]job.JobPhase // the last recorded, by job
 	phases      map[string]string       // reported since then, by job
@@ -37,6 +38,7 @@ func newFacts() facts {
 // stored notes newly recorded phases. A phase that the master did not live to journal is never reported. A destroyed job that is
 // imported, since a fenced master has launched a slot of it, begins again.
 func (f *facts) stored(records job.Records) {
+	f.records = records
 	known := map[string]bool{}
 	for _, rec := range records {
 		known[rec.UID] = true

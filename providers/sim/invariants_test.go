@@ -86,6 +86,52 @@ func (w *world) once() {
 	}
 }
 
+// announced checks that members train only in worlds that are stored, and in the places that are stored.
+func (w *world) announced() {
+	for _, a := range w.cluster.Agents() {
+		generation, runs := a.Running()
+		rec := w.facts.records[a.Slot().Job]
+		if !runs || rec == nil || rec.UID != a.UID() || !ranked(&rec.Spec, a.Slot().Role) {
+			continue
+		}
+		if generation > rec.World.Generation {
+			w.fail("%s trains in generation %d, and %d is stored", a.Slot(), generation, rec.World.Generation)
+		}
+		place := job.WorldMember{Slot: a.Slot(), Incarnation: a.Incarnation(), Rank: a.Place().GroupRank, Processes: 1}
+		members := rec.World.Members
+		if generation == rec.World.Generation && (a.Place().GroupSize != len(members) || !slices.Contains(members, place)) {
+			w.fail("%s trains with rank %d of %d in generation %d, which is stored as %v", a.Slot(), place.Rank, a.Place().GroupSize, generation, members)
+		}
+	}
+}
+
+func ranked(spec *job.Job, role string) bool {
+	r := spec.Role(role)
+	return r != nil && r.Ranked
+}
+
+// worlds checks that each world that is being stored has a legal size, unless it was found training.
+func (w *world) worlds(records job.Records) {
+	for name, rec := range records {
+		before := w.facts.records[name]
+		if rec.World.Adopted || rec.World.Generation == 0 || before == nil || before.UID != rec.UID || before.World.Generation == rec.World.Generation {
+			continue
+		}
+		for i := range rec.Spec.Roles {
+			r := &rec.Spec.Roles[i]
+			has := 0
+			for _, m := range rec.World.Members {
+				if m.Slot.Role == r.Name {
+					has++
+				}
+			}
+			if r.Ranked && !r.Legal(has) {
+				w.fail("job.%s generation %d has %d slots of role %s, which is not legal", name, rec.World.Generation, has, r.Name)
+			}
+		}
+	}
+}
+
 // stillBound is when a change must have been reported to take long: after ten seconds and the interval of that check.
 const stillBound = 15 * time.Second
 

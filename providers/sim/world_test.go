@@ -127,6 +127,7 @@ func (w *world) write(ctx context.Context, next state.State, lock state.Lock) er
 	if lock.Info().Epoch < w.store.epoch {
 		w.fail("a write under epoch %d was taken, the newest is %d", lock.Info().Epoch, w.store.epoch)
 	}
+	w.worlds(next.Jobs)
 	w.facts.stored(next.Jobs)
 	maps.DeleteFunc(w.dropped, func(name string, dropped bool) bool { // declared again, and decided on since
 		return !dropped && !reflect.DeepEqual(next.Jobs[name], before.Jobs[name])
@@ -170,6 +171,7 @@ func (w *world) settle() {
 		w.at, w.events = now, 0
 	}
 	w.once()
+	w.announced()
 	if m := w.leader(); m != nil && !m.paused {
 		w.reportsLongChanges(m)
 	}
