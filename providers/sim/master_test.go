@@ -3,9 +3,11 @@ package sim_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"time"
 
 	"github.com/eltrain/eltrain/apply"
+	"github.com/eltrain/eltrain/conditions"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/providers"
 	"github.com/eltrain/eltrain/providers/sim"
@@ -42,7 +44,7 @@ type master struct {
 	steps   bool              // step is running
 	due     time.Time         // when the loop's next Tick is due
 	over    *apply.Over
-	told    told
+	told    *told
 	service
 }
 
@@ -107,7 +109,7 @@ func (m *master) lead(stored state.State) {
 	m.client = m.w.cluster.Open()
 	m.service = newService(m)
 	m.journal = m.w.journal.open(m.lock.Info().Epoch)
-	m.told = newTold(stored.Conditions)
+	m.told = m.w.facts.handOver()
 	jobs := m.w.jobs
 	if m.intent.Destroy {
 		jobs = nil
@@ -246,6 +248,9 @@ func (m *master) begin(e apply.Effect) {
 			m.step(apply.Outcome{Of: e.ID(), Err: apply.ErrDropped})
 		}
 		return
+	case apply.Store:
+		m.told.storing = maps.Clone(m.told.raised)
+		maps.DeleteFunc(m.told.storing, func(key conditions.Key, raised bool) bool { return !raised || endsWithRun(key) })
 	case apply.Again:
 		m.delay(e.ID(), effect.At.Sub(m.now()), func() { m.carryOutWithFault(effect.Effect) })
 		return
@@ -318,8 +323,9 @@ func (m *master) carryOut(e apply.Effect, done func(any, error)) {
 	case apply.Hear:
 		done(apply.Facts{Version: m.c.Changes(), Jobs: m.c.Observe()}, nil)
 	case apply.Store:
+		raised := m.told.storing
 		sim.Call(w.cluster.Net, m.name, "store", storeBound, func(answer func(any, error)) {
-			answer(nil, w.write(ctx, e.State, m.lock))
+			answer(nil, w.write(ctx, e.State, m.lock, raised))
 		}, heard(m, done))
 	case apply.Reread:
 		m.read(func(s state.State, err error) {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/eltrain/eltrain/conditions"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/providers"
 	"github.com/eltrain/eltrain/providers/sim"
@@ -112,8 +113,8 @@ func (w *world) trouble(op string) error {
 	return errors.New(op + " does not work")
 }
 
-// write stores a state by the store's rules.
-func (w *world) write(ctx context.Context, next state.State, lock state.Lock) error {
+// write stores a state by the store's rules. raised are the conditions that its master had reported when it decided.
+func (w *world) write(ctx context.Context, next state.State, lock state.Lock, raised map[conditions.Key]bool) error {
 	if err := w.trouble("write"); err != nil {
 		return err
 	}
@@ -129,6 +130,7 @@ func (w *world) write(ctx context.Context, next state.State, lock state.Lock) er
 	}
 	w.worlds(next.Jobs)
 	w.facts.stored(next.Jobs)
+	w.facts.kept(raised, before, next)
 	maps.DeleteFunc(w.dropped, func(name string, dropped bool) bool { // declared again, and decided on since
 		return !dropped && !reflect.DeepEqual(next.Jobs[name], before.Jobs[name])
 	})
