@@ -64,6 +64,13 @@ func (f *facts) stored(records job.Records) {
 	}
 }
 
+// lostAnswer notes notices that were journaled, of which the master was told that they were not: it journals them again.
+func (f *facts) lostAnswer(notices []job.Notice) {
+	for i := range notices {
+		f.unheard[noticeKey(&notices[i])] = true
+	}
+}
+
 // told is what one master has reported.
 type told struct {
 	raised  map[conditions.Key]bool // and not cleared, by this master or its predecessors

@@ -8,6 +8,7 @@ import (
 
 	"github.com/eltrain/eltrain/apply"
 	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/providers"
 	"github.com/eltrain/eltrain/providers/sim"
 )
 
@@ -67,7 +68,7 @@ func (w *world) sizes(name string, rec *job.Record) {
 	}
 }
 
-// once checks that no slot's processes run twice, among agents that can act and were never hidden, and that no incarnation
+// once checks that no slot's processes run twice, among agents that can act and are not missed, and that no incarnation
 // trains that a fenced master has launched and the newest master does not know.
 func (w *world) once() {
 	running := map[job.Address]int{}
@@ -82,6 +83,21 @@ func (w *world) once() {
 		running[a.Slot()] = generation
 		if w.facts.stale[incarnation{a.UID(), a.Slot(), a.Incarnation()}] {
 			w.fail("%s incarnation %d trains, and a fenced master has launched it", a.Slot(), a.Incarnation())
+		}
+	}
+}
+
+// found ends the exemption of agents that were hidden: the leader sees them again, and has not replaced them.
+func (w *world) found(m *master, seen *providers.Observation) {
+	if m != w.leader() {
+		return
+	}
+	for _, a := range w.cluster.Agents() {
+		named := incarnation{a.UID(), a.Slot(), a.Incarnation()}
+		if a.Missed() && isNewest(w.facts.records, named) && slices.ContainsFunc(seen.Incarnations, func(i job.Incarnation) bool {
+			return incarnation{i.UID, i.Slot, i.Number} == named && i.State != job.Gone
+		}) {
+			a.Found()
 		}
 	}
 }
@@ -216,6 +232,7 @@ func (w *world) repair() {
 	w.say("repair everything")
 	w.armed, w.repaired = nil, true
 	clear(w.troubles)
+	w.quota = 0
 	w.cluster.Net.Heal()
 	w.cluster.Lag = 0
 	for _, m := range w.all() {
@@ -285,8 +302,11 @@ func (w *world) rest() {
 	w.journaledOnce()
 	before, entries := w.serial(), w.journal.entries()
 	w.run(5 * time.Minute)
-	m.step(apply.Asked{Request: 1}) // makes it plan once more
+	m.request() // makes it plan once more
 	w.run(time.Second)
+	for n := range m.asked {
+		w.fail("request %d is not answered", n)
+	}
 	if w.serial() != before || w.journal.entries() != entries {
 		w.fail("a steady state wrote: serial %d -> %d, journal %d -> %d", before, w.serial(), entries, w.journal.entries())
 	}
@@ -309,12 +329,15 @@ func (w *world) queues() bool {
 	})
 }
 
-// healed checks that all jobs train in full.
+// healed checks that all jobs train in full, or have ended after their processes have.
 func (w *world) healed(m *master) {
 	for _, j := range w.jobs {
 		rec := m.l.Records()[j.Name]
 		if rec == nil {
 			w.fail("job.%s is not recorded", j.Name)
+			continue
+		}
+		if rec.Phase.Ended() && w.finished[rec.UID] {
 			continue
 		}
 		if rec.Phase != job.JobRunning {

@@ -38,6 +38,10 @@ type world struct {
 	dropped  map[string]bool     // jobs that were removed from them
 	jobs     []job.Job           // that they declare
 	uids     int
+	moves    int             // of services to other addresses
+	requests int             // to reconcile
+	quota    int             // launches are refused while there are this many agents; 0: no quota
+	finished map[string]bool // UIDs of jobs of which a slot has finished
 	journal  journal
 	log      []string
 	facts    facts
@@ -56,10 +60,15 @@ type trouble struct {
 
 func newWorld(t testing.TB) *world {
 	w := &world{t: t, store: &store{Store: memory.New()}, masters: map[string]*master{}, skews: map[string]time.Duration{},
-		troubles: map[string]trouble{}, dropped: map[string]bool{}, nodes: map[string]job.Node{}, set: map[string]string{}, facts: newFacts()}
+		troubles: map[string]trouble{}, dropped: map[string]bool{}, finished: map[string]bool{}, nodes: map[string]job.Node{}, set: map[string]string{}, facts: newFacts()}
 	w.journal = newJournal(w)
 	w.cluster = sim.New("local", epoch, w.say)
-	w.cluster.Trouble = func(op string, _ job.Address) error { return w.trouble(op) }
+	w.cluster.Trouble = func(op string, _ job.Address) error {
+		if n := len(w.cluster.Agents()); op == "launch" && w.quota > 0 && n >= w.quota {
+			return fmt.Errorf("exceeded quota: used %d, limited %d", n, w.quota)
+		}
+		return w.trouble(op)
+	}
 	return w
 }
 
