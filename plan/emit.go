@@ -83,7 +83,7 @@ func (p *pass) emitDrift(w *work, s *job.Slot, role *job.Role) {
 	if role == nil || !startedPhase(s) || inc == nil || inc.State == job.Gone || len(inc.Drift) == 0 {
 		return
 	}
-	if !w.active() || s.Fingerprint != w.fingerprint(role, s.Address.Index) {
+	if !w.active() || s.Fingerprint != w.fingerprint(role, s.Address.Index) || w.on(s).restarts {
 		return
 	}
 	edits := make([]job.Reason, len(inc.Drift))
@@ -114,6 +114,9 @@ func (p *pass) emitStop(w *work, s *job.Slot) {
 	stop := w.running(s)
 	if len(stop) == 0 {
 		return
+	}
+	if w.on(s).restarts { // and is given up in the same plan, in which it has one change
+		p.out.Changes = slices.DeleteFunc(p.out.Changes, func(c Change) bool { return c.Action == Restart && c.UID == w.rec.UID && c.Slot == s.Address })
 	}
 	if s.Phase == job.Pending && s.Recover && !s.Stopped { // lost, and still to be stopped: a change of this plan does that
 		s.Stopped, p.out.Dirty = true, true

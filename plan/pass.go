@@ -134,6 +134,7 @@ type decision struct {
 	prefer     string       // node that it should return to
 	promised   string       // node whose place is still in use: given once it is free
 	unlaunched bool         // it got its incarnation number in this pass
+	restarts   bool         // its processes are restarted in place
 }
 
 // on is the slot's decision, created if needed.

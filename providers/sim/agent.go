@@ -34,7 +34,7 @@ type Agent struct {
 	started  time.Time
 	silent   bool // suspended: it does nothing, but its connection stays open
 	hidden   bool // Observe does not show it
-	missed   bool // it has been hidden at some time
+	missed   bool // it has been hidden, and not been found since
 	gone     bool
 	exit     *job.Exit
 	reason   job.EndReason
@@ -74,6 +74,9 @@ func (a *Agent) Incarnation() int { return a.launch.Incarnation }
 func (a *Agent) Running() (generation int, runs bool) {
 	return a.place.Generation, a.state == job.MemberRunning && !a.gone
 }
+
+// Place is the agent's place in the world that its processes run or last ran in.
+func (a *Agent) Place() elastic.Place { return a.place }
 
 func (a *Agent) report() elastic.Report {
 	return elastic.Report{State: a.state, Generation: a.place.Generation, Rank: a.place.GroupRank, WorldSlots: a.place.GroupSize,
@@ -252,14 +255,16 @@ func describe(e job.Exit) string {
 	return fmt.Sprintf("exit code %d", e.Code)
 }
 
-// Finish makes all processes of the slot exit with 0.
-func (a *Agent) Finish() {
-	if a.state == job.MemberRunning && !a.gone && !a.silent {
-		a.become(job.MemberSucceeded)
-		if !a.gone && a.order.Do != elastic.Leave {
-			a.act(ReplyTime, func() { a.c.end(a, nil, job.EndFinished) })
-		}
+// Finish makes all processes of the slot exit with 0, if they run.
+func (a *Agent) Finish() bool {
+	if a.state != job.MemberRunning || a.gone || a.silent {
+		return false
 	}
+	a.become(job.MemberSucceeded)
+	if !a.gone && a.order.Do != elastic.Leave {
+		a.act(ReplyTime, func() { a.c.end(a, nil, job.EndFinished) })
+	}
+	return true
 }
 
 // Kill ends the agent and its processes, as SIGKILL of both would.
@@ -307,5 +312,8 @@ func (a *Agent) Hide(hidden bool) {
 	a.c.changed()
 }
 
-// Missed reports whether the agent has ever been hidden, so that a replacement may have been launched.
+// Missed reports whether the agent has been hidden and not found since, so that a replacement may have been launched.
 func (a *Agent) Missed() bool { return a.missed }
+
+// Found marks an agent that is shown again as known to whoever looks for it.
+func (a *Agent) Found() { a.missed = a.hidden }

@@ -2,8 +2,14 @@ package sim_test
 
 import (
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"math/rand/v2"
+	"slices"
+	"strconv"
 	"strings"
+	"testing"
 	"time"
 )
 
@@ -118,6 +124,8 @@ func draw(seed int) (k walk) {
 		switch {
 		case many && r.IntN(3) == 0:
 			add("%s", r.betweenMasters())
+		case !many && r.IntN(6) == 0:
+			add("%s", r.onNet("a"))
 		case faulty && r.IntN(3) == 0:
 			add("%s", r.atEffect())
 		case schedules && r.IntN(3) == 0:
@@ -126,7 +134,7 @@ func draw(seed int) (k walk) {
 			add("%s", r.anywhere(many))
 		}
 		if drops && r.IntN(8) == 0 {
-			add("%s %s", r.of("drop", "declare"), r.of("a", "b"))
+			add("%s %s", r.of("drop", "declare", "declare", "finish"), r.of("a", "b"))
 		}
 		d := 3 * time.Second
 		if many && r.IntN(5) == 0 {
@@ -140,7 +148,11 @@ func draw(seed int) (k walk) {
 
 // anywhere draws a step that can happen on any cluster.
 func (r drawer) anywhere(many bool) string {
-	switch r.IntN(15) {
+	master := "a"
+	if many {
+		master = r.master()
+	}
+	switch r.IntN(18) {
 	case 0:
 		return "kill-process " + r.slot()
 	case 1:
@@ -159,14 +171,15 @@ func (r drawer) anywhere(many bool) string {
 		return "node " + r.node() + " cpu=1"
 	case 11:
 		if many {
-			return "crash " + r.master()
+			return "crash " + master
 		}
-		return r.of("crash a", "interrupt a")
+		return r.of("crash ", "interrupt ") + master
 	case 12:
-		if many {
-			return r.of("start ", "start ", "once ", "destroy ") + r.master()
-		}
-		return r.of("start a", "start a", "once a", "destroy a")
+		return r.of("start ", "start ", "once ", "destroy ") + master
+	case 13:
+		return r.of("ask ", "ask ", "serve ") + master
+	case 14:
+		return r.of("quota 0", fmt.Sprintf("quota %d", 3+r.IntN(5)))
 	}
 	return r.of(fmt.Sprintf("set most=%d", 2+r.IntN(5)), fmt.Sprintf("set command=%d", r.IntN(3)))
 }
@@ -194,20 +207,49 @@ func (r drawer) onCluster() string {
 	return fmt.Sprintf("trouble prepare %s", r.within(10*time.Second))
 }
 
+// kinds are the kinds of all effects.
+var kinds = []string{"answer", "approve", "check", "chronicle", "forget", "gauge", "hear", "journal", "launch", "observe", "prepare",
+	"publish", "read-files", "reread", "stop", "store", "tell"}
+
+// inMemory are those in the process's own memory, which take no time and do not fail.
+var inMemory = map[string]bool{"answer": true, "gauge": true, "hear": true, "tell": true}
+
+// Faults are drawn at each kind of effect.
+func TestWalksHaveFaultsAtAllEffects(t *testing.T) {
+	file, err := parser.ParseFile(token.NewFileSet(), "../../apply/effects.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	ast.Inspect(file, func(n ast.Node) bool {
+		if field, is := n.(*ast.KeyValueExpr); is && fmt.Sprint(field.Key) == "Kind" {
+			kind, _ := strconv.Unquote(field.Value.(*ast.BasicLit).Value)
+			all = append(all, kind)
+		}
+		return true
+	})
+	slices.Sort(all)
+	if !slices.Equal(all, kinds) {
+		t.Errorf("the effects are %q, and walks have faults at %q", all, kinds)
+	}
+}
+
 // atEffect draws a fault of an effect.
 func (r drawer) atEffect() string {
-	kind := r.of("hear", "tell", "observe", "store", "store", "reread", "journal", "chronicle", "publish", "prepare", "launch", "launch", "stop", "stop", "forget", "read-files")
+	kind := r.of(append([]string{"store", "launch", "stop"}, kinds...)...)
 	when := r.of("before", "after")
-	switch r.IntN(4) {
-	case 0:
+	switch n := r.IntN(4); {
+	case inMemory[kind] && n > 0:
+		return fmt.Sprintf("fault %s pause %s %s", kind, when, r.within(3*time.Second))
+	case n == 0:
 		return fmt.Sprintf("fault %s crash %s", kind, when)
-	case 1:
+	case n == 1:
 		return fmt.Sprintf("fault %s delay %s %s", kind, when, r.within(3*time.Second))
 	}
 	return fmt.Sprintf("fault %s %s %s", kind, r.of("error", "busy", "conflict"), when)
 }
 
-// betweenMasters draws a step about masters, their store or their network.
+// betweenMasters draws a step about masters or their network.
 func (r drawer) betweenMasters() string {
 	m := r.master()
 	switch r.IntN(12) {
@@ -221,17 +263,24 @@ func (r drawer) betweenMasters() string {
 		return fmt.Sprintf("clock %s %s", m, time.Duration(r.IntN(241)-120)*time.Second)
 	case 5:
 		return r.of("interrupt "+m, "force-unlock")
-	case 6, 7:
+	}
+	return r.onNet(m)
+}
+
+// onNet draws a step about the network of a master, or about what it asks for.
+func (r drawer) onNet(m string) string {
+	switch r.IntN(7) {
+	case 0, 1:
 		from, to := m, r.of("store", "cluster", "agents", "agents/"+r.node())
 		if r.IntN(2) == 0 {
 			from, to = to, from
 		}
 		return fmt.Sprintf("link %s%s%s %s", from, r.of(">", "<>"), to, r.of("cut", "cut", "late=2s", "late=40s", "lost=30", "doubled=30 late=500ms"))
-	case 8:
+	case 2:
 		return fmt.Sprintf("link %s<>%s", m, r.of("store", "cluster", "agents"))
-	case 9:
+	case 3:
 		return fmt.Sprintf("link agents<>%s %s", m, r.of("late=2s", "lost=30", "doubled=30 late=500ms", "cut"))
-	case 10:
+	case 4:
 		return fmt.Sprintf("trouble %s %s %s", r.of("store", "cluster", "write", "observe", "launch", "stop"), r.within(20*time.Second), r.of("", "busy"))
 	}
 	return r.of(fmt.Sprintf("lag %s", r.within(4*time.Second)), "lag 0s", "hide "+r.slot(), "show "+r.slot())

@@ -1,8 +1,10 @@
 package sim_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -10,14 +12,19 @@ import (
 	"github.com/eltrain/eltrain/conditions"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/plan"
+	"github.com/eltrain/eltrain/state"
 )
 
 // facts is what was reported and done so far, for the invariants.
 type facts struct {
+	records     job.Records             // the last stored
 	generations map[string]int          // by job UID
 	recorded    map[string]job.JobPhase // the last recorded, by job
 	phases      map[string]string       // reported since then, by job
 	notices     map[string]bool         // reported
+	unheard     map[string]bool         // journaled, but the master was told that they were not
+	raised      map[conditions.Key]bool // reported, and stored by a later decision of the master that reported it
+	last        *told                   // by the newest master
 	incidents   []job.Incident          // reported
 	stale       map[incarnation]bool    // launched by a fenced master, and recorded by no other as the newest incarnation
 }
@@ -31,12 +38,13 @@ type incarnation struct {
 
 func newFacts() facts {
 	return facts{generations: map[string]int{}, recorded: map[string]job.JobPhase{}, phases: map[string]string{}, notices: map[string]bool{},
-		stale: map[incarnation]bool{}}
+		unheard: map[string]bool{}, raised: map[conditions.Key]bool{}, stale: map[incarnation]bool{}}
 }
 
 // stored notes newly recorded phases. A phase that the master did not live to journal is never reported. A destroyed job that is
 // imported, since a fenced master has launched a slot of it, begins again.
 func (f *facts) stored(records job.Records) {
+	f.records = records
 	known := map[string]bool{}
 	for _, rec := range records {
 		known[rec.UID] = true
@@ -56,10 +64,19 @@ func (f *facts) stored(records job.Records) {
 	}
 }
 
+// lostAnswer notes notices that were journaled, of which the master was told that they were not: it journals them again.
+func (f *facts) lostAnswer(notices []job.Notice) {
+	for i := range notices {
+		f.unheard[noticeKey(&notices[i])] = true
+	}
+}
+
 // told is what one master has reported.
 type told struct {
-	raised map[conditions.Key]bool // and not cleared, by this master or its predecessors
-	open   map[changed]*attempt
+	raised  map[conditions.Key]bool // and not cleared, by this master or its predecessors
+	unsure  map[conditions.Key]bool // a predecessor reported a change of it, which it did not live to store
+	storing map[conditions.Key]bool // raised when the newest write began
+	open    map[changed]*attempt
 }
 
 // changed is what a change applies to.
@@ -68,19 +85,57 @@ type changed struct {
 	slot job.Address
 }
 
-// attempt is a change that was reported to begin and not to end.
+// attempt is a change that was reported to begin.
 type attempt struct {
 	action plan.Action
-	since  time.Time // when it began, or was last reported to take long
+	began  time.Time
+	since  time.Time // when it began, failed, or was last reported to take long
+	stills int       // the multiple of stillEvery at which that was
+	done   bool      // it was reported to end
 }
 
-// newTold is what counts as reported when a master begins: the conditions in the state.
-func newTold(stored []conditions.Condition) told {
-	t := told{raised: map[conditions.Key]bool{}, open: map[changed]*attempt{}}
-	for _, c := range stored {
-		t.raised[c.Key()] = true
+// stillEvery is how often a change that takes long may be reported.
+const stillEvery = 10 * time.Second
+
+// handOver returns what counts as reported when a master begins: what its predecessors reported and stored.
+func (f *facts) handOver() *told {
+	t := &told{raised: maps.Clone(f.raised), unsure: map[conditions.Key]bool{}, open: map[changed]*attempt{}}
+	if f.last != nil {
+		maps.Copy(t.unsure, f.last.unsure)
+		for key, raised := range f.last.raised {
+			if !endsWithRun(key) && raised != f.raised[key] {
+				t.unsure[key] = true
+			}
+		}
 	}
+	f.last = t
 	return t
+}
+
+// endsWithRun reports whether a condition is not stored, and ends with the run that reported it.
+func endsWithRun(key conditions.Key) bool {
+	waits, is := plan.Waiting[key.Code]
+	return slices.Contains([]job.Code{apply.NotStored, apply.NotJournaled, apply.NotStopped}, key.Code) || is && !waits
+}
+
+// kept notes a write: a decision stores the conditions that its master had reported by then, and formed worlds none.
+func (f *facts) kept(raised map[conditions.Key]bool, before, next state.State) {
+	if maps.Equal(raised, f.raised) || plain(before) == plain(next) {
+		return
+	}
+	f.raised = raised
+}
+
+// plain renders what a decision changes in a state.
+func plain(s state.State) string {
+	s.Serial, s.Lineage, s.Epoch, s.Jobs = 0, "", 0, maps.Clone(s.Jobs)
+	for name, rec := range s.Jobs {
+		decided := *rec
+		decided.World = job.World{}
+		s.Jobs[name] = &decided
+	}
+	text, _ := json.Marshal(s) // what the store could not marshal it has refused
+	return string(text)
 }
 
 // logView writes what a loop reports to the world's log, and checks that nothing is reported twice.
@@ -109,31 +164,54 @@ func (v logView) Started(c *plan.Change) {
 	}
 	v.say("plan: %s %s%s", c.Action, name, why)
 	about := changed{c.UID, c.Slot}
-	if v.told.open[about] != nil {
+	if x := v.told.open[about]; x != nil && !x.done {
 		v.w.fail("%s of %s is told to begin, and what was begun before was not told to end", c.Action, name)
 	}
-	v.told.open[about] = &attempt{c.Action, v.w.cluster.Now()}
+	now := v.w.cluster.Now()
+	v.told.open[about] = &attempt{action: c.Action, began: now, since: now}
+}
+
+// attempt returns the open attempt at a change, or nil, which is wrong, if it was not reported to begin or has ended.
+func (v logView) attempt(c *plan.Change, what string) *attempt {
+	x := v.told.open[changed{c.UID, c.Slot}]
+	if x == nil || x.done {
+		v.w.fail("%s of %s %s is told %s, and was not told to begin", c.Action, c.Job, c.Slot, what)
+		return nil
+	}
+	return x
 }
 
 func (v logView) Still(c *plan.Change, _ time.Duration) {
-	about := changed{c.UID, c.Slot}
-	if x := v.told.open[about]; x != nil {
-		v.inTime(about, x)
-		x.since = v.w.cluster.Now()
+	x := v.attempt(c, "to take long")
+	if x == nil {
+		return
 	}
+	v.inTime(changed{c.UID, c.Slot}, x)
+	x.since = v.w.cluster.Now()
+	stills := int(x.since.Sub(x.began) / stillEvery)
+	if stills <= x.stills {
+		v.w.fail("%s of %s is told again to take long, %s after it began", c.Action, c.Slot, x.since.Sub(x.began))
+	}
+	x.stills = stills
 }
 
 func (v logView) Finished(c *plan.Change, _ time.Duration, err error) {
 	if err != nil {
 		v.say("%s %s: %v", c.Action, c.Slot, err)
-		return
+		if x := v.told.open[changed{c.UID, c.Slot}]; x != nil && x.done { // what was done is found undone, and done again
+			x.done, x.since = false, v.w.cluster.Now()
+		}
 	}
-	delete(v.told.open, changed{c.UID, c.Slot})
+	if x := v.attempt(c, "to end"); x != nil {
+		x.done = err == nil
+	}
 }
 
 func (v logView) Withdrawn(c *plan.Change, _ time.Duration) {
 	v.say("%s %s is not asked for any more", c.Action, c.Slot)
-	delete(v.told.open, changed{c.UID, c.Slot})
+	if x := v.attempt(c, "not to be asked for"); x != nil {
+		x.done = true
+	}
 }
 
 func (v logView) Noticed(n job.Notice) {
@@ -162,25 +240,27 @@ func (v logView) Noticed(n job.Notice) {
 // phaseNotice is the type of the notice that a job entered a phase.
 const phaseNotice = "job_phase"
 
-// noticeKey is what a notice is known by.
+// noticeKey is what a notice is known by. An incident is reported again if another cause, culprit or action is found, but not
+// by the next master at another time.
 func noticeKey(n *job.Notice) string {
-	text := fmt.Sprint(n.Time.UnixNano(), n.Type, n.Address, n.Reason, n.Message)
 	if n.Incident != nil {
-		text += fmt.Sprint(n.Incident.Time.UnixNano(), n.Incident.Culprits)
+		return fmt.Sprint(n.Address, n.Incident.Time.UnixNano(), n.Incident.Cause, n.Incident.Culprits, n.Incident.Action)
 	}
-	return text
+	return fmt.Sprint(n.Time.UnixNano(), n.Type, n.Address, n.Reason, n.Message)
 }
 
 func (v logView) Condition(c conditions.Change) {
 	v.say("%s: %s %s", c.Type, c.About, c.Reason)
 	key := c.Key()
 	switch raised := v.told.raised[key]; {
+	case v.told.unsure[key]:
 	case c.Type == conditions.Raised && raised:
 		v.w.fail("%s %s is raised twice", c.About, c.Reason.Code)
 	case c.Type != conditions.Raised && !raised:
 		v.w.fail("%s %s is %s and was not raised", c.About, c.Reason.Code, c.Type)
 	}
 	v.told.raised[key] = c.Type != conditions.Cleared
+	delete(v.told.unsure, key)
 }
 
 func (logView) Progressed(string, apply.Progress) {}

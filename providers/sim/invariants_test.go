@@ -8,6 +8,7 @@ import (
 
 	"github.com/eltrain/eltrain/apply"
 	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/providers"
 	"github.com/eltrain/eltrain/providers/sim"
 )
 
@@ -67,7 +68,7 @@ func (w *world) sizes(name string, rec *job.Record) {
 	}
 }
 
-// once checks that no slot's processes run twice, among agents that can act and were never hidden, and that no incarnation
+// once checks that no slot's processes run twice, among agents that can act and are not missed, and that no incarnation
 // trains that a fenced master has launched and the newest master does not know.
 func (w *world) once() {
 	running := map[job.Address]int{}
@@ -86,13 +87,76 @@ func (w *world) once() {
 	}
 }
 
+// found ends the exemption of agents that were hidden: the leader sees them again, and has not replaced them.
+func (w *world) found(m *master, seen *providers.Observation) {
+	if m != w.leader() {
+		return
+	}
+	for _, a := range w.cluster.Agents() {
+		named := incarnation{a.UID(), a.Slot(), a.Incarnation()}
+		if a.Missed() && isNewest(w.facts.records, named) && slices.ContainsFunc(seen.Incarnations, func(i job.Incarnation) bool {
+			return incarnation{i.UID, i.Slot, i.Number} == named && i.State != job.Gone
+		}) {
+			a.Found()
+		}
+	}
+}
+
+// announced checks that members train only in worlds that are stored, and in the places that are stored.
+func (w *world) announced() {
+	for _, a := range w.cluster.Agents() {
+		generation, runs := a.Running()
+		rec := w.facts.records[a.Slot().Job]
+		if !runs || rec == nil || rec.UID != a.UID() || !ranked(&rec.Spec, a.Slot().Role) {
+			continue
+		}
+		if generation > rec.World.Generation {
+			w.fail("%s trains in generation %d, and %d is stored", a.Slot(), generation, rec.World.Generation)
+		}
+		place := job.WorldMember{Slot: a.Slot(), Incarnation: a.Incarnation(), Rank: a.Place().GroupRank, Processes: 1}
+		members := rec.World.Members
+		if generation == rec.World.Generation && (a.Place().GroupSize != len(members) || !slices.Contains(members, place)) {
+			w.fail("%s trains with rank %d of %d in generation %d, which is stored as %v", a.Slot(), place.Rank, a.Place().GroupSize, generation, members)
+		}
+	}
+}
+
+func ranked(spec *job.Job, role string) bool {
+	r := spec.Role(role)
+	return r != nil && r.Ranked
+}
+
+// worlds checks that each world that is being stored has a legal size, unless it was found training.
+func (w *world) worlds(records job.Records) {
+	for name, rec := range records {
+		before := w.facts.records[name]
+		if rec.World.Adopted || rec.World.Generation == 0 || before == nil || before.UID != rec.UID || before.World.Generation == rec.World.Generation {
+			continue
+		}
+		for i := range rec.Spec.Roles {
+			r := &rec.Spec.Roles[i]
+			has := 0
+			for _, m := range rec.World.Members {
+				if m.Slot.Role == r.Name {
+					has++
+				}
+			}
+			if r.Ranked && !r.Legal(has) {
+				w.fail("job.%s generation %d has %d slots of role %s, which is not legal", name, rec.World.Generation, has, r.Name)
+			}
+		}
+	}
+}
+
 // stillBound is when a change must have been reported to take long: after ten seconds and the interval of that check.
 const stillBound = 15 * time.Second
 
 // reportsLongChanges checks that each change ends or is reported to take long.
 func (w *world) reportsLongChanges(m *master) {
 	for about, x := range m.told.open {
-		m.inTime(about, x)
+		if !x.done {
+			m.inTime(about, x)
+		}
 	}
 }
 
@@ -168,6 +232,7 @@ func (w *world) repair() {
 	w.say("repair everything")
 	w.armed, w.repaired = nil, true
 	clear(w.troubles)
+	w.quota = 0
 	w.cluster.Net.Heal()
 	w.cluster.Lag = 0
 	for _, m := range w.all() {
@@ -224,7 +289,9 @@ func (w *world) rest() {
 		}
 	}
 	for about, x := range m.told.open {
-		w.fail("%s of %s %s was told to begin, and not to end", x.action, about.uid, about.slot)
+		if !x.done {
+			w.fail("%s of %s %s was told to begin, and not to end", x.action, about.uid, about.slot)
+		}
 	}
 	w.left(m.l.Records())
 	for name, dropped := range w.dropped {
@@ -235,8 +302,11 @@ func (w *world) rest() {
 	w.journaledOnce()
 	before, entries := w.serial(), w.journal.entries()
 	w.run(5 * time.Minute)
-	m.step(apply.Asked{Request: 1}) // makes it plan once more
+	m.request() // makes it plan once more
 	w.run(time.Second)
+	for n := range m.asked {
+		w.fail("request %d is not answered", n)
+	}
 	if w.serial() != before || w.journal.entries() != entries {
 		w.fail("a steady state wrote: serial %d -> %d, journal %d -> %d", before, w.serial(), entries, w.journal.entries())
 	}
@@ -259,12 +329,15 @@ func (w *world) queues() bool {
 	})
 }
 
-// healed checks that all jobs train in full.
+// healed checks that all jobs train in full, or have ended after their processes have.
 func (w *world) healed(m *master) {
 	for _, j := range w.jobs {
 		rec := m.l.Records()[j.Name]
 		if rec == nil {
 			w.fail("job.%s is not recorded", j.Name)
+			continue
+		}
+		if rec.Phase.Ended() && w.finished[rec.UID] {
 			continue
 		}
 		if rec.Phase != job.JobRunning {

@@ -3,9 +3,12 @@ package sim_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
 	"time"
 
 	"github.com/eltrain/eltrain/apply"
+	"github.com/eltrain/eltrain/conditions"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/providers"
 	"github.com/eltrain/eltrain/providers/sim"
@@ -42,7 +45,10 @@ type master struct {
 	steps   bool              // step is running
 	due     time.Time         // when the loop's next Tick is due
 	over    *apply.Over
-	told    told
+	told    *told
+	granted bool         // a run that does not watch may begin
+	address string       // of the service
+	asked   map[int]bool // requests to reconcile that have no answer yet
 	service
 }
 
@@ -54,7 +60,7 @@ func (w *world) startFor(name string, intent apply.Intent) {
 	if w.masters[name] != nil {
 		return
 	}
-	m := &master{w: w, name: name, intent: intent, skew: w.skews[name], waiting: map[apply.ID]bool{}}
+	m := &master{w: w, name: name, intent: intent, skew: w.skews[name], waiting: map[apply.ID]bool{}, granted: intent.Watch, address: name, asked: map[int]bool{}}
 	w.masters[name] = m
 	m.standBy()
 	w.settle()
@@ -107,7 +113,7 @@ func (m *master) lead(stored state.State) {
 	m.client = m.w.cluster.Open()
 	m.service = newService(m)
 	m.journal = m.w.journal.open(m.lock.Info().Epoch)
-	m.told = newTold(stored.Conditions)
+	m.told = m.w.facts.handOver()
 	jobs := m.w.jobs
 	if m.intent.Destroy {
 		jobs = nil
@@ -115,13 +121,30 @@ func (m *master) lead(stored state.State) {
 	m.l = apply.New(m.now(), apply.Setup{
 		Intent: m.intent, Files: apply.Files{Jobs: jobs}, Providers: []string{"local"},
 		State: stored, Epoch: m.lock.Info().Epoch, NewUID: m.w.newUID, Check: m.w.checks,
+		Approve: !m.intent.Watch,
 	})
 	if m.tag() != "" {
 		m.w.say("%s leads", m.name)
 	}
-	m.w.cluster.Serve(m.name, m)
+	m.w.cluster.Serve(m.address, m)
 	m.tick()
-	m.step(apply.Served{Service: providers.Service{URL: m.name}}, apply.FilesChanged{}) // the files may have changed after they were read
+	m.step(apply.Served{Service: providers.Service{URL: m.address}}, apply.FilesChanged{}) // the files may have changed after they were read
+}
+
+// move gives the service another address, under which alone it is reached from now on.
+func (m *master) move() {
+	m.w.cluster.Serve(m.address, nil)
+	m.w.moves++
+	m.address = fmt.Sprintf("%s/%d", m.name, m.w.moves)
+	m.w.cluster.Serve(m.address, m)
+	m.step(apply.Served{Service: providers.Service{URL: m.address}})
+}
+
+// request requests to reconcile. Each request has one answer if the master lives on.
+func (m *master) request() {
+	m.w.requests++
+	m.asked[m.w.requests] = true
+	m.step(apply.Asked{Request: m.w.requests})
 }
 
 // leads reports whether the process leads, as far as it knows.
@@ -157,7 +180,7 @@ func (m *master) gone() {
 	m.dead = true
 	delete(m.w.masters, m.name)
 	if m.l != nil {
-		m.w.cluster.Serve(m.name, nil)
+		m.w.cluster.Serve(m.address, nil)
 		m.client.Close()
 		m.journal.Close()
 	}
@@ -179,6 +202,9 @@ func (m *master) step(events ...apply.Event) {
 		}
 		e := m.events[0]
 		m.events = m.events[1:]
+		if o, is := e.(apply.Outcome); is && o.Of.Kind == "approve" {
+			m.granted = o.Err == nil
+		}
 		m.l.Step(m.now(), e)
 		ready := m.l.Ready()
 		for _, tell := range ready.Tell {
@@ -240,12 +266,22 @@ func (m *master) settle() (looked bool) {
 // begin starts an effect.
 func (m *master) begin(e apply.Effect) {
 	switch effect := e.(type) {
+	case apply.Prepare, apply.Launch, apply.Stop, apply.Forget:
+		if !m.granted {
+			m.w.fail("%s begins before it is approved", e.ID())
+		}
 	case apply.Drop:
 		if m.waiting[e.ID()] {
 			delete(m.waiting, e.ID())
 			m.step(apply.Outcome{Of: e.ID(), Err: apply.ErrDropped})
 		}
 		return
+	case apply.Store:
+		if !m.granted {
+			m.w.fail("a state is stored before it is approved")
+		}
+		m.told.storing = maps.Clone(m.told.raised)
+		maps.DeleteFunc(m.told.storing, func(key conditions.Key, raised bool) bool { return !raised || endsWithRun(key) })
 	case apply.Again:
 		m.delay(e.ID(), effect.At.Sub(m.now()), func() { m.carryOutWithFault(effect.Effect) })
 		return
@@ -307,6 +343,9 @@ func (m *master) outcome(e apply.Effect, f effectFault, result any, err error) {
 	case "delay":
 		m.after(f.For, func() { m.step(o) })
 	default:
+		if e, is := e.(apply.Journal); is && err == nil {
+			m.w.facts.lostAnswer(e.Notices)
+		}
 		m.step(apply.Outcome{Of: e.ID(), Err: f.err()})
 	}
 }
@@ -318,8 +357,9 @@ func (m *master) carryOut(e apply.Effect, done func(any, error)) {
 	case apply.Hear:
 		done(apply.Facts{Version: m.c.Changes(), Jobs: m.c.Observe()}, nil)
 	case apply.Store:
+		raised := m.told.storing
 		sim.Call(w.cluster.Net, m.name, "store", storeBound, func(answer func(any, error)) {
-			answer(nil, w.write(ctx, e.State, m.lock))
+			answer(nil, w.write(ctx, e.State, m.lock, raised))
 		}, heard(m, done))
 	case apply.Reread:
 		m.read(func(s state.State, err error) {
@@ -339,7 +379,13 @@ func (m *master) carryOut(e apply.Effect, done func(any, error)) {
 		m.inform(e.News)
 		done(nil, nil)
 	case apply.Observe:
-		m.ask(e, callBound, done, func() (any, error) {
+		seen := func(result any, err error) {
+			if sight, is := result.(apply.Sight); is && err == nil {
+				w.found(m, sight.Observation)
+			}
+			done(result, err)
+		}
+		m.ask(e, callBound, seen, func() (any, error) {
 			seen, err := m.client.Observe(ctx)
 			return apply.Sight{Capabilities: m.client.Capabilities(), Observation: seen}, err
 		})
@@ -355,18 +401,24 @@ func (m *master) carryOut(e apply.Effect, done func(any, error)) {
 		})
 	case apply.Check:
 		done(unmet(e.Records), nil)
+	case apply.Answer:
+		if !m.asked[e.Request] {
+			w.fail("request %d is answered twice", e.Request)
+		}
+		delete(m.asked, e.Request)
+		done(nil, nil)
 	case apply.Forget:
 		m.ask(e, callBound, done, func() (any, error) { return nil, m.client.Forget(ctx, e.UID, e.Name) })
-	default: // Gauge and Answer have no use here
+	default: // Approve is granted, and Gauge has no use here
 		done(nil, nil)
 	}
 }
 
-// unmet evaluates the files' conditions: each job is to run.
+// unmet evaluates the files' conditions: each job is to run, or to have ended.
 func unmet(records job.Records) map[string]string {
 	unmet := map[string]string{}
 	for name, rec := range records {
-		if rec.Phase != job.JobRunning {
+		if rec.Phase != job.JobRunning && !rec.Phase.Ended() {
 			unmet["job."+name+" is to run"] = "It is " + string(rec.Phase) + "."
 		}
 	}
@@ -411,9 +463,6 @@ type effectFault struct {
 	For   time.Duration // of a pause or a delay
 }
 
-// fails reports whether the effect's outcome is an error.
-func (f effectFault) fails() bool { return f.What != "crash" && f.What != "pause" && f.What != "delay" }
-
 func (f effectFault) err() error {
 	switch f.What {
 	case "busy":
@@ -424,7 +473,7 @@ func (f effectFault) err() error {
 	return errors.New("refused")
 }
 
-// faultOf takes the pending fault of an effect. Effects in the process's own memory do not fail.
+// faultOf takes the pending fault of an effect.
 func (w *world) faultOf(m *master, e apply.Effect) effectFault {
 	id := e.ID()
 	for i, f := range w.armed {
@@ -432,14 +481,6 @@ func (w *world) faultOf(m *master, e apply.Effect) effectFault {
 			continue
 		}
 		w.armed = append(w.armed[:i:i], w.armed[i+1:]...)
-		switch e.(type) {
-		case apply.Tell, apply.Hear, apply.Answer, apply.Gauge:
-			if f.What != "crash" && f.What != "pause" {
-				return effectFault{}
-			}
-		case apply.Journal, apply.Chronicle: // an append that fails adds nothing
-			f.After = f.After && !f.fails()
-		}
 		return f
 	}
 	return effectFault{}

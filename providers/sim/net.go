@@ -16,7 +16,8 @@ func partyOf(node string) string { return Everybody + "/" + node }
 // ErrNoAnswer means that a request was not answered in time. It may have been carried out.
 var ErrNoAnswer = errors.New("no answer in time")
 
-// Net carries messages between named parties: masters, the store, the cluster, and agents by their node, such as "agents/n1".
+// Net carries messages between named parties: masters, the store, the cluster, and agents by their node, such as "agents/n1". A
+// master that was given another address, such as "a/2", has the links of "a".
 // A message arrives once, and at once, unless the link says otherwise.
 type Net struct {
 	after func(d time.Duration, f func())
@@ -53,8 +54,10 @@ func (n *Net) Heal() { clear(n.links) }
 
 // link returns the link from one party to another.
 func (n *Net) link(from, to string) Link {
-	if l, set := n.links[direction{from, to}]; set {
-		return l
+	for _, d := range []direction{{from, to}, {group(from), to}, {from, group(to)}} {
+		if l, set := n.links[d]; set {
+			return l
+		}
 	}
 	return n.links[direction{group(from), group(to)}]
 }

@@ -20,6 +20,7 @@ import (
 //	clock a -90s                            the clock offset of its next process
 //	force-unlock                            the lock is force-unlocked
 //	set most=3 | drop b | declare b         edits of the files: a variable is set; a job is removed, and added again
+//	ask a | serve a                         a request to reconcile; its service gets another address
 //	fault launch job.a.worker[1] crash after
 //	fault store delay before 3s             a fault of the next effect of a kind: crash, pause, delay, and error, busy,
 //	                                        conflict, which after it mean a lost answer
@@ -27,8 +28,10 @@ import (
 //	                                        (percent), or reset; parties are processes, store, cluster, agents,
 //	                                        agents/n1
 //	trouble write 20s [busy]                an operation fails, or all of the store or the cluster
+//	quota 5                                 launches are refused while there are so many agents; 0 ends it
 //	lag 3s | news 20s                       the age of observations; how long agents take to learn of a master
-//	kill-process | exit CODE | kill-agent | silence | wake | hide | show | finish | evict | preempt | delete | edit job.a.worker[1]
+//	finish [a]                              all processes, or those of a job, exit with 0
+//	kill-process | exit CODE | kill-agent | silence | wake | hide | show | evict | preempt | delete | edit job.a.worker[1]
 //	node n1 cpu=1 | remove-node | crash-node | delete-node | not-ready | ready | cordon | fill n1 ...
 //	scheduler [packs]                       a scheduler places
 //	remote                                  masters are on different machines: the death of the lock's holder is not noticed
@@ -153,6 +156,14 @@ func (w *world) doWorld(verb string, args []string) (err error) {
 		if m.leads() {
 			m.do(func() { m.step(apply.Interrupted{}) })
 		}
+	case "ask":
+		if m.leads() && m.intent.Watch {
+			m.do(m.request)
+		}
+	case "serve":
+		if m.leads() {
+			m.do(m.move)
+		}
 	case "clock":
 		w.skews[arg(0)] = duration(arg(1))
 	case "force-unlock":
@@ -179,6 +190,8 @@ func (w *world) doWorld(verb string, args []string) (err error) {
 		for _, op := range ops {
 			w.troubles[op] = trouble{until, arg(2) == "busy"}
 		}
+	case "quota":
+		w.quota = number(args)
 	case "lag":
 		w.cluster.Lag = duration(arg(0))
 	case "news":
@@ -196,7 +209,9 @@ func (w *world) doWorld(verb string, args []string) (err error) {
 		w.store.remote = true
 	case "finish":
 		for _, a := range w.cluster.Agents() {
-			a.Finish()
+			if arg(0) == "" || arg(0) == a.Slot().Job {
+				w.finished[a.UID()] = a.Finish() || w.finished[a.UID()]
+			}
 		}
 	case "rest":
 		w.rest()

@@ -139,6 +139,24 @@ func TestNothingIsDoneThatCouldNotBeStored(t *testing.T) {
 	}
 }
 
+func TestAnAgentThatIsShownAgainMustNotRunTwice(t *testing.T) {
+	w := troubled(t)
+	w.start("a")
+	w.run(time.Second)
+	slot := job.Address{Job: "a", Role: "worker", Index: 1}
+	w.happen(t, "pause a") // it does not see that the agent is hidden
+	w.happen(t, "hide job.a.worker[1]")
+	w.happen(t, "show job.a.worker[1]")
+	if !w.cluster.Agent(slot).Missed() {
+		t.Fatal("it may have been replaced until it is observed")
+	}
+	w.happen(t, "resume a")
+	w.run(time.Second)
+	if a := w.cluster.Agent(slot); a.Missed() || a.Incarnation() != 1 {
+		t.Errorf("incarnation %d may run beside another", a.Incarnation())
+	}
+}
+
 func TestTwoFaultsWhileNoMasterIsThereAreOneIncidentOfBoth(t *testing.T) {
 	w := troubled(t)
 	w.start("a")

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/eltrain/eltrain/conditions"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/providers"
 	"github.com/eltrain/eltrain/providers/sim"
@@ -37,6 +38,10 @@ type world struct {
 	dropped  map[string]bool     // jobs that were removed from them
 	jobs     []job.Job           // that they declare
 	uids     int
+	moves    int             // of services to other addresses
+	requests int             // to reconcile
+	quota    int             // launches are refused while there are this many agents; 0: no quota
+	finished map[string]bool // UIDs of jobs of which a slot has finished
 	journal  journal
 	log      []string
 	facts    facts
@@ -55,10 +60,15 @@ type trouble struct {
 
 func newWorld(t testing.TB) *world {
 	w := &world{t: t, store: &store{Store: memory.New()}, masters: map[string]*master{}, skews: map[string]time.Duration{},
-		troubles: map[string]trouble{}, dropped: map[string]bool{}, nodes: map[string]job.Node{}, set: map[string]string{}, facts: newFacts()}
+		troubles: map[string]trouble{}, dropped: map[string]bool{}, finished: map[string]bool{}, nodes: map[string]job.Node{}, set: map[string]string{}, facts: newFacts()}
 	w.journal = newJournal(w)
 	w.cluster = sim.New("local", epoch, w.say)
-	w.cluster.Trouble = func(op string, _ job.Address) error { return w.trouble(op) }
+	w.cluster.Trouble = func(op string, _ job.Address) error {
+		if n := len(w.cluster.Agents()); op == "launch" && w.quota > 0 && n >= w.quota {
+			return fmt.Errorf("exceeded quota: used %d, limited %d", n, w.quota)
+		}
+		return w.trouble(op)
+	}
 	return w
 }
 
@@ -112,8 +122,8 @@ func (w *world) trouble(op string) error {
 	return errors.New(op + " does not work")
 }
 
-// write stores a state by the store's rules.
-func (w *world) write(ctx context.Context, next state.State, lock state.Lock) error {
+// write stores a state by the store's rules. raised are the conditions that its master had reported when it decided.
+func (w *world) write(ctx context.Context, next state.State, lock state.Lock, raised map[conditions.Key]bool) error {
 	if err := w.trouble("write"); err != nil {
 		return err
 	}
@@ -127,7 +137,9 @@ func (w *world) write(ctx context.Context, next state.State, lock state.Lock) er
 	if lock.Info().Epoch < w.store.epoch {
 		w.fail("a write under epoch %d was taken, the newest is %d", lock.Info().Epoch, w.store.epoch)
 	}
+	w.worlds(next.Jobs)
 	w.facts.stored(next.Jobs)
+	w.facts.kept(raised, before, next)
 	maps.DeleteFunc(w.dropped, func(name string, dropped bool) bool { // declared again, and decided on since
 		return !dropped && !reflect.DeepEqual(next.Jobs[name], before.Jobs[name])
 	})
@@ -170,6 +182,7 @@ func (w *world) settle() {
 		w.at, w.events = now, 0
 	}
 	w.once()
+	w.announced()
 	if m := w.leader(); m != nil && !m.paused {
 		w.reportsLongChanges(m)
 	}
