@@ -266,6 +266,10 @@ func (w *world) rest() {
 		}
 	}
 	w.run(restTime)
+	if len(w.finished) > 0 {
+		w.finish(func(a *sim.Agent) bool { return w.finished[a.UID()] }) // members that stood still or started since
+		w.run(restTime)
+	}
 	if w.queues() {
 		for i := range 6 {
 			n, _ := parseNode(fmt.Sprintf("more%d cpu=1", i))

@@ -208,17 +208,22 @@ func (w *world) doWorld(verb string, args []string) (err error) {
 	case "remote":
 		w.store.remote = true
 	case "finish":
-		for _, a := range w.cluster.Agents() {
-			if arg(0) == "" || arg(0) == a.Slot().Job {
-				w.finished[a.UID()] = a.Finish() || w.finished[a.UID()]
-			}
-		}
+		w.finish(func(a *sim.Agent) bool { return arg(0) == "" || arg(0) == a.Slot().Job })
 	case "rest":
 		w.rest()
 	default:
 		return fmt.Errorf("unknown step %q", verb)
 	}
 	return err
+}
+
+// finish makes the processes of some agents exit with 0.
+func (w *world) finish(some func(*sim.Agent) bool) {
+	for _, a := range w.cluster.Agents() {
+		if some(a) && a.Finish() {
+			w.finished[a.UID()] = true
+		}
+	}
 }
 
 // duration returns zero for text that is no duration.
