@@ -376,7 +376,7 @@ func TestPlanSaysWhatTheSchedulerDoesNotDo(t *testing.T) {
 	}
 	w = newWork(t, w.cluster, func(c *Config) { c.SchedulerConfig = "elsewhere/conf" })
 	w.observe()
-	if c := w.p.Capabilities(); len(c.Caveats) != 1 || !strings.Contains(c.Caveats[0], "is not known") {
+	if c := w.p.Capabilities(); len(c.Caveats) != 1 || !strings.Contains(c.Caveats[0], "It is unknown whether") {
 		t.Errorf("the caveats with an unreadable configuration are %q", c.Caveats)
 	}
 }
