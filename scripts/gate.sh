@@ -111,12 +111,9 @@ tier5() {
 }
 
 seconds() {
-	case $1 in
-	*h) echo $((${1%h} * 3600)) ;;
-	*m) echo $((${1%m} * 60)) ;;
-	*s) echo "${1%s}" ;;
-	*) echo "SOAK=$1 is no duration such as 90m or 2h" >&2; return 1 ;;
-	esac
+	[[ -n $1 && $1 =~ ^(([0-9]+)h)?(([0-9]+)m)?(([0-9]+)s)?$ ]] || { echo "SOAK=$1 is not a duration such as 90m or 1h30m" >&2; return 1; }
+	local n=("${BASH_REMATCH[@]}")
+	echo $((10#${n[2]:-0} * 3600 + 10#${n[4]:-0} * 60 + 10#${n[6]:-0}))
 }
 
 times=""
