@@ -29,12 +29,12 @@ var rooms = map[string][]string{
 	"elastic":                {"job"},
 	"agent":                  {"job", "elastic", "internal/atomicfile"}, // elastic: wire types and client
 	"state":                  {"job", "conditions", "internal/atomicfile"},
-	"state/statetest":        {"job", "conditions", "state"},
+	"state/statetest":        {"job", "conditions", "state", "internal/hang"},
 	"state/memory":           {"job", "state"},
 	"state/file":             {"job", "state", "internal/atomicfile"},
 	"providers":              {"job"},
-	"providers/providertest": {"job", "providers"},
-	"providers/podtest":      {"job", "providers", "testbed", "internal/hang"},
+	"providers/providertest": {"job", "providers", "internal/hang"},
+	"providers/podtest":      {"job", "providers", "testbed"},
 	"providers/local":        {"job", "providers", "internal/atomicfile"},
 	"providers/sim":          {"job", "providers", "elastic"}, // its agents use the service's wire types
 	"providers/volcano":      {"job", "providers", "providers/kubernetes", "kube"},

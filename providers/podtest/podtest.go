@@ -16,7 +16,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/eltrain/eltrain/internal/hang"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/providers"
 	"github.com/eltrain/eltrain/providers/providertest"
@@ -127,7 +126,6 @@ func Harness(t *testing.T, k *kubelet.Kubelet, namespace, node string, open func
 		},
 		Remains: func() []string { return remains(t, namespace) },
 		Removes: true,
-		Bound:   hang.Bound, // pods are scheduled, copied into and started while many other tests run
 	}
 }
 

@@ -2,7 +2,6 @@
 package providertest
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"io"
@@ -11,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/eltrain/eltrain/internal/hang"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/providers"
 )
@@ -31,12 +31,7 @@ type Harness struct {
 	// Removes: a stopped incarnation is removed with its output, and all output with a forgotten job. Only the master that
 	// stopped it still reports it. Otherwise output stays, and every master reports how it ended.
 	Removes bool
-	// Bound is how long anything may take there; a minute if 0.
-	Bound time.Duration
 }
-
-// usualBound is how long the suite waits for anything.
-const usualBound = time.Minute
 
 // Run tests the providers that newHarness opens.
 func Run(t *testing.T, newHarness func(t *testing.T) Harness) {
@@ -61,8 +56,7 @@ func Run(t *testing.T, newHarness func(t *testing.T) Harness) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			s := &suite{T: t, Harness: newHarness(t)}
-			s.Bound = cmp.Or(s.Bound, usualBound)
-			ctx, cancel := context.WithTimeout(context.Background(), 2*s.Bound)
+			ctx, cancel := context.WithCancel(context.Background()) // not the test's: cleanups use it
 			defer cancel()
 			s.ctx = ctx
 			s.p = s.open()
@@ -128,7 +122,7 @@ func (s *suite) find(p providers.Provider, index, incarnation int) *job.Incarnat
 // await waits for a state, rechecking on Changes only, so that a change which is not signaled fails the test.
 func (s *suite) await(p providers.Provider, index, incarnation int, state job.IncarnationState) job.Incarnation {
 	s.Helper()
-	deadline := time.After(s.Bound)
+	deadline := time.After(hang.Bound)
 	for {
 		i := s.find(p, index, incarnation)
 		if i != nil && i.State == state {
@@ -137,7 +131,7 @@ func (s *suite) await(p providers.Provider, index, incarnation int, state job.In
 		select {
 		case <-p.Changes():
 		case <-deadline:
-			s.Fatalf("%s incarnation %d is not %s after %s: %+v", slot(index), incarnation, state, s.Bound, i)
+			s.Fatalf("%s incarnation %d is not %s after %s: %+v", slot(index), incarnation, state, hang.Bound, i)
 		}
 	}
 }
@@ -151,14 +145,14 @@ func same(a, b job.Incarnation) bool {
 func (s *suite) training(p providers.Provider, index, incarnation int) job.Incarnation {
 	s.Helper()
 	i := s.await(p, index, incarnation, job.Up)
-	deadline := time.Now().Add(s.Bound)
+	deadline := time.Now().Add(hang.Bound)
 	printed := incarnation // by each incarnation so far
 	if s.Removes {
 		printed = 1 // the previous ones were removed
 	}
 	for strings.Count(s.read(p, index, -1), "training\n") < printed {
 		if time.Now().After(deadline) {
-			s.Fatalf("%s does not train after %s", slot(index), s.Bound)
+			s.Fatalf("%s does not train after %s", slot(index), hang.Bound)
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
@@ -404,7 +398,7 @@ func (s *suite) observationsStay() {
 	}
 	s.ok(s.p.Launch(s.ctx, s.launch(0, 1, s.Trains)))
 	i := s.training(s.p, 0, 1)
-	deadline := time.Now().Add(s.Bound)
+	deadline := time.Now().Add(hang.Bound)
 	running := observe()
 	for again := observe(); again != running; running, again = again, observe() { // others may change something in between
 		if time.Now().After(deadline) {

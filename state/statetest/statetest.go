@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/eltrain/eltrain/conditions"
+	"github.com/eltrain/eltrain/internal/hang"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/state"
 )
@@ -39,14 +40,17 @@ func Run(t *testing.T, open func(*testing.T) Opener) {
 	}
 }
 
-// RunInBubble runs the suite, and a random walk, on synctest's clock, for stores that wait only for time and this
-// process.
+// RunInBubble runs the suite, measures waits, and takes a random walk, on synctest's clock, for stores that wait only for time
+// and this process.
 func RunInBubble(t *testing.T, open func(*testing.T) Opener) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { c.run(t, open(t)) })
 		})
 	}
+	t.Run("waits end in time", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) { waitsEndInTime(t, open(t)) })
+	})
 	t.Run("random walk of two holders", func(t *testing.T) { walk(t, open) })
 }
 
@@ -80,14 +84,11 @@ var cases = []struct {
 	{"holders in turn lose no update", noUpdateLost},
 }
 
-// patience bounds the wait for expected events.
-func patience(o Opener) time.Duration { return 20*o.Lease() + 10*time.Second }
-
 var self = state.LockInfo{Operation: "apply -watch", Who: "ada@host"}
 
 func lock(t *testing.T, o Opener, s state.Store) state.Lock {
 	t.Helper()
-	l, err := s.Lock(t.Context(), self, patience(o))
+	l, err := s.Lock(t.Context(), self, hang.Bound)
 	if err != nil {
 		t.Fatalf("lock: %v", err)
 	}
@@ -286,14 +287,9 @@ func tellsHolder(t *testing.T, o Opener) {
 func timeoutRespected(t *testing.T, o Opener) {
 	a, b := o.Open(), o.Open()
 	lock(t, o, a)
-	const timeout = 150 * time.Millisecond
-	start := time.Now()
 	var locked *state.LockedError
-	if _, err := b.Lock(t.Context(), self, timeout); !errors.As(err, &locked) {
+	if _, err := b.Lock(t.Context(), self, 150*time.Millisecond); !errors.As(err, &locked) {
 		t.Fatalf("%v; want a LockedError", err)
-	}
-	if waited := time.Since(start); waited < timeout || waited > timeout+patience(o) {
-		t.Fatalf("waited %v, asked for %v", waited, timeout)
 	}
 }
 
@@ -302,12 +298,37 @@ func contextRespected(t *testing.T, o Opener) {
 	lock(t, o, a)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	start := time.Now()
 	if _, err := b.Lock(ctx, self, time.Hour); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("%v; want the context's error", err)
 	}
-	if waited := time.Since(start); waited > patience(o) {
-		t.Fatalf("waited %v for a context of 50ms", waited)
+}
+
+// waitsEndInTime measures waits, so it runs only in a bubble.
+func waitsEndInTime(t *testing.T, o Opener) {
+	a, b := o.Open(), o.Open()
+	first := lock(t, o, a)
+	const timeout = 150 * time.Millisecond
+	start := time.Now()
+	if _, err := b.Lock(t.Context(), self, timeout); err == nil {
+		t.Fatal("two hold the lock")
+	}
+	if waited := time.Since(start); waited < timeout || waited > timeout+o.Lease() {
+		t.Errorf("waited %v, asked for %v", waited, timeout)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
+	defer cancel()
+	start = time.Now()
+	if _, err := b.Lock(ctx, self, time.Hour); err == nil {
+		t.Fatal("two hold the lock")
+	}
+	if waited := time.Since(start); waited > timeout+o.Lease() {
+		t.Errorf("waited %v for a context of %v", waited, timeout)
+	}
+	o.Silence(first)
+	start = time.Now()
+	lock(t, o, b)
+	if waited := time.Since(start); waited > 2*o.Lease() {
+		t.Errorf("a silent holder blocked for %v at a lease of %v", waited, o.Lease())
 	}
 }
 
@@ -316,7 +337,7 @@ func releaseEndsWait(t *testing.T, o Opener) {
 	l := lock(t, o, a)
 	got := make(chan error, 1)
 	go func() {
-		second, err := b.Lock(context.Background(), self, patience(o))
+		second, err := b.Lock(context.Background(), self, hang.Bound)
 		if err == nil {
 			err = second.Unlock(context.Background())
 		}
@@ -390,11 +411,7 @@ func silentHolder(t *testing.T, o Opener) {
 	a, b := o.Open(), o.Open()
 	first := lock(t, o, a)
 	o.Silence(first)
-	start := time.Now()
 	second := lock(t, o, b)
-	if waited := time.Since(start); waited > 2*o.Lease()+patience(o)/4 {
-		t.Fatalf("a silent holder blocked for %v at a lease of %v", waited, o.Lease())
-	}
 	if second.Info().Epoch <= first.Info().Epoch {
 		t.Fatalf("epoch %d after %d", second.Info().Epoch, first.Info().Epoch)
 	}
@@ -417,7 +434,7 @@ func lostIsFenced(t *testing.T, o Opener) {
 	o.Resume(first)
 	select {
 	case <-first.Lost():
-	case <-time.After(patience(o)):
+	case <-time.After(hang.Bound):
 		t.Fatal("Lost was not closed")
 	}
 	if err := first.Why(); !errors.Is(err, state.ErrFenced) {
@@ -496,7 +513,7 @@ func noUpdateLost(t *testing.T, o Opener) {
 		ctx := context.Background()
 		s := o.Open()
 		for range rounds {
-			l, err := s.Lock(ctx, self, patience(o))
+			l, err := s.Lock(ctx, self, hang.Bound)
 			if err != nil {
 				return err
 			}
@@ -552,7 +569,7 @@ func breakTakes(t *testing.T, o Opener) {
 	write(t, b, before.Next(nil), second)
 	select {
 	case <-first.Lost():
-	case <-time.After(patience(o)):
+	case <-time.After(hang.Bound):
 		t.Fatal("Lost was not closed")
 	}
 	if err := first.Why(); !errors.Is(err, state.ErrFenced) {
