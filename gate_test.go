@@ -2,19 +2,21 @@ package eltrain_test
 
 import (
 	"go/ast"
-	"go/parser"
-	"go/token"
 	"go/types"
 	"os/exec"
-	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/eltrain/eltrain/internal/hang"
 )
 
-// clock lists the functions of package time that read the clock or wait.
-var clock = []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "NewTimer", "Tick", "NewTicker"}
+// clock lists the functions that read the clock or wait.
+var clock = []string{
+	"time.Now", "time.Since", "time.Until", "time.Sleep", "time.After", "time.AfterFunc", "time.NewTimer", "time.Tick", "time.NewTicker",
+	"context.WithTimeout", "context.WithTimeoutCause", "context.WithDeadline", "context.WithDeadlineCause", "(*" + module + "internal/hang.Wait).Hung",
+}
 
 // clocked lists the tests of tiers 1 and 2 that may use them, by file or by file and function, with the reason.
 var clocked = map[string]string{
@@ -22,29 +24,20 @@ var clocked = map[string]string{
 	"lang/importer/property_test.go FuzzManifests": "the fuzzer itself bounds no input",
 }
 
-// Tests of tiers 1 and 2 do not sleep and use no clock except that of a synctest bubble.
+// Tests of tiers 1 and 2 do not sleep and use no clock except that of a synctest bubble; nor does the simulator.
 func TestPureTestsAskNoClock(t *testing.T) {
 	used := map[string]bool{}
-	values, ofValues := regexp.MustCompile(gate(t, "values")), map[string]bool{} // files of mixed packages that are in tier 1
-	functionsOf(t, "mixed", func(file string, f *ast.FuncDecl) {
-		ofValues[file] = ofValues[file] || values.MatchString(f.Name.Name)
-	})
 	for _, tier := range []string{"pure", "deterministic", "mixed"} {
-		functionsOf(t, tier, func(file string, f *ast.FuncDecl) {
-			if tier == "mixed" && !ofValues[file] {
-				return // in tier 3 alone
-			}
-			asked := append(uses(f, "time", clock...), uses(f, "context", "WithTimeout", "WithDeadline")...)
-			if len(asked) == 0 || len(uses(f, "synctest", "Test"))+len(uses(f, "soak", "Only")) > 0 {
-				return
-			}
-			for _, allowed := range []string{file, file + " " + f.Name.Name} {
-				if clocked[allowed] != "" {
-					used[allowed] = true
-					return
+		visit(t, tier, func(c code) {
+			if name := c.uses(); slices.Contains(clock, name) {
+				for _, place := range []string{c.file, c.place} {
+					used[place] = true
+					if clocked[place] != "" {
+						return
+					}
 				}
+				t.Errorf("%s uses %s", c.place, name)
 			}
-			t.Errorf("%s: %s uses %v", file, f.Name.Name, asked)
 		})
 	}
 	for allowed := range clocked {
@@ -54,48 +47,63 @@ func TestPureTestsAskNoClock(t *testing.T) {
 	}
 }
 
-// Tests of tier 4 assert outcomes and measure no durations.
+// Tests of tier 4 assert outcomes, measure no durations, and share one control plane.
 func TestContractTestsMeasureNoTime(t *testing.T) {
-	functionsOf(t, "contract", func(file string, f *ast.FuncDecl) {
-		if len(uses(f, "time", "Since")) > 0 && len(uses(f, "soak", "Only"))+len(uses(f, "synctest", "Test")) == 0 {
-			t.Errorf("%s: %s measures how long something takes", file, f.Name.Name)
+	visit(t, "contract", func(c code) {
+		switch name := c.uses(); name {
+		case "time.Since", "time.Until", module + "testbed.Start", module + "testbed.New":
+			t.Errorf("%s uses %s", c.place, name)
+		}
+		if call, is := c.node.(*ast.CallExpr); is && c.function(call) == "(time.Time).Sub" && c.calls(c.trace(call), "time.Now") {
+			t.Errorf("%s measures a time: %s", c.place, types.ExprString(call))
 		}
 	})
 }
 
-// All waits in tiers 3 and 4 have the same timeout: hang.Bound, not a literal.
+// All waits in tiers 3 and 4 have the same timeout: hang.Bound.
 func TestWaitsHaveOneBound(t *testing.T) {
-	number := regexp.MustCompile(`^(\d+ \* )?time\.(Second|Minute|Hour)$`)
-	for _, tier := range []string{"adapters", "contract"} {
-		functionsOf(t, tier, func(file string, f *ast.FuncDecl) {
-			if len(uses(f, "synctest", "Test")) > 0 || len(uses(f, "soak", "Only")) > 0 {
+	waits := []string{"time.After", "time.NewTimer", "time.AfterFunc", "context.WithTimeout", "context.WithTimeoutCause", "(time.Time).Add"}
+	for _, tier := range []string{"adapters", "contract", "modules"} {
+		data := map[ast.Node]bool{} // values of fields
+		visit(t, tier, func(c code) {
+			if field, is := c.node.(*ast.KeyValueExpr); is {
+				data[field.Value] = true
+			}
+			call, is := c.node.(*ast.CallExpr)
+			if name := c.function(c.node); !is || data[call] || !slices.Contains(waits, name) || name == "(time.Time).Add" && !c.calls(within(call.Fun), "time.Now") {
 				return
 			}
-			ast.Inspect(f, func(n ast.Node) bool {
-				call, is := n.(*ast.CallExpr)
-				if !is || len(call.Args) == 0 {
-					return true
-				}
-				switch name := types.ExprString(call.Fun); name {
-				case "time.After", "time.NewTimer", "time.AfterFunc", "context.WithTimeout":
-					for _, a := range call.Args {
-						if wait := types.ExprString(a); number.MatchString(wait) {
-							t.Errorf("%s: %s: %s of %s", file, f.Name.Name, name, wait)
-						}
-					}
-				}
-				return true
-			})
+			if other := c.otherBound(call.Args); other != "" {
+				t.Errorf("%s: %s: the bound is %s", c.place, types.ExprString(call.Fun), other)
+			}
 		})
 	}
+}
+
+// otherBound returns a part of a bound that is neither hang.Bound, nor below a second, nor a time of the product.
+func (c *checked) otherBound(args []ast.Expr) string {
+	is := func(e ast.Expr) bool { d, is := c.duration(e); return is && d == hang.Bound }
+	for _, a := range args {
+		if t := c.info.TypeOf(a); t == nil || t.String() != "time.Duration" {
+			continue
+		}
+		for _, e := range c.trace(a) {
+			_, computed := e.(*ast.BinaryExpr)
+			if d, constant := c.duration(e); constant && d >= time.Second && d != hang.Bound && !slices.ContainsFunc(within(e), c.ofProduct) ||
+				computed && !constant && slices.ContainsFunc(c.trace(e), is) {
+				return types.ExprString(e)
+			}
+		}
+	}
+	return ""
 }
 
 // The gate finds tier 5's tests by the name of the function that calls soak.Only.
 func TestOnlyTestsCallSoakOnly(t *testing.T) {
 	for _, tier := range []string{"pure", "deterministic", "adapters", "contract"} {
-		functionsOf(t, tier, func(file string, f *ast.FuncDecl) {
-			if len(uses(f, "soak", "Only")) > 0 && (f.Recv != nil || !strings.HasPrefix(f.Name.Name, "Test")) {
-				t.Errorf("%s: %s calls soak.Only and is no test", file, f.Name.Name)
+		visit(t, tier, func(c code) {
+			if c.uses() == only {
+				t.Errorf("%s calls soak.Only and is no test", c.place)
 			}
 		})
 	}
@@ -111,43 +119,4 @@ func gate(t *testing.T, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// functionsOf visits the functions in a tier's test files and in its packages of shared test code.
-func functionsOf(t *testing.T, tier string, visit func(file string, f *ast.FuncDecl)) {
-	t.Helper()
-	for _, dir := range strings.Fields(gate(t, "folders", tier)) {
-		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		parsed, shared := map[string]*ast.File{}, false // shared: the package has shared test code
-		for _, path := range files {
-			if parsed[path], err = parser.ParseFile(token.NewFileSet(), path, nil, 0); err != nil {
-				t.Fatal(err)
-			}
-			shared = shared || !strings.HasSuffix(path, "_test.go") && slices.ContainsFunc(parsed[path].Imports, func(i *ast.ImportSpec) bool { return i.Path.Value == `"testing"` })
-		}
-		for _, path := range files {
-			if !shared && !strings.HasSuffix(path, "_test.go") {
-				continue
-			}
-			for _, d := range parsed[path].Decls {
-				if f, is := d.(*ast.FuncDecl); is {
-					visit(path, f)
-				}
-			}
-		}
-	}
-}
-
-// uses returns those of a package's functions that are used below a node, called or as values.
-func uses(below ast.Node, pkg string, names ...string) (found []string) {
-	ast.Inspect(below, func(n ast.Node) bool {
-		if f, is := n.(*ast.SelectorExpr); is && slices.Contains(names, f.Sel.Name) {
-			if x, is := f.X.(*ast.Ident); is && x.Name == pkg {
-				found = append(found, pkg+"."+f.Sel.Name)
-			}
-		}
-		return true
-	})
-	return found
-}
+const only = module + "internal/soak.Only"

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/eltrain/eltrain/e2e/site"
+	"github.com/eltrain/eltrain/internal/hang"
 	"github.com/eltrain/eltrain/internal/soak"
 )
 
@@ -19,7 +20,7 @@ import (
 func demo(t *testing.T, interrupt func(printed string) bool) (printed string, code int) {
 	t.Helper()
 	site.NotShort(t)
-	ctx, cancel := context.WithTimeout(context.Background(), 4*site.Bound)
+	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	temp := t.TempDir()
 	cmd := exec.CommandContext(ctx, "../examples/demo.sh", programs.Eltrain)
@@ -37,6 +38,7 @@ func demo(t *testing.T, interrupt func(printed string) bool) (printed string, co
 		defer close(ended)
 		_ = cmd.Wait() // ProcessState has the result
 	}()
+	var silent hang.Wait
 	for look := time.NewTicker(50 * time.Millisecond); ; {
 		select {
 		case <-ended:
@@ -50,6 +52,9 @@ func demo(t *testing.T, interrupt func(printed string) bool) (printed string, co
 			}
 			return out.String(), cmd.ProcessState.ExitCode()
 		case <-look.C:
+			if silent.Hung(int64(len(out.String()))) {
+				cancel()
+			}
 			if interrupt(out.String()) {
 				interrupt = never
 				if err := cmd.Cancel(); err != nil {

@@ -106,7 +106,7 @@ func (r *reader) enter(name, commands string) string {
 	if _, err := io.WriteString(r.in, commands+"\necho "+done+"\n"); err != nil {
 		r.t.Fatalf("the shell does not respond: %v", err)
 	}
-	watchdog := time.AfterFunc(2*site.Bound, func() { r.shell.Process.Kill() })
+	watchdog := time.AfterFunc(site.Bound, func() { r.shell.Process.Kill() })
 	defer watchdog.Stop()
 	var text strings.Builder
 	for r.out.Scan() {

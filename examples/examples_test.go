@@ -26,6 +26,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/eltrain/eltrain/internal/hang"
 	"github.com/eltrain/eltrain/internal/soak"
 )
 
@@ -36,13 +37,11 @@ type trainer struct {
 	name      string
 	python    string
 	script    string
-	bound     time.Duration // for everything that should happen soon, including the interpreter's start
-	tolerance float64       // maximum difference of the losses of two worlds
+	tolerance float64 // maximum difference of the losses of two worlds
 }
 
 var stdlib = trainer{
 	name: "stdlib", python: "python3", script: "mnist-local/train.py",
-	bound: 30 * time.Second,
 }
 
 // torch returns the script for Debian's PyTorch. Without PyTorch the test is skipped, or
@@ -51,7 +50,7 @@ func torch(t *testing.T) trainer {
 	t.Helper()
 	tr := trainer{
 		name: "torch", python: "/usr/bin/python3", script: "mnist-torch/train.py",
-		bound: 2 * time.Minute, tolerance: 1e-9,
+		tolerance: 1e-9,
 	}
 	if out, err := exec.Command(tr.python, "-c", "import torch").CombinedOutput(); err != nil {
 		msg := fmt.Sprintf("%s cannot import torch (apt-get install python3-torch): %v\n%s", tr.python, err, out)
@@ -350,7 +349,6 @@ type rank struct {
 	cmd       *exec.Cmd
 	out       *output
 	errorFile string
-	bound     time.Duration
 	done      chan struct{} // closed when it has exited and all its output is in out
 }
 
@@ -367,7 +365,7 @@ func (tr trainer) start(t *testing.T, size int, env []string, args ...string) *w
 func (w *world) add(n, size int, env []string, args ...string) *rank {
 	w.t.Helper()
 	r := &rank{
-		rank: n, out: &output{}, bound: w.trainer.bound, done: make(chan struct{}),
+		rank: n, out: &output{}, done: make(chan struct{}),
 		errorFile: filepath.Join(w.t.TempDir(), "error.json"),
 	}
 	r.cmd = exec.Command(w.trainer.python, append([]string{w.trainer.script}, args...)...)
@@ -410,9 +408,9 @@ func (w *world) kill() {
 // until polls, and fails the test if the condition does not become true or a rank exits.
 func (w *world) until(what string, ok func() bool) {
 	w.t.Helper()
-	for end := time.Now().Add(w.trainer.bound); !ok(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(hang.Bound); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			w.t.Fatalf("waited %v for %s:\n%s", w.trainer.bound, what, w)
+			w.t.Fatalf("waited %v for %s:\n%s", hang.Bound, what, w)
 		}
 		for _, r := range w.ranks {
 			if r.exited() {
@@ -486,8 +484,8 @@ func (r *rank) wait(t *testing.T) int {
 	select {
 	case <-r.done:
 		return r.cmd.ProcessState.ExitCode()
-	case <-time.After(r.bound):
-		t.Fatalf("rank %d still runs after %v:\n%s", r.rank, r.bound, r.out)
+	case <-time.After(hang.Bound):
+		t.Fatalf("rank %d still runs after %v:\n%s", r.rank, hang.Bound, r.out)
 		return -1
 	}
 }

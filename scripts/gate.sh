@@ -15,15 +15,19 @@ deterministic=(./providers/sim/...)
 mixed=(./agent ./apply ./elastic)
 values='^Test(Scenarios|Life|Rendezvous|Topology|Ranks)'
 contract=(./deploy ./e2e/faults ./e2e/heal ./e2e/kubernetes ./e2e/podsite ./e2e/volcano ./providers/kubernetes ./providers/volcano ./state/kubernetes)
+modules=(testbed e2e/policy) # of their own
 
 adapters() {
 	comm -23 <($go list ./... | sort) <($go list "${pure[@]}" "${deterministic[@]}" "${contract[@]}" | sort)
 }
 
-# Prints the folders of pure, deterministic, mixed, adapters or contract, for the repository's own checks.
+# Prints the folders of pure, deterministic, mixed, adapters, contract or modules, for the repository's own checks.
 folders() {
 	local packages
 	case $1 in
+	modules)
+		for module in "${modules[@]}"; do $go -C $module list -f '{{.Dir}}' ./...; done | sed "s#^$PWD/##"
+		return ;;
 	pure) packages=("${pure[@]}") ;;
 	deterministic) packages=("${deterministic[@]}") ;;
 	mixed) packages=("${mixed[@]}") ;;
@@ -38,13 +42,13 @@ setup() {
 	make --no-print-directory build testbed
 }
 
-# The testbed and e2e/policy are modules of their own, and use the root module's staticcheck.
+# All modules use the root module's staticcheck.
 static() {
 	local unformatted staticcheck
 	unformatted=$(gofmt -l $(git ls-files '*.go'))
 	test -z "$unformatted" || { echo "gofmt would change: $unformatted"; return 1; }
 	staticcheck=$($go tool -n staticcheck)
-	for module in . testbed e2e/policy; do
+	for module in . "${modules[@]}"; do
 		(cd $module && $go vet ./... && $staticcheck ./...)
 	done
 }
@@ -111,12 +115,9 @@ tier5() {
 }
 
 seconds() {
-	case $1 in
-	*h) echo $((${1%h} * 3600)) ;;
-	*m) echo $((${1%m} * 60)) ;;
-	*s) echo "${1%s}" ;;
-	*) echo "SOAK=$1 is no duration such as 90m or 2h" >&2; return 1 ;;
-	esac
+	[[ -n $1 && $1 =~ ^(([0-9]+)h)?(([0-9]+)m)?(([0-9]+)s)?$ ]] || { echo "SOAK=$1 is not a duration such as 90m or 1h30m" >&2; return 1; }
+	local n=("${BASH_REMATCH[@]}")
+	echo $((10#${n[2]:-0} * 3600 + 10#${n[4]:-0} * 60 + 10#${n[6]:-0}))
 }
 
 times=""

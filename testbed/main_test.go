@@ -75,7 +75,7 @@ func ownCluster() {
 }
 
 // patience bounds the waits of these tests: each is for an action of a few seconds, on a machine that may be busy.
-const patience = time.Minute
+const patience = 2 * time.Minute
 
 // await polls until the condition holds.
 func await(t *testing.T, what string, holds func() bool) {

@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/eltrain/eltrain/internal/hang"
 )
 
 func TestFirstFormedWaitsForTheWholeWorld(t *testing.T) {
@@ -127,7 +129,7 @@ func TestCloseFindsProcessesThatLeftTheGroup(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(10 * time.Second); syscall.Kill(pid, 0) == nil || len(marked(r.dir)) != 1; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(hang.Bound); syscall.Kill(pid, 0) == nil || len(marked(r.dir)) != 1; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("no orphan: %v", marked(r.dir))
 		}

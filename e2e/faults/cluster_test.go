@@ -28,7 +28,7 @@ import (
 // While etcd restarts nothing can be written or read. The master waits, and training continues undisturbed.
 func TestEtcdRestartedWhileAJobTrains(t *testing.T) {
 	soak.Only(t)
-	c := rough.start(t)
+	c := startRough(t)
 	s := newTrial(t, c)
 	s.Write("job.hcl", settings+provider()+s.training(2, 2))
 	m := s.Watch()
@@ -54,7 +54,7 @@ func TestEtcdRestartedWhileAJobTrains(t *testing.T) {
 // meanwhile is replaced once.
 func TestAPIServerKilledWhileAJobTrains(t *testing.T) {
 	soak.Only(t)
-	c := rough.start(t)
+	c := startRough(t)
 	s := newTrial(t, c)
 	s.Write("job.hcl", settings+provider()+s.training(workers, workers))
 	m := s.Watch()
@@ -85,7 +85,7 @@ func TestAPIServerKilledWhileAJobTrains(t *testing.T) {
 // in the end.
 func TestAPIServerKilledAmidHealing(t *testing.T) {
 	soak.Only(t)
-	c := rough.start(t)
+	c := startRough(t)
 	all := []*stopped{{kind: "post pods"}, {kind: "post pods", done: true}}
 	victims := map[*stopped]corev1.Pod{}
 	for _, s := range all {

@@ -60,9 +60,9 @@ type bed struct {
 	bringUp func(testbed.Options) (*testbed.Cluster, error)
 }
 
-// calm is for faults that affect only one namespace. The components of rough are killed: the tests that use it must not run in
-// parallel.
-var calm, rough = bed{bringUp: testbed.Shared}, bed{bringUp: testbed.New}
+// calm is for faults that affect only one namespace. The components of rough are killed: the tests that use it, by startRough,
+// must not run in parallel.
+var calm, rough = bed{bringUp: testbed.Shared}, bed{}
 
 // processNodes together have room for all pods of the package's tests at once.
 var processNodes = []string{"process-1", "process-2"}
@@ -100,6 +100,11 @@ func (b *bed) start(t *testing.T) *testbed.Cluster {
 		t.Fatal(b.err)
 	}
 	return b.cluster
+}
+
+func startRough(t *testing.T) *testbed.Cluster {
+	rough.bringUp = testbed.New
+	return rough.start(t)
 }
 
 // startOwn starts a cluster for this test alone: a kubelet that keeps losing its API server backs off for up to a minute, as

@@ -70,7 +70,7 @@ func Kubectl(t *testing.T) string {
 // returns their output. The test ends at the first that fails.
 func (s *Site) Shell(dir, commands string) string {
 	s.T.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*site.Bound) // some commands wait
+	ctx, cancel := context.WithTimeout(context.Background(), site.Bound)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "sh", "-e", "-c", commands)
 	cmd.Dir = dir

@@ -23,7 +23,7 @@ import (
 var policy string
 
 // deadline bounds one command of eltrain: an apply waits until four small processes run.
-const deadline = time.Minute
+const deadline = 2 * time.Minute
 
 // build builds the eltrain of this checkout.
 func build(t *testing.T) string {

@@ -49,7 +49,7 @@ func (m *Master) cleanUp() {
 	m.cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-m.Ended:
-	case <-time.After(Bound / 2):
+	case <-time.After(Bound):
 		m.t.Errorf("a master does not end:\n%s", m.Out)
 		m.Kill()
 	}

@@ -137,7 +137,7 @@ func (s *Site) Command(ctx context.Context, args ...string) *exec.Cmd {
 // Run runs one command to its end.
 func (s *Site) Run(args ...string) (out string, code int) {
 	s.T.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*Bound) // some commands wait for a lock or a rendezvous
+	ctx, cancel := context.WithTimeout(context.Background(), Bound)
 	defer cancel()
 	cmd := s.Command(ctx, args...)
 	text, err := cmd.CombinedOutput()

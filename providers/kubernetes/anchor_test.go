@@ -36,7 +36,7 @@ func TestTwoWhoLookAtAnAnchor(t *testing.T) {
 	old := func() anchorCheck { return anchorCheck{seen: time.Now(), next: time.Now().Add(-anchorStands)} } // due for a check
 
 	j.check <- old()
-	newer := checkedNow(time.Now().Add(time.Hour))
+	newer := checkedNow(time.Now().Add(hang.Bound))
 	meanwhile <- func() { <-j.check; j.check <- newer }
 	bounded, end := context.WithTimeout(t.Context(), hang.Bound)
 	defer end()

@@ -79,7 +79,7 @@ func answered(t *testing.T, parallelism int, api answers) *Provider {
 // retryTransient retries transient errors, as callers of a provider do.
 func retryTransient(ctx context.Context, call func() error) error {
 	tries := 0
-	for pause := 100 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 800*time.Millisecond) {
 		err := call()
 		passing, may := errors.AsType[*providers.TransientError](err)
 		if !may {
