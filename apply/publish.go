@@ -90,10 +90,10 @@ func (p *publisher) published(l *Loop, e Publish, err error) {
 	l.holds.raiseIf(l, err, "provider."+e.Provider, NotPublished)
 }
 
-// due returns when the next failed publication is retried; zero is never.
+// due returns when the next failed publication is retried; zero is never. One in flight is due with its outcome.
 func (p *publisher) due() (at time.Time) {
 	for _, of := range p.of {
-		if !of.done {
+		if !of.done && !of.inFlight {
 			at = earliest(at, of.retry.until)
 		}
 	}
