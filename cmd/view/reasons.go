@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/eltrain/eltrain/apply"
+	"github.com/eltrain/eltrain/conditions"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/plan"
 )
@@ -25,11 +26,11 @@ const (
 // Sentence returns a reason as text. It is not redacted.
 func Sentence(r job.Reason) string {
 	say, known := sentences[r.Code]
-	switch {
-	case !known:
+	if !known {
 		return r.String() // of a newer version
-	case len(r.Args) == 0 && len(r.Of) > 0 && r.Of[0].Code == r.Code: // several of one code
-		return strings.Join(each(r.Of), " ")
+	}
+	if several := conditions.Reasons(r); !several[0].Equal(r) {
+		return strings.Join(each(several), " ")
 	}
 	return say(r, each(r.Of))
 }
