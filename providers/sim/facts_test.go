@@ -24,9 +24,16 @@ type facts struct {
 	notices     map[string]bool         // reported
 	unheard     map[string]bool         // journaled, but the master was told that they were not
 	raised      map[conditions.Key]bool // reported, and stored by a later decision of the master that reported it
+	formed      map[formed]bool         // by any service
 	last        *told                   // by the newest master
 	incidents   []job.Incident          // reported
 	stale       map[incarnation]bool    // launched by a fenced master, and recorded by no other as the newest incarnation
+}
+
+// formed is a world that a service asked to record.
+type formed struct {
+	uid                 string
+	generation, members int
 }
 
 // incarnation names one agent.
@@ -38,7 +45,7 @@ type incarnation struct {
 
 func newFacts() facts {
 	return facts{generations: map[string]int{}, recorded: map[string]job.JobPhase{}, phases: map[string]string{}, notices: map[string]bool{},
-		unheard: map[string]bool{}, raised: map[conditions.Key]bool{}, stale: map[incarnation]bool{}}
+		unheard: map[string]bool{}, raised: map[conditions.Key]bool{}, stale: map[incarnation]bool{}, formed: map[formed]bool{}}
 }
 
 // stored notes newly recorded phases. A phase that the master did not live to journal is never reported. A destroyed job that is

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/eltrain/eltrain/apply"
+	"github.com/eltrain/eltrain/elastic"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/providers"
 	"github.com/eltrain/eltrain/providers/sim"
@@ -126,24 +127,31 @@ func ranked(spec *job.Job, role string) bool {
 	return r != nil && r.Ranked
 }
 
-// worlds checks that each world that is being stored has a legal size, unless it was found training.
+// forms checks that a world that a service asks to record has a legal size, as that service was told it, unless the world was
+// found training.
+func (w *world) forms(f *elastic.Forming, want *job.Want) {
+	w.facts.formed[formed{f.UID, f.World.Generation, len(f.World.Members)}] = true
+	if f.World.Adopted {
+		return
+	}
+	for _, r := range want.Roles {
+		has := 0
+		for _, m := range f.World.Members {
+			if m.Slot.Role == r.Role {
+				has++
+			}
+		}
+		if r.Sizes.Floor(has) != has {
+			w.fail("job.%s generation %d has %d slots of role %s, which is not legal", f.Job, f.World.Generation, has, r.Role)
+		}
+	}
+}
+
+// worlds checks that each world that is being stored was formed by a service.
 func (w *world) worlds(records job.Records) {
 	for name, rec := range records {
-		before := w.facts.records[name]
-		if rec.World.Adopted || rec.World.Generation == 0 || before == nil || before.UID != rec.UID || before.World.Generation == rec.World.Generation {
-			continue
-		}
-		for i := range rec.Spec.Roles {
-			r := &rec.Spec.Roles[i]
-			has := 0
-			for _, m := range rec.World.Members {
-				if m.Slot.Role == r.Name {
-					has++
-				}
-			}
-			if r.Ranked && !r.Legal(has) {
-				w.fail("job.%s generation %d has %d slots of role %s, which is not legal", name, rec.World.Generation, has, r.Name)
-			}
+		if g := rec.World.Generation; g > 0 && !w.facts.formed[formed{rec.UID, g, len(rec.World.Members)}] {
+			w.fail("job.%s generation %d with %d members is stored, and was not formed", name, g, len(rec.World.Members))
 		}
 	}
 }

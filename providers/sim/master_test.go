@@ -441,8 +441,10 @@ func (m *master) ask(e apply.Effect, bound time.Duration, done func(any, error),
 func (m *master) inform(n apply.News) {
 	switch n := n.(type) {
 	case apply.Wanted:
+		m.wants[n.Job] = n.Desired.Want
 		m.c.Set(m.now(), n.Job, n.Desired)
 	case apply.Unwanted:
+		delete(m.wants, n.Job)
 		m.c.Remove(n.Job)
 	case apply.Ended:
 		m.c.Gone(m.now(), n.Slot, n.Incarnation)

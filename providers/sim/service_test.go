@@ -16,8 +16,9 @@ import (
 type service struct {
 	m      *master
 	c      *elastic.Coordinator
-	open   bool   // the desired state is known
-	seen   uint64 // the coordinator's last known Changes
+	open   bool                // the desired state is known
+	wants  map[string]job.Want // by job
+	seen   uint64              // the coordinator's last known Changes
 	forms  []elastic.Forming
 	ticked time.Time // when the coordinator's next Tick is scheduled for
 	polls  map[elastic.Told]*poll
@@ -32,7 +33,7 @@ type poll struct {
 }
 
 func newService(m *master) service {
-	return service{m: m, c: elastic.NewCoordinator(), polls: map[elastic.Told]*poll{}, beats: map[string]time.Duration{}}
+	return service{m: m, c: elastic.NewCoordinator(), wants: map[string]job.Want{}, polls: map[elastic.Told]*poll{}, beats: map[string]time.Duration{}}
 }
 
 var errNotReady = &elastic.Error{Code: elastic.NotReady}
@@ -102,6 +103,8 @@ func (s *service) ready() {
 	}
 	slices.SortFunc(work.Form, func(a, b elastic.Forming) int { return strings.Compare(a.Job, b.Job) })
 	for _, f := range work.Form {
+		want := s.wants[f.Job]
+		s.m.w.forms(&f, &want)
 		s.m.after(0, func() {
 			s.forms = append(s.forms, f)
 			s.m.step(apply.Forming{Number: len(s.forms), Job: f.Job, UID: f.UID, World: f.World})

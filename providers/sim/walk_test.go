@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -51,14 +52,17 @@ func TestWalksThatNobodyTook(t *testing.T) {
 	takeAll(ctx, t, rand.IntN(1<<50), 1<<50)
 }
 
-// takeAll takes walks, several at once, until one fails or ctx ends.
+// takeAll takes walks, several at once, until one fails or ctx ends, and tells how many it took.
 func takeAll(ctx context.Context, t *testing.T, first, number int) {
 	const workers = 8
 	var walking sync.WaitGroup
+	var taken atomic.Int64
+	defer func() { t.Logf("took %d walks from seed %d on", taken.Load(), first) }()
 	for i := range workers {
 		walking.Go(func() {
 			for seed := first + i; seed < first+number && !t.Failed() && ctx.Err() == nil; seed += workers {
 				take(t, seed)
+				taken.Add(1)
 			}
 		})
 	}
