@@ -10,8 +10,9 @@ import (
 // exitGrace is how long the agent of a slot that succeeded may take to exit after its job has ended.
 const exitGrace = 10 * time.Second
 
-// emit writes the changes that lead from what is observed to what the records now say. It reads the records alone, not which
-// step decided, so a pass after a crash emits the same changes.
+// emit writes the changes that lead from what is observed to what the records now say, at most one for each slot.
+// It reads the records, not which step decided, so a pass after a crash emits the same changes. A restart in place is not
+// repeated: the service has it in the record.
 func (p *pass) emit(w *work) {
 	p.emitJob(w)
 	p.gate(w)
@@ -45,6 +46,9 @@ func (p *pass) emit(w *work) {
 			}
 		case s.Phase == job.Scheduling && s.Node != "" && role != nil && w.current(s) == nil && p.heldReason(w) == "":
 			p.emitStart(w, s, role, w.fieldsOf(role, s, fields))
+		case w.restarts(s):
+			p.out.Changes = append(p.out.Changes, Change{Action: Restart, Job: w.name, UID: w.rec.UID, Slot: s.Address,
+				Node: s.Node, Incarnation: s.Incarnation, Reasons: w.on(s).reasons})
 		default:
 			p.emitLeftovers(w, s)
 			p.emitDrift(w, s, role)
@@ -83,7 +87,7 @@ func (p *pass) emitDrift(w *work, s *job.Slot, role *job.Role) {
 	if role == nil || !startedPhase(s) || inc == nil || inc.State == job.Gone || len(inc.Drift) == 0 {
 		return
 	}
-	if !w.active() || s.Fingerprint != w.fingerprint(role, s.Address.Index) || w.on(s).restarts {
+	if !w.active() || s.Fingerprint != w.fingerprint(role, s.Address.Index) {
 		return
 	}
 	edits := make([]job.Reason, len(inc.Drift))
@@ -114,9 +118,6 @@ func (p *pass) emitStop(w *work, s *job.Slot) {
 	stop := w.running(s)
 	if len(stop) == 0 {
 		return
-	}
-	if w.on(s).restarts { // and is given up in the same plan, in which it has one change
-		p.out.Changes = slices.DeleteFunc(p.out.Changes, func(c Change) bool { return c.Action == Restart && c.UID == w.rec.UID && c.Slot == s.Address })
 	}
 	if s.Phase == job.Pending && s.Recover && !s.Stopped { // lost, and still to be stopped: a change of this plan does that
 		s.Stopped, p.out.Dirty = true, true

@@ -430,10 +430,6 @@ func (p *pass) retry(w *work, s *job.Slot) job.Action {
 		p.step(s, job.Retry)
 		w.because(s, p.why(lost(s)))
 		w.on(s).restarts = true
-		p.out.Changes = append(p.out.Changes, Change{
-			Action: Restart, Job: w.name, UID: w.rec.UID, Slot: s.Address, Incarnation: s.Incarnation,
-			Node: s.Node, Reasons: w.on(s).reasons,
-		})
 		return job.RestartInPlace
 	}
 	w.because(s, p.why(lost(s)))

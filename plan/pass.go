@@ -155,6 +155,12 @@ func (w *work) promisedTo(s *job.Slot) string {
 	return ""
 }
 
+// restarts reports whether the slot's processes are restarted in place; false for nearly all.
+func (w *work) restarts(s *job.Slot) bool {
+	d := w.decisions[s]
+	return d != nil && d.restarts
+}
+
 func newPass(in Input) *pass {
 	p := &pass{in: in, byName: map[string]*work{}, spaces: map[string]*space{}, bars: newBars(in.Bars), extras: newExtras(in.Extra), owners: map[runsAt]string{}, elsewhere: map[string]bool{},
 		movedFrom: map[string]string{}, imported: map[string]adopted{}, released: map[string]job.Released{}, forgottenUIDs: map[string]bool{},
