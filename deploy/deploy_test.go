@@ -524,6 +524,15 @@ func fitTogether(t *testing.T, objects []*unstructured.Unstructured) {
 			t.Errorf("a waiting master answers the probe of %+v with %d, want %d", probed.by.HTTPGet, answer.Code, probed.want)
 		}
 	}
+	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		hasToken := slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == "token" })
+		if hasToken != (c.Name == "eltrain") || *pod.Spec.AutomountServiceAccountToken {
+			t.Errorf("container %s: it has the account's token: %v", c.Name, hasToken)
+		}
+		if c.Resources.Limits.Memory().IsZero() {
+			t.Errorf("container %s has no memory limit", c.Name)
+		}
+	}
 	for _, v := range pod.Spec.Volumes {
 		if v.ConfigMap != nil && v.Name == "jobs" && v.ConfigMap.Name != "eltrain-jobs" {
 			t.Errorf("the name of the ConfigMap %s changes with its content, which would start another master", v.ConfigMap.Name)
@@ -534,8 +543,73 @@ func fitTogether(t *testing.T, objects []*unstructured.Unstructured) {
 		t.Fatal(err)
 	}
 	version := regexp.MustCompile(`const version = "(.+)"`).FindSubmatch(source)
-	if version == nil || master.Image != "eltrain/eltrain:v"+string(version[1]) {
+	if version == nil || master.Image != "eltrain.invalid/eltrain:v"+string(version[1]) {
 		t.Errorf("the image is %s, the version %s", master.Image, version)
+	}
+}
+
+// Nothing is pulled by a name that somebody else may own, or by a tag: the images are those of the release file.
+func TestImagesAreNamedByDigest(t *testing.T) {
+	const digest = "@sha256:2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881"
+	copied := t.TempDir()
+	if err := os.CopyFS(copied, os.DirFS(".")); err != nil {
+		t.Fatal(err)
+	}
+	check := func(dir string) (string, error) {
+		cmd := exec.CommandContext(t.Context(), "../scripts/check-images.sh", filepath.Join(copied, dir))
+		cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(podsite.Kubectl(t))+":"+os.Getenv("PATH"))
+		said, err := cmd.CombinedOutput()
+		return string(said), err
+	}
+	release := func(digest string) {
+		t.Helper()
+		text, err := os.ReadFile("images/kustomization.yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		commented := regexp.MustCompile(`(?m)^# (images:|  .*)$`)
+		text = commented.ReplaceAll(text, []byte("$1"))
+		text = bytes.ReplaceAll(text, []byte("REGISTRY"), []byte("registry.example"))
+		text = bytes.ReplaceAll(text, []byte("sha256:DIGEST"), []byte(digest))
+		if err := os.WriteFile(filepath.Join(copied, "images/kustomization.yaml"), text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dirs := []string{".", "tls", "git-sync"}
+	for _, dir := range dirs {
+		build(t, dir) // skips without kubectl
+		if said, err := check(dir); err == nil || !strings.Contains(said, "eltrain.invalid/eltrain:v") {
+			t.Errorf("%s as it is: %v, %s", dir, err, said)
+		}
+	}
+	release(digest[1:])
+	for _, dir := range dirs {
+		if said, err := check(dir); err != nil {
+			t.Errorf("%s with digests: %s", dir, said)
+		}
+		pod := masterPod(t, build(t, filepath.Join(copied, dir)))
+		agent := ""
+		for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+			for _, e := range c.Env {
+				if e.Name == "ELTRAIN_VAR_agent_image" {
+					agent = e.Value
+				}
+			}
+			want := "registry.example/git-sync" + digest
+			if c.Name == "eltrain" {
+				want = "registry.example/eltrain" + digest
+			}
+			if c.Image != want {
+				t.Errorf("%s: container %s has image %s, want %s", dir, c.Name, c.Image, want)
+			}
+		}
+		if agent != "registry.example/eltrain"+digest {
+			t.Errorf("%s: agents come from %s", dir, agent)
+		}
+	}
+	release("sha256:0")
+	if said, err := check("."); err == nil || !strings.Contains(said, "registry.example/eltrain@sha256:0") {
+		t.Errorf("with half a digest: %v, %s", err, said)
 	}
 }
 

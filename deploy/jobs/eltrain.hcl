@@ -4,6 +4,12 @@ variable "advertise" {
   description = "Address and port at which the jobs' pods reach this master. The Deployment sets it to its Service."
 }
 
+variable "agent_image" {
+  type        = string
+  default     = ""
+  description = "Image from which the jobs' pods get the agent. The Deployment sets it to its own image."
+}
+
 variable "tls_cert" {
   type        = string
   default     = ""
@@ -31,4 +37,6 @@ eltrain {
   }
 }
 
-provider "kubernetes" {}
+provider "kubernetes" {
+  agent_image = var.agent_image
+}

@@ -183,7 +183,7 @@ func deployedSettings(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return strings.Replace(string(settings), `provider "kubernetes" {}`, fmt.Sprintf("provider \"kubernetes\" {\n  image = %q\n}", hostImage), 1)
+	return strings.Replace(string(settings), "agent_image = var.agent_image\n", fmt.Sprintf("agent_image = var.agent_image\n  image       = %q\n", hostImage), 1)
 }
 
 // From a laptop's apply -watch to the Deployment in the cluster and back, with the same files and the same state. No pod is

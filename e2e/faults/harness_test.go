@@ -26,10 +26,10 @@ import (
 )
 
 const (
-	hostImage   = "host"                   // this machine's own root: sh, python3
-	helloImage  = "python:3.13-slim"       // of the sample job in deploy/jobs: this machine's own Python here
-	masterImage = "eltrain/eltrain:v0.1.0" // what deploy/ runs and brings the agent with
-	gitImage    = "git-sync/git-sync:v4.4.0"
+	hostImage   = "host"                           // this machine's own root: sh, python3
+	helloImage  = "python:3.13-slim"               // of the sample job in deploy/jobs: this machine's own Python here
+	masterImage = "eltrain.invalid/eltrain:v0.1.0" // what deploy/ runs and brings the agent with
+	gitImage    = "git-sync.invalid/git-sync:v4.4.0"
 
 	repositories = "/repositories" // where git-sync mounts shared: it has its own /tmp
 )

@@ -8,12 +8,10 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
-	"fmt"
 	"math/big"
 	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -109,9 +107,7 @@ func TestRenewedCertificate(t *testing.T) {
 	soak.Only(t)
 	t.Parallel()
 	s := newTrial(t, calm.start(t))
-	settings, err := os.ReadFile(filepath.Join("..", "..", "deploy", "jobs", "eltrain.hcl"))
-	s.OK(err)
-	s.Write("eltrain.hcl", strings.Replace(string(settings), `provider "kubernetes" {}`, fmt.Sprintf("provider \"kubernetes\" {\n  image = %q\n}", hostImage), 1))
+	s.Write("eltrain.hcl", deployedSettings(t))
 	s.Write("job.hcl", s.counting(workers))
 	first := s.certify()
 	s.install(deploymentWithTLS(t))

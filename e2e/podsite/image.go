@@ -30,8 +30,12 @@ func AgentImageOf(p site.Programs) (image kubelet.Image, err error) {
 			image.Scratch = true
 		case instruction == "COPY" && len(words) > 1 && strings.HasSuffix(words[len(words)-1], "/"):
 			for _, from := range words[:len(words)-1] {
+				host := filepath.Join(site.Root, from)
+				if program, built := strings.CutPrefix(from, "bin/"); built {
+					host = filepath.Join(filepath.Dir(p.Eltrain), program)
+				}
 				image.Mounts = append(image.Mounts, kubelet.Mount{
-					HostPath: filepath.Join(filepath.Dir(p.Eltrain), filepath.Base(from)), Path: words[len(words)-1] + filepath.Base(from), ReadOnly: true,
+					HostPath: host, Path: words[len(words)-1] + filepath.Base(from), ReadOnly: true,
 				})
 			}
 		case instruction == "ENV":

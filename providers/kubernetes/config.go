@@ -19,7 +19,7 @@ type Config struct {
 	Context       string         `hcl:"context,optional" change:"update" doc:"A context of the kubeconfig. Default: its current one."`
 	Namespace     string         `hcl:"namespace,optional" change:"update" doc:"Where objects are created. Default: the context's namespace, or the one that eltrain runs in."`
 	Image         string         `hcl:"image,optional" change:"update" doc:"Container image of roles without one, so that a job written for the local provider runs here unchanged."`
-	AgentImage    string         `hcl:"agent_image,optional" change:"update" doc:"Image with the static program eltrain-agent, which an init container copies into every pod. Default: eltrain/eltrain:vVERSION of the running version."`
+	AgentImage    string         `hcl:"agent_image,optional" change:"update" doc:"Image with the static program eltrain-agent, which an init container copies into every pod. Set it, or agent_path: the default is a name that no registry has."`
 	AgentPath     string         `hcl:"agent_path,optional" change:"update" doc:"Where eltrain-agent is in the jobs' own images, as \"/usr/local/bin/eltrain-agent\". With it there is no init container."`
 	Pod           map[string]any `hcl:"pod,any" change:"update" doc:"Overlay on every pod, in the form of a pod template: metadata and spec. A role's pod overlay is merged after it."`
 	PriorityClass string         `hcl:"priority_class,optional" change:"update" doc:"PriorityClass of the pods."`

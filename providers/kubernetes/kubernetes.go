@@ -26,7 +26,7 @@ import (
 type Options struct {
 	Config  Config
 	Logger  *slog.Logger
-	Version string // of this program, such as "0.3.0": the tag of the default agent image
+	Version string // of this program, such as "0.3.0": the tag of the agent's image if the configuration names none
 	// Owner is the state under which this master launches ("kubernetes ml/team-a"): job.Capabilities.Owner.
 	Owner string
 	// Provider is the name that jobs use for the provider; by default Name.

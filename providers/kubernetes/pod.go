@@ -245,12 +245,16 @@ func literal(s string) string { return strings.ReplaceAll(s, "$", "$$") }
 // image is the image that a program runs in; "" if none is configured.
 func (c Config) image(p job.Program) string { return cmp.Or(p.Image, c.Image) }
 
+// unnamedImage is the agent's image where the configuration names none. RFC 2606 reserves "invalid": nobody can own the name
+// and serve a program under it. A pod waits for it, and says so.
+const unnamedImage = "eltrain.invalid/eltrain"
+
 // agentImage is the image that the agent is copied from; "" if the jobs' own images have the agent.
 func (c Config) agentImage(version string) string {
 	if c.AgentPath != "" {
 		return ""
 	}
-	return cmp.Or(c.AgentImage, "eltrain/eltrain:v"+version)
+	return cmp.Or(c.AgentImage, unnamedImage+":v"+version)
 }
 
 // resources sets requests equal to limits: a slot may use what it reserves, and such a pod is evicted last.
