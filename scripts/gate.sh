@@ -47,6 +47,7 @@ static() {
 	local unformatted staticcheck
 	unformatted=$(gofmt -l $(git ls-files '*.go'))
 	test -z "$unformatted" || { echo "gofmt would change: $unformatted"; return 1; }
+	./scripts/notices.sh | diff THIRD_PARTY_NOTICES - || { echo "THIRD_PARTY_NOTICES is out of date: run ./scripts/notices.sh >THIRD_PARTY_NOTICES"; return 1; }
 	staticcheck=$($go tool -n staticcheck)
 	for module in . "${modules[@]}"; do
 		(cd $module && $go vet ./... && $staticcheck ./...)
