@@ -74,12 +74,13 @@ func (b *book) form(worlds []Forming) (jobs job.Records, unknown []Forming) {
 	return jobs, unknown
 }
 
-// recognize handles a reread after a failed write, which may have been stored anyway.
+// recognize handles a reread after a failed write, which may have been stored anyway. The decision in it is made again, but its
+// conditions were reported when it was made: they stay.
 func (b *book) recognize(stored state.State) {
 	known := b.state
 	ours := stored.Lineage == known.Lineage || known.Lineage == ""
 	if ours && stored.Serial == known.Serial+1 && stored.Epoch == b.epoch {
-		known.Lineage, known.Serial = stored.Lineage, stored.Serial
+		known.Lineage, known.Serial, known.Conditions = stored.Lineage, stored.Serial, stored.Conditions
 	}
 	if stored.Serial == 0 {
 		known.Serial = 0 // the state was removed: rewrite it from memory
