@@ -26,16 +26,8 @@ const (
 // errNoBody is an empty body, which some requests may have.
 var errNoBody error = &Error{Malformed, "the body is empty"}
 
-// decode reads one JSON value of at most maxBody bytes and nothing after it. Unknown fields are ignored: a newer agent may send
-// more.
-func decode(body io.Reader, into any) error {
-	raw, err := io.ReadAll(io.LimitReader(body, maxBody+1))
-	if err != nil {
-		return &Error{Malformed, "the body could not be read: " + err.Error()}
-	}
-	if len(raw) > maxBody {
-		return &Error{TooLarge, fmt.Sprintf("the body is larger than %d bytes", maxBody)}
-	}
+// decode parses one JSON value and nothing after it. Unknown fields are ignored: a newer agent may send more.
+func decode(raw []byte, into any) error {
 	if len(bytes.TrimSpace(raw)) == 0 {
 		return errNoBody
 	}
