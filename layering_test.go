@@ -26,7 +26,7 @@ var rooms = map[string][]string{
 	"lang":                   {"job"},
 	"lang/importer":          {"job", "lang"},
 	"plan":                   {"job"},
-	"elastic":                {"job"},
+	"elastic":                {"job", "internal/connlimit"},
 	"agent":                  {"job", "elastic", "internal/atomicfile"}, // elastic: wire types and client
 	"state":                  {"job", "conditions", "internal/atomicfile"},
 	"state/statetest":        {"job", "conditions", "state", "internal/hang"},
@@ -42,12 +42,13 @@ var rooms = map[string][]string{
 	"state/kubernetes":       {"job", "state", "kube"},
 	"kube":                   {},
 	"internal/atomicfile":    {},
+	"internal/connlimit":     {},
 	"internal/trainlog":      {}, // for tests and benchmarks
 	"internal/loopback":      {}, // for tests
 	"internal/soak":          {}, // for tests
 	"internal/hang":          {}, // for tests
 	"conditions":             {"job"},
-	"apply":                  {"job", "conditions", "plan", "elastic", "providers", "state", "internal/atomicfile"},
+	"apply":                  {"job", "conditions", "plan", "elastic", "providers", "state", "internal/atomicfile", "internal/connlimit"},
 	"cmd/view":               {"job", "conditions", "plan", "apply", "state"},
 	"cmd/planfile":           {"job", "lang", "plan", "cmd/view", "internal/atomicfile"},
 	"cmd/eltrain-agent":      {"job", "agent", "internal/atomicfile"},

@@ -433,7 +433,7 @@ func TestUnknownMemberRegistersAgain(t *testing.T) {
 // The network is cut: the connection stays, and nothing arrives anymore.
 func TestMuteServiceIsHeldToBeGone(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, 100*time.Millisecond, "sleep", "60")
+	b := newBench(t, 300*time.Millisecond, "sleep", "60")
 	b.launch(t)
 	b.service.run(1, 1)
 	before := b.service.awaitState(t, job.MemberRunning, 1)
@@ -654,7 +654,7 @@ func TestTheOutputOfAnEarlierJobIsToldApart(t *testing.T) {
 		{1, "", false},
 		{2, "mine\n", false},
 	} {
-		b := newBench(t, 100*time.Millisecond, "sh", "-c", "echo new; sleep 60")
+		b := newBench(t, 300*time.Millisecond, "sh", "-c", "echo new; sleep 60")
 		b.config.Incarnation = c.incarnation
 		if err := os.WriteFile(b.config.Log, []byte(c.before), 0o644); err != nil {
 			t.Fatal(err)
@@ -670,7 +670,7 @@ func TestTheOutputOfAnEarlierJobIsToldApart(t *testing.T) {
 
 func TestProgressIsReportedWithTheBeat(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, 100*time.Millisecond, "sh", "-c", `echo step 41 loss 0.5; echo noise; echo step 42 loss nan; sleep 60`)
+	b := newBench(t, 300*time.Millisecond, "sh", "-c", `echo step 41 loss 0.5; echo noise; echo step 42 loss nan; sleep 60`)
 	b.config.Progress = `step (?P<step>\d+) loss (?P<loss>\S+)`
 	b.launch(t)
 	b.service.run(1, 1)
@@ -865,7 +865,7 @@ func TestNothingIsSaidToRunBeforeItIsRecorded(t *testing.T) {
 
 // In the test's own process, so that goleak checks a whole agent's life.
 func TestRunLeavesNoGoroutine(t *testing.T) {
-	b := newBench(t, 50*time.Millisecond, "sleep", "60")
+	b := newBench(t, 300*time.Millisecond, "sleep", "60")
 	b.config.Dir = "" // as in a pod
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

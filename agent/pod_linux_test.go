@@ -43,7 +43,7 @@ func TestAgentIsTheInitOfItsContainer(t *testing.T) {
 	needNamespaces(t)
 	// Its first child exits at once, and leaves a child that exits a little later and is in its own session, so that the end of
 	// the group does not end it.
-	b := newBench(t, 20*time.Millisecond, "sh", "-c", `
+	b := newBench(t, 300*time.Millisecond, "sh", "-c", `
 		trap 'echo asked; exit 0' TERM
 		echo "agent is $PPID, proc has $(cat /proc/1/comm)"
 		(setsid sh -c 'echo $$ >"$DIR/orphan.new"; mv "$DIR/orphan.new" "$DIR/orphan"; sleep 0.3; echo over >"$DIR/over"' &)

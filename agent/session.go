@@ -25,12 +25,6 @@ const (
 	notReadyMax = 400 * time.Millisecond
 	// filePoll is how often the service's file is checked between attempts, to find a new master at once.
 	filePoll = 250 * time.Millisecond
-	// requestMargin is how much longer than the beat a request may take. After that the connection counts as dead: a cut
-	// network may never cause an error. An agent that was suspended (SIGSTOP, a paused machine) wakes up past this time, sends
-	// a request at once, and learns that it is fenced.
-	requestMargin = 2 * time.Second
-	// registerTimeout bounds a registration, before the beat is known.
-	registerTimeout = 5 * time.Second
 	// defaultBeat applies until the service has announced its beat.
 	defaultBeat = 5 * time.Second
 	// maxOpen requests: the one that the service holds, and one with news that supersedes it.
@@ -53,13 +47,20 @@ type session struct {
 	log           *slog.Logger
 	news          chan struct{} // capacity 1
 
-	client      *elastic.Client // nil if the files must be read again
-	token       string          // "" if its file must be read again
+	client      service // nil if the files must be read again
+	token       string  // "" if its file must be read again
 	beat        time.Duration
 	unreachable bool   // a warning was logged that the service does not answer
 	answered    bool   // since the registration
 	seen        uint64 // version of the newest order
 	seq         uint64 // number of the newest request
+}
+
+// service is what a session needs of an elastic.Client.
+type service interface {
+	Register(ctx context.Context, jobName string, r elastic.RegisterRequest) (elastic.RegisterReply, error)
+	Sync(ctx context.Context, jobName string, r elastic.SyncRequest) (elastic.SyncReply, error)
+	Close()
 }
 
 // reportNow sends the report now. Calls coalesce.
@@ -166,8 +167,12 @@ func (s *session) connect() error {
 	if err != nil {
 		return err
 	}
-	s.client, err = elastic.NewClient(url, s.token, roots)
-	return err
+	client, err := elastic.NewClient(url, s.token, roots)
+	if err != nil {
+		return err
+	}
+	s.client = client
+	return nil
 }
 
 // certificates are the service's CA certificates; nil, which means the system's, if there is no file or it is empty. They are
@@ -219,7 +224,7 @@ func (s *session) register(ctx context.Context) error {
 	if err := s.connect(); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, registerTimeout)
+	ctx, cancel := context.WithTimeout(ctx, elastic.RegisterBound(s.beat))
 	defer cancel()
 	s.seq++
 	reply, err := s.client.Register(ctx, s.config.Job, elastic.RegisterRequest{
@@ -249,10 +254,17 @@ type exchange struct {
 	err    error
 }
 
+// errUnanswered ends a conversation in which nothing was answered, whatever was sent meanwhile: the service hangs, or the network
+// is cut, which may never cause an error. An agent that was suspended (SIGSTOP, a paused machine) wakes up past this time, registers,
+// and learns that it is fenced.
+var errUnanswered = errors.New("the service has not answered in time")
+
 // converse syncs until an error. News do not wait for the open request: they go out in a second one, upon which the service
 // answers the first.
 func (s *session) converse(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
+	unanswered := time.NewTimer(elastic.AnswerBound(s.beat))
+	defer unanswered.Stop()
 	results := make(chan *exchange, maxOpen+1)
 	var open []*exchange
 	begun, ended := 0, 0
@@ -273,7 +285,7 @@ func (s *session) converse(ctx context.Context) error {
 	}
 	startSync := func() {
 		if len(open) == maxOpen {
-			// A third request: the oldest was answered long ago, or its connection hangs.
+			// A third request: the answer to the oldest is late, and nothing new.
 			open[0].cancel()
 			drop(open[0])
 		}
@@ -288,11 +300,17 @@ func (s *session) converse(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
+		case <-unanswered.C:
+			return errUnanswered
 		case <-s.news:
 			startSync()
 		case x := <-results:
 			ended++
-			if !drop(x) {
+			wanted := drop(x)
+			if x.err == nil {
+				unanswered.Reset(elastic.AnswerBound(s.beat))
+			}
+			if !wanted {
 				break
 			}
 			if x.err != nil {
@@ -316,7 +334,7 @@ func (s *session) exchange(ctx context.Context, x *exchange, results chan<- *exc
 	if x.sent.acknowledge {
 		request.Seen = 0 // any order is newer, so the answer comes at once
 	}
-	ctx, x.cancel = context.WithTimeout(ctx, s.beat+requestMargin)
+	ctx, x.cancel = context.WithCancel(ctx)
 	client := s.client
 	go func() {
 		defer x.cancel()

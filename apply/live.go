@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/eltrain/eltrain/internal/atomicfile"
+	"github.com/eltrain/eltrain/internal/connlimit"
 )
 
 // liveFile holds the address and token of the directory's master. It is in the run directory, readable by its owner alone.
@@ -28,6 +29,8 @@ const liveFile = "master.json"
 const (
 	liveTimeout  = 5 * time.Second
 	liveMaxBytes = 256 << 20
+	// liveConns is how many requests are open at once; others wait. It is part of the descriptors that connlimit keeps from agents.
+	liveConns = 32
 )
 
 type liveAddress struct {
@@ -50,6 +53,7 @@ func ServeLive(live func() Live, runDir string) (*LiveServer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen for status: %w", err)
 	}
+	listener = connlimit.Limit(listener, liveConns, func() {})
 	token := rand.Text()
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/live", func(w http.ResponseWriter, req *http.Request) {

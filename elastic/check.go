@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"strings"
 	"unicode/utf8"
 
@@ -14,28 +15,19 @@ import (
 
 // Limits of what a member may send, far above what is legitimate, and low enough that nothing overflows or grows without bound.
 const (
-	maxBody       = 64 << 10
-	maxGeneration = 1 << 30
-	maxSlots      = 1 << 20
-	maxHost       = 253 // of a DNS name
-	maxPIDs       = 4096
-	maxTail       = 50 // lines of an exit's output
-	maxText       = 8 << 10
+	maxBody  = 64 << 10
+	maxSlots = 1 << 20
+	maxHost  = 253 // of a DNS name
+	maxPIDs  = 4096
+	maxTail  = 50 // lines of an exit's output
+	maxText  = 8 << 10
 )
 
 // errNoBody is an empty body, which some requests may have.
 var errNoBody error = &Error{Malformed, "the body is empty"}
 
-// decode reads one JSON value of at most maxBody bytes and nothing after it. Unknown fields are ignored: a newer agent may send
-// more.
-func decode(body io.Reader, into any) error {
-	raw, err := io.ReadAll(io.LimitReader(body, maxBody+1))
-	if err != nil {
-		return &Error{Malformed, "the body could not be read: " + err.Error()}
-	}
-	if len(raw) > maxBody {
-		return &Error{TooLarge, fmt.Sprintf("the body is larger than %d bytes", maxBody)}
-	}
+// decode parses one JSON value and nothing after it. Unknown fields are ignored: a newer agent may send more.
+func decode(raw []byte, into any) error {
 	if len(bytes.TrimSpace(raw)) == 0 {
 		return errNoBody
 	}
@@ -99,10 +91,10 @@ func checkMember(slot string, incarnation int, r *Report) error {
 		name       string
 		value, max int
 	}{
-		{"incarnation", incarnation, maxGeneration},
-		{"generation", r.Generation, maxGeneration},
-		{"generation of saved", r.Saved.Generation, maxGeneration},
-		{"in_place", r.InPlace, maxGeneration},
+		{"incarnation", incarnation, math.MaxInt}, // these four are compared with what was issued
+		{"generation", r.Generation, math.MaxInt},
+		{"generation of saved", r.Saved.Generation, math.MaxInt},
+		{"in_place", r.InPlace, math.MaxInt},
 		{"world_slots", r.WorldSlots, maxSlots},
 		{"rank", r.Rank, maxSlots},
 		{"port", r.Port, 65535},
@@ -110,6 +102,11 @@ func checkMember(slot string, incarnation int, r *Report) error {
 	} {
 		if n.value < 0 || n.value > n.max {
 			return &Error{Malformed, fmt.Sprintf("%s is %d: it must be between 0 and %d", n.name, n.value, n.max)}
+		}
+	}
+	for _, pid := range r.PIDs {
+		if pid <= 0 {
+			return &Error{Malformed, fmt.Sprintf("%d in pids is not a process", pid)}
 		}
 	}
 	if r.WorldSlots > 0 && r.Rank >= r.WorldSlots {

@@ -28,7 +28,11 @@ func (r *Rendezvous) claimedWorld() job.World {
 // updateClaim checks whether a member reports running in a world unknown here: the record was lost, or is older than the world.
 // The world is left running until all its ranks are present or the lease has passed.
 func (r *Rendezvous) updateClaim(s *slot) {
-	claims := s.present && s.wanted && s.report.State == job.MemberRunning && s.report.WorldSlots > 0 &&
+	most := 0 // a larger world could never be complete
+	for _, ro := range r.roles {
+		most += ro.desired
+	}
+	claims := s.present && s.wanted && s.report.State == job.MemberRunning && s.report.WorldSlots > 0 && s.report.WorldSlots <= most &&
 		s.report.Generation > r.world.Generation && !r.trains() && r.now.Before(r.claimUntil) &&
 		(r.proposed == nil || r.claim != nil && s.report.Generation == r.claim.generation)
 	c := r.claim

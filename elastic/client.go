@@ -22,9 +22,26 @@ const (
 	dialTimeout = 3 * time.Second
 	// clientIdle is short: an active agent keeps its connections in use.
 	clientIdle = 30 * time.Second
+	// answerMargin is how much longer than a beat a member waits for any answer, unless half a beat is less.
+	answerMargin = 2 * time.Second
+	// registerBound bounds a registration, unless a beat is less.
+	registerBound = 5 * time.Second
 	// clientBuffer is enough for any request or reply, and a quarter of net/http's default.
 	clientBuffer = 1 << 10
 )
+
+// AnswerBound is how long a member of a service with this beat goes without any answer before it registers again. The service holds
+// a request for up to a beat.
+func AnswerBound(beat time.Duration) time.Duration { return beat + min(answerMargin, beat/2) }
+
+// RegisterBound bounds a registration; beat is 0 before the first. With AnswerBound it is less than a lease, of three beats: a member
+// that finds the service hung registers with the next one before it is taken for lost there.
+func RegisterBound(beat time.Duration) time.Duration {
+	if beat == 0 {
+		return registerBound
+	}
+	return min(registerBound, beat)
+}
 
 // Client talks to a Server as one member. It is safe for concurrent use. Refusals are *Error; test for them with errors.Is. Any
 // other error means that the service was not reached, or something else answered.

@@ -21,7 +21,7 @@ type Rendezvous struct {
 	roles   []*role // the ranked ones, in declaration order
 
 	world      job.World // the newest formed world; Broken unless it trains
-	generation int       // the highest number seen, here or in a report
+	generation int       // the highest number issued, or adopted from a report
 
 	// proposed awaits the ledger's answer. No member knows it yet.
 	proposed *job.World
@@ -224,8 +224,43 @@ func (r *Rendezvous) admit(addr job.Address, incarnation int) (*slot, error) {
 	return s, nil
 }
 
+// adoptable is how far what a member says may be above the record while it is adopted, because the record was lost or is older. No
+// job comes so far between two records, and however often somebody uses it up, the numbers do not end.
+const adoptable = 1 << 20
+
+// checkIssued refuses a report of numbers that nobody has issued to the slot's member. They would be passed on to all others and to
+// the record, which only grow: a single report could spend the numbers that are left.
+func (r *Rendezvous) checkIssued(s *slot, report Report) error {
+	generation, inPlace := s.report.Generation, max(s.report.InPlace, s.InPlace)
+	if s.place != nil {
+		generation = max(generation, s.place.Generation)
+	}
+	if s.role != nil {
+		generation = max(generation, r.generation)
+	}
+	if s.report.State == "" { // its first to this master: another may have issued them
+		inPlace += adoptable
+		switch {
+		case s.role == nil:
+			generation = inPlace // its generations are its own, and not recorded
+		case r.now.Before(r.claimUntil):
+			generation = max(generation, r.world.Generation+adoptable)
+		}
+	}
+	if said := max(report.Generation, report.Saved.Generation); said > generation {
+		return &Error{Fenced, fmt.Sprintf("%s reports generation %d, but at most %d was issued", s.Address, said, generation)}
+	}
+	if report.InPlace > inPlace {
+		return &Error{Fenced, fmt.Sprintf("%s reports in-place restart %d, but at most %d was issued", s.Address, report.InPlace, inPlace)}
+	}
+	return nil
+}
+
 func (r *Rendezvous) registered(e Registered) error {
 	s, err := r.admit(e.Slot, e.Incarnation)
+	if err == nil {
+		err = r.checkIssued(s, e.Report)
+	}
 	if err != nil {
 		return err
 	}
@@ -244,6 +279,9 @@ func (r *Rendezvous) reported(e Reported) error {
 	}
 	if !s.present {
 		return &Error{RegisterFirst, fmt.Sprintf("%s is not registered", e.Slot)}
+	}
+	if err := r.checkIssued(s, e.Report); err != nil {
+		return err
 	}
 	r.storeReport(s, e.Report)
 	return nil

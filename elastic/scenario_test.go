@@ -22,7 +22,7 @@ import (
 //	                                                                       ROLE 0-1 unranked
 //	slot worker[1] [incarnation=2] [in-place=1] [leave [return]] [back] [rank=3] [levels=(r1,s1)]      with the planned node's levels
 //	register worker[0-3] [incarnation=1] [state=running gen=1 rank=0 slots=4] [seq=1] [levels=(r1,s1)]      with its node's levels
-//	say worker[0] waiting|running|failed|succeeded|leaving [incarnation=1] [gen=1] [in-place=1] [code=1] [seq=3]
+//	say worker[0] waiting|running|failed|succeeded|leaving [incarnation=1] [gen=1] [in-place=1] [code=1] [saved=1] [seq=3]      with a checkpoint of generation 1
 //	gone worker[1] [incarnation=1]
 //	disconnect worker[1]
 //	silence worker[1], speak worker[1]       stops its beats, or resumes them
@@ -410,6 +410,9 @@ func (s *scenario) say(t *testing.T, d *datadriven.TestData, a job.Address) {
 	}
 	r.Generation = number(t, d, "gen", r.Generation)
 	r.InPlace = number(t, d, "in-place", r.InPlace)
+	if generation := number(t, d, "saved", 0); generation > 0 {
+		r.Saved = job.Saved{Step: 1, Generation: generation}
+	}
 	if d.HasArg("code") {
 		r.Exit = &job.Exit{Code: number(t, d, "code", 0), At: s.now}
 	}

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net"
@@ -17,14 +18,17 @@ import (
 	"sync"
 	"time"
 
+	"github.com/eltrain/eltrain/internal/connlimit"
 	"github.com/eltrain/eltrain/job"
 )
 
 const (
 	maxHeader     = 8 << 10
 	headerTimeout = 5 * time.Second
-	// bodyTimeout bounds reading a request, from its first byte; a sync may be held open for longer.
-	bodyTimeout = 10 * time.Second
+	// readTimeout bounds reading a request, from its first byte, and writeTimeout its answer, from when that is known; between
+	// them a sync may be held open for longer. Nobody is known before that: these bound strangers as well.
+	readTimeout  = 10 * time.Second
+	writeTimeout = 10 * time.Second
 	// idleTimeout closes connections of members that vanished. A live agent has a request open nearly all the time.
 	idleTimeout = 2 * time.Minute
 )
@@ -104,6 +108,8 @@ func NewServer(opts ServerOptions) *Server {
 	s.http = &http.Server{
 		Handler:           s.handler,
 		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       readTimeout,  // until the body is read
+		WriteTimeout:      writeTimeout, // set again by reply
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeader,
 		ErrorLog:          slog.NewLogLogger(opts.Log.Handler(), slog.LevelDebug),
@@ -120,6 +126,10 @@ func (s *Server) Start(addr string) error {
 	if err != nil {
 		return err // it names the address
 	}
+	most := connlimit.Descriptors()
+	listener = connlimit.Limit(listener, most, func() {
+		s.log.Warn("the service has as many connections as the limit on open files allows: others wait", "connections", most)
+	})
 	if s.cert != nil {
 		if err := s.cert.load(); err != nil {
 			listener.Close()
@@ -338,6 +348,10 @@ func (s *Server) route(name, method string, h handler) http.Handler {
 		} else {
 			err = h(w, r)
 		}
+		if r.Body != http.NoBody {
+			// What has not arrived of a body that nobody wants is not waited for: the connection is closed after the answer.
+			http.NewResponseController(w).SetReadDeadline(time.Now()) // best effort: a test's recorder has no deadlines
+		}
 		switch {
 		case errors.Is(err, errClientGone):
 			status = statusClientGone
@@ -373,8 +387,6 @@ func refuse(w http.ResponseWriter, err error) int {
 		w.Header().Set("WWW-Authenticate", "Bearer")
 	case NotReady:
 		w.Header().Set("Retry-After", "1")
-	case TooLarge:
-		w.Header().Set("Connection", "close") // the rest of the body is not read
 	}
 	reply(w, status, ErrorReply{refusal.Code, refusal.Message})
 	return status
@@ -385,6 +397,7 @@ func reply(w http.ResponseWriter, status int, body any) {
 	if err != nil {
 		panic(fmt.Sprintf("elastic: a reply does not encode: %v", err)) // our own types always encode
 	}
+	http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout)) // best effort, as in route
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(len(raw)+1))
@@ -423,12 +436,17 @@ func (s *Server) receive(w http.ResponseWriter, r *http.Request, into interface{
 
 // readBody reads the body of an authorized request.
 func readBody(w http.ResponseWriter, r *http.Request, into interface{ check() error }) error {
-	control := http.NewResponseController(w)
-	control.SetReadDeadline(time.Now().Add(bodyTimeout)) // best effort: a test's recorder has no deadlines
-	if err := decode(r.Body, into); err != nil {
+	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
+		return &Error{TooLarge, fmt.Sprintf("the body is larger than %d bytes", maxBody)}
+	}
+	if err != nil {
+		return &Error{Malformed, "the body could not be read: " + err.Error()}
+	}
+	r.Body = http.NoBody // all of it is read
+	if err := decode(raw, into); err != nil {
 		return err
 	}
-	control.SetReadDeadline(time.Time{})
 	return into.check()
 }
 

@@ -161,6 +161,9 @@ func (r *Rendezvous) formed(e Formed) {
 		w.Broken = w.Broken || !ready
 	}
 	r.claim = nil
+	if adopted {
+		r.claimUntil = time.Time{}
+	}
 	r.setWorld(w)
 	if !w.Broken && !adopted && len(w.Members) > 1 {
 		r.headUntil = r.now.Add(headStart)

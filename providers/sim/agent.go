@@ -9,14 +9,8 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-const (
-	// retryTime is how long an agent waits before it retries a master that does not answer.
-	retryTime = 200 * time.Millisecond
-	// registerTimeout bounds a registration, and requestMargin is how much longer than a beat a request may take, as in the
-	// real agent.
-	registerTimeout = 5 * time.Second
-	requestMargin   = 2 * time.Second
-)
+// retryTime is how long an agent waits before it retries a master that does not answer.
+const retryTime = 200 * time.Millisecond
 
 // errReset is a broken or refused connection.
 var errReset = errors.New("connection reset")
@@ -46,6 +40,7 @@ type Agent struct {
 	beat       time.Duration
 	seq        uint64 // of its newest request
 	open       int    // unanswered requests
+	answers    int    // from masters
 
 	state   job.MemberState
 	order   elastic.Order
@@ -93,7 +88,7 @@ func (a *Agent) register() {
 	a.seq++
 	mine, request := a.session, elastic.RegisterRequest{UID: a.launch.UID, Slot: a.launch.Slot.Short(),
 		Incarnation: a.launch.Incarnation, Seq: a.seq, Host: a.node, AgentPID: 1, Report: a.report()}
-	Call(a.c.Net, partyOf(a.node), a.master, registerTimeout, func(answer func(elastic.RegisterReply, error)) {
+	Call(a.c.Net, partyOf(a.node), a.master, elastic.RegisterBound(a.beat), func(answer func(elastic.RegisterReply, error)) {
 		if m := a.c.masters[a.master]; m != nil {
 			m.Register(a.launch.Slot.Job, request, answer)
 			return
@@ -107,6 +102,7 @@ func (a *Agent) register() {
 		default:
 			a.registered = true
 			a.beat = time.Duration(reply.BeatSeconds * float64(time.Second))
+			a.awaitAnswer()
 			a.sync()
 		}
 	})
@@ -118,7 +114,7 @@ func (a *Agent) sync() {
 	a.open++
 	mine, request := a.session, elastic.SyncRequest{UID: a.launch.UID, Slot: a.launch.Slot.Short(), Incarnation: a.launch.Incarnation,
 		Seen: a.seen, Seq: a.seq, Report: a.report()}
-	Call(a.c.Net, partyOf(a.node), a.master, a.beat+requestMargin, func(answer func(elastic.SyncReply, error)) {
+	Call(a.c.Net, partyOf(a.node), a.master, unbounded, func(answer func(elastic.SyncReply, error)) {
 		if m := a.c.masters[a.master]; m != nil {
 			m.Sync(a.launch.Slot.Job, request, answer)
 			return
@@ -129,6 +125,7 @@ func (a *Agent) sync() {
 			return
 		}
 		a.open--
+		a.awaitAnswer()
 		if err != nil {
 			a.refused(err)
 			return
@@ -139,6 +136,17 @@ func (a *Agent) sync() {
 		}
 		if a.open == 0 && a.hears(mine) {
 			a.sync()
+		}
+	})
+}
+
+// awaitAnswer ends the session if nothing is answered in time from now on.
+func (a *Agent) awaitAnswer() {
+	a.answers++
+	mine, answers := a.session, a.answers
+	a.c.After(elastic.AnswerBound(a.beat), func() {
+		if a.hears(mine) && a.answers == answers {
+			a.refused(ErrNoAnswer)
 		}
 	})
 }
@@ -233,6 +241,13 @@ func (a *Agent) become(s job.MemberState) {
 	a.state = s
 	a.acts++
 	if a.registered {
+		a.sync()
+	}
+}
+
+// Progress makes the agent report now, if its processes run, as the real one does about each step.
+func (a *Agent) Progress() {
+	if a.registered && a.state == job.MemberRunning && a.hears(a.session) {
 		a.sync()
 	}
 }

@@ -86,6 +86,9 @@ func (n *Net) Send(from, to string, deliver func()) {
 	}
 }
 
+// unbounded is the bound of a Call whose caller does not wait for this answer alone.
+const unbounded = time.Duration(0)
+
 // Call makes a request to a party. do is called for each copy of the request that arrives, and may answer at any later time;
 // done is called once: with the first answer that comes back, or with ErrNoAnswer after the bound.
 func Call[T any](n *Net, from, to string, bound time.Duration, do func(answer func(T, error)), done func(T, error)) {
@@ -101,7 +104,7 @@ func Call[T any](n *Net, from, to string, bound time.Duration, do func(answer fu
 			n.Send(to, from, func() { end(result, err) })
 		})
 	})
-	if open {
+	if open && bound != unbounded {
 		n.after(bound, func() {
 			var none T
 			end(none, ErrNoAnswer)

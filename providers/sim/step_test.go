@@ -30,6 +30,7 @@ import (
 //	trouble write 20s [busy]                an operation fails, or all of the store or the cluster
 //	quota 5                                 launches are refused while there are so many agents; 0 ends it
 //	lag 3s | news 20s                       the age of observations; how long agents take to learn of a master
+//	progress 2s                             training reports its steps at this interval, until everything is repaired
 //	finish [a]                              all processes, or those of a job, exit with 0
 //	kill-process | exit CODE | kill-agent | silence | wake | hide | show | evict | preempt | delete | edit job.a.worker[1]
 //	node n1 cpu=1 | remove-node | crash-node | delete-node | not-ready | ready | cordon | fill n1 ...
@@ -207,6 +208,8 @@ func (w *world) doWorld(verb string, args []string) (err error) {
 		w.checks = true
 	case "remote":
 		w.store.remote = true
+	case "progress":
+		w.progress(duration(arg(0)))
 	case "finish":
 		w.finish(func(a *sim.Agent) bool { return arg(0) == "" || arg(0) == a.Slot().Job })
 	case "rest":
@@ -215,6 +218,18 @@ func (w *world) doWorld(verb string, args []string) (err error) {
 		return fmt.Errorf("unknown step %q", verb)
 	}
 	return err
+}
+
+// progress makes training report progress at intervals, until everything is repaired.
+func (w *world) progress(every time.Duration) {
+	w.cluster.After(every, func() {
+		for _, a := range w.cluster.Agents() {
+			a.Progress()
+		}
+		if !w.repaired {
+			w.progress(every)
+		}
+	})
 }
 
 // finish makes the processes of some agents exit with 0.
