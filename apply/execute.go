@@ -311,6 +311,9 @@ func (e *executor) close(l *Loop, asked map[target]bool) (news []Message) {
 		if x := e.asked[t]; !x.done {
 			news = append(news, e.closeMessage(l, x))
 		}
+		if e.retries[t].err != nil {
+			l.turn.dirty = true // to settle its condition
+		}
 		delete(e.asked, t)
 		delete(e.retries, t)
 	}
