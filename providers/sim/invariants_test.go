@@ -213,7 +213,7 @@ func (w *world) arrives(m *master, e apply.Effect, do func() (any, error)) (any,
 		}
 	case apply.Forget:
 		for name, rec := range stored.Jobs {
-			if rec.UID == e.UID && !w.dropped[name] {
+			if _, undecided := w.dropped[name]; rec.UID == e.UID && !undecided {
 				w.fail("job.%s is forgotten by a fenced master", name)
 			}
 		}
