@@ -25,7 +25,7 @@ const (
 // PlanFacts is what a plan is shown from.
 type PlanFacts struct {
 	Input plan.Input `json:"input"`
-	Plan  plan.Plan  `json:"plan"`
+	Plan  plan.Plan  `json:"plan,omitzero"`
 	// Version is eltrain's own.
 	Version   string                `json:"version"`
 	Variables map[string]GivenValue `json:"variables,omitempty"`
