@@ -83,6 +83,8 @@ type JobStatus struct {
 	Incidents      []IncidentStatus `json:"incidents"` // oldest first
 	Budget         BudgetStatus     `json:"budget"`
 	Goodput        GoodputStatus    `json:"goodput"`
+
+	never bool // waiting does not help: the declaration has to change; see plan.Wait
 }
 
 // RoleStatus counts the slots of one role.
@@ -190,9 +192,9 @@ func (c *ConditionStatus) of(address string) bool {
 	return c.About == address || strings.HasPrefix(c.About, address+".")
 }
 
-// Failed reports whether any job has failed.
+// Failed reports whether any job has failed or can never run as configured.
 func (m StatusModel) Failed() bool {
-	return slices.ContainsFunc(m.Jobs, func(j JobStatus) bool { return j.Phase == job.JobFailed })
+	return slices.ContainsFunc(m.Jobs, func(j JobStatus) bool { return j.Phase == job.JobFailed || j.never })
 }
 
 func masterStatus(h *state.LockInfo) MasterStatus {
@@ -402,6 +404,7 @@ func (j *JobStatus) reasons(name string, record *job.Record, f Facts, r *Redacto
 		if w.Job != name {
 			continue
 		}
+		j.never = j.never || w.Never
 		for _, why := range w.Reasons {
 			j.because(w.Role, why, r)
 		}

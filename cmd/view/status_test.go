@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/plan"
 	"github.com/eltrain/eltrain/state"
 )
 
@@ -84,6 +85,12 @@ func TestStatusFailedDecidesTheExitCode(t *testing.T) {
 		var in statusCase
 		input(t, filepath.Join("status", name, "facts.json"), &in)
 		if got := in.model().Failed(); got != want {
+			t.Errorf("%s: Failed is %t", name, got)
+		}
+	}
+	for name, wait := range map[string]plan.Wait{"waits for room": {Job: "a"}, "can never run": {Job: "a", Never: true}, "another never": {Job: "b", Never: true}} {
+		f := Facts{Records: job.Records{"a": {Phase: job.JobPending}}, Waits: []plan.Wait{wait}}
+		if got, want := Status(f, NewRedactor(nil)).Failed(), name == "can never run"; got != want {
 			t.Errorf("%s: Failed is %t", name, got)
 		}
 	}
