@@ -13,7 +13,7 @@ import (
 )
 
 // StatusFormat is the version of the status JSON. A new minor version only adds fields.
-const StatusFormat = "1.5"
+const StatusFormat = "1.6"
 
 // WatchOperation is the prefix of the lock's operation (state.LockInfo.Operation) while its holder keeps healing.
 const WatchOperation = "apply -watch"
@@ -74,7 +74,8 @@ type JobStatus struct {
 	WorldSize      int              `json:"world_size"` // processes that train together; 0 while none do
 	Step           int64            `json:"step"`
 	CheckpointStep int64            `json:"checkpoint_step,omitempty"` // of the newest checkpoint in its output
-	Loss           *float64         `json:"loss,omitempty"`            // nil if unknown; 0 is a valid loss
+	Loss           *float64         `json:"loss,omitempty"`            // nil if unknown or not finite; 0 is a valid loss
+	LossNotFinite  string           `json:"loss_not_finite,omitempty"` // "NaN", "Infinity" or "-Infinity", for which JSON has no number
 	StepsPerSecond float64          `json:"steps_per_second"`
 	Reasons        []string         `json:"reasons"`      // why it is not as configured
 	ReasonCodes    []job.Reason     `json:"reason_codes"` // the same in codes; see docs/reasons.md
@@ -84,7 +85,8 @@ type JobStatus struct {
 	Budget         BudgetStatus     `json:"budget"`
 	Goodput        GoodputStatus    `json:"goodput"`
 
-	never bool // waiting does not help: the declaration has to change; see plan.Wait
+	loss  *job.Loss // as reported
+	never bool      // waiting does not help: the declaration has to change; see plan.Wait
 }
 
 // RoleStatus counts the slots of one role.
@@ -294,7 +296,8 @@ func (j *JobStatus) world(w job.World) map[job.Address]int {
 // progress enters a member's progress. The furthest one counts; often only one reports the loss.
 func (j *JobStatus) progress(m *job.Member) {
 	if m.Step > j.Step || m.Step == j.Step && m.Loss != nil {
-		j.Step, j.Loss = m.Step, m.Loss
+		j.Step, j.loss = m.Step, m.Loss
+		j.Loss, j.LossNotFinite = m.Loss.Finite()
 	}
 	j.StepsPerSecond = max(j.StepsPerSecond, m.StepRate)
 }

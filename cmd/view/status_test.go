@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"math"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -58,7 +60,7 @@ func TestStatusJSONHasTheContractsFields(t *testing.T) {
 	if err := json.Unmarshal(out, &m); err != nil {
 		t.Fatal(err)
 	}
-	if m["format_version"] != "1.5" {
+	if m["format_version"] != "1.6" {
 		t.Errorf("format_version is %v", m["format_version"])
 	}
 	has := func(where string, v any, fields ...string) map[string]any {
@@ -180,7 +182,7 @@ func TestStatusDuringAnApplyDoubtsNothing(t *testing.T) {
 
 // Often only rank 0 prints the loss; other ranks at the same step must not hide it.
 func TestStatusTellsTheLossOfTheFurthest(t *testing.T) {
-	none, much := new(float64), 9.0 // 0 is a valid loss
+	none, much := new(job.Loss), job.Loss(9) // 0 is a valid loss
 	for _, order := range [][]job.Member{
 		{{Step: 7, Loss: none, StepRate: 1}, {Step: 7, StepRate: 2}, {Step: 6, Loss: &much}},
 		{{Step: 6, Loss: &much}, {Step: 7, StepRate: 2}, {Step: 7, Loss: none, StepRate: 1}},
@@ -191,6 +193,22 @@ func TestStatusTellsTheLossOfTheFurthest(t *testing.T) {
 		}
 		if text := trainingText(&j); text != "step 7, loss 0, 2.0 steps/s" {
 			t.Error(text)
+		}
+	}
+}
+
+// A loss that is not finite is no unknown one, in the text and in the JSON.
+func TestStatusTellsALossThatIsNotFinite(t *testing.T) {
+	for want, value := range map[string]float64{"NaN": math.NaN(), "Infinity": math.Inf(1), "-Infinity": math.Inf(-1)} {
+		loss := job.Loss(value)
+		var j JobStatus
+		j.progress(&job.Member{Step: 7, Loss: &loss})
+		out, err := json.Marshal(j)
+		if err != nil || !strings.Contains(string(out), `"loss_not_finite":"`+want+`"`) || strings.Contains(string(out), `"loss":`) {
+			t.Errorf("%s is %s, %v", want, out, err)
+		}
+		if text := trainingText(&j); text != "step 7, loss "+strconv.FormatFloat(value, 'g', 4, 64) {
+			t.Errorf("%s is %s", want, text)
 		}
 	}
 }
