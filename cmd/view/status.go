@@ -262,13 +262,20 @@ func jobStatus(name string, f Facts, seen map[job.Address]*job.Incarnation, r *R
 	}
 	if len(gone) > 0 && !record.Phase.Ended() {
 		j.because("", goneReason(gone), r)
-		if j.Phase == job.JobRunning {
-			j.Phase = job.JobDegraded
-		}
+	}
+	if j.Phase == job.JobRunning && (len(gone) > 0 || toldToStop(record)) {
+		j.Phase = job.JobDegraded
 	}
 	j.reasons(name, record, f, r)
 	j.Healthy = j.Phase == job.JobRunning || j.Phase == job.JobSucceeded
 	return j
+}
+
+// toldToStop reports whether all slots of a job were told to stop: a destroy was interrupted, or has yet to end.
+func toldToStop(record *job.Record) bool {
+	return len(record.Slots) > 0 && !slices.ContainsFunc(record.Slots, func(s job.Slot) bool {
+		return s.Phase != job.Canceling && s.Phase != job.Canceled
+	})
 }
 
 // newestWorld returns a job's world as the service reports it, or else the last recorded one.

@@ -197,6 +197,21 @@ func TestStatusTellsTheLossOfTheFurthest(t *testing.T) {
 	}
 }
 
+// A destroy that was interrupted leaves a record of a job that runs, with slots that do not.
+func TestAJobWhoseSlotsStopIsNotRunning(t *testing.T) {
+	at := func(i int, p job.Phase) job.Slot {
+		return job.Slot{Address: job.Address{Job: "a", Role: "worker", Index: i}, Incarnation: 1, Phase: p}
+	}
+	for want, phases := range map[job.JobPhase][]job.Phase{
+		job.JobDegraded: {job.Canceling, job.Canceled}, job.JobRunning: {job.Canceling, job.Running},
+	} {
+		rec := &job.Record{Phase: job.JobRunning, Slots: []job.Slot{at(0, phases[0]), at(1, phases[1])}}
+		if got := Status(Facts{Records: job.Records{"a": rec}}, NewRedactor(nil)).Jobs[0]; got.Phase != want {
+			t.Errorf("with slots %v it is %s, want %s", phases, got.Phase, want)
+		}
+	}
+}
+
 // A loss that is not finite is no unknown one, in the text and in the JSON.
 func TestStatusTellsALossThatIsNotFinite(t *testing.T) {
 	for want, value := range map[string]float64{"NaN": math.NaN(), "Infinity": math.Inf(1), "-Infinity": math.Inf(-1)} {
