@@ -308,8 +308,14 @@ func TestProgress(t *testing.T) {
 	if p := m.read(at.Add(100 * time.Second)); p.rate > 1 {
 		t.Errorf("the rate does not fall when steps stop: %+v", p)
 	}
-	if p := see(2, "step 40 loss inf"); p.step != 40 || p.loss != nil || p.rate != 0 {
+	if p := see(2, "step 40 loss 9"); p.step != 40 || *p.loss != 9 || p.rate != 0 {
 		t.Errorf("a new generation from an older checkpoint: %+v", p)
+	}
+	for said, want := range map[string]string{"inf": "Infinity", "-1e999": "-Infinity", "nan": "NaN", "none": ""} {
+		p := see(2, "step 40 loss "+said)
+		if _, other := p.loss.Finite(); other != want || (p.loss == nil) != (want == "") {
+			t.Errorf("a loss of %s is %v", said, p.loss)
+		}
 	}
 	if p := see(1, "step 100 loss 1"); p.step != 40 {
 		t.Errorf("a late line of the old generation counts: %+v", p)

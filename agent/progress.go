@@ -2,8 +2,8 @@ package agent
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
-	"math"
 	"regexp"
 	"strconv"
 	"sync"
@@ -37,9 +37,9 @@ type meter struct {
 
 type progress struct {
 	step  int64
-	first int64    // of its generation
-	loss  *float64 // nil if unknown or not finite, because JSON has no NaN. What it points to is immutable
-	rate  float64  // steps per second
+	first int64     // of its generation
+	loss  *job.Loss // nil if unknown. What it points to is immutable
+	rate  float64   // steps per second
 	saved job.Saved
 }
 
@@ -155,7 +155,7 @@ func (m *meter) seeStep(generation int, step int64, groups [][]byte, at time.Tim
 	}
 	m.now.step = step
 	if m.loss >= 0 {
-		m.now.loss = finite(string(groups[m.loss]))
+		m.now.loss = lossOf(string(groups[m.loss]))
 	}
 	if n := len(m.samples); n > 0 && at.Sub(m.samples[n-1].at) < rateSpacing {
 		return worth
@@ -167,12 +167,13 @@ func (m *meter) seeStep(generation int, step int64, groups [][]byte, at time.Tim
 	return worth
 }
 
-func finite(s string) *float64 {
+func lossOf(s string) *job.Loss {
 	f, err := strconv.ParseFloat(s, 64)
-	if err != nil || math.IsNaN(f) || math.IsInf(f, 0) {
+	if err != nil && !errors.Is(err, strconv.ErrRange) { // beyond the range it is infinite
 		return nil
 	}
-	return &f
+	l := job.Loss(f)
+	return &l
 }
 
 // read returns the newest progress. The rate falls once steps stop coming.

@@ -204,8 +204,8 @@ type Sight struct {
 // Progress is the training progress of a job.
 type Progress struct {
 	Step     int64
-	Loss     *float64 // nil if unknown
-	StepRate float64  // steps a second
+	Loss     *job.Loss // nil if unknown
+	StepRate float64   // steps a second
 }
 
 // Decision is a plan with its complete input: plan.Make of the input returns the same plan.

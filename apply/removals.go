@@ -58,7 +58,7 @@ func (l *Loop) removals(in *plan.Input, p *plan.Plan) []job.Notice {
 				done = SlotsReplaced
 			}
 			reason := why[target{rec.UID, s.Address}]
-			if reason.IsZero() && s.Cause != "" { // it has ended already: no change stops it
+			if reason.IsZero() && (s.Cause != "" || s.Exit != nil) { // it has ended already: no change stops it
 				reason = plan.HowLost(s)
 			}
 			enter(name, s.Address, done, reason)

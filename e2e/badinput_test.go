@@ -109,6 +109,11 @@ func TestJobThatCannotFitIsToldAndGoesOnWithABiggerNode(t *testing.T) {
 		t.Errorf("exit code %d", code)
 	}
 	site.Has(t, out, "job.s is Pending", wanted)
+	for args, want := range map[string]int{"plan -detailed-exitcode": 2, "status": 1} {
+		if out, code := s.Run(strings.Fields(args)...); code != want {
+			t.Errorf("%s of a recorded job that can never run: exit code %d, want %d\n%s", args, code, want, out)
+		}
+	}
 	if took := time.Since(begun); took > site.Bound/4 {
 		t.Errorf("apply took %v to say that there is nothing to wait for", took)
 	}

@@ -46,7 +46,7 @@ type Report struct {
 	Exit       *job.Exit       `json:"exit,omitempty"`
 	Step       int64           `json:"step,omitempty"`
 	FirstStep  int64           `json:"first_step,omitempty"` // first step of its generation
-	Loss       *float64        `json:"loss,omitempty"`       // nil if unknown; 0 is a valid loss
+	Loss       *job.Loss       `json:"loss,omitempty"`       // nil if unknown; 0 is a valid loss
 	StepRate   float64         `json:"step_rate,omitempty"`
 	Saved      job.Saved       `json:"saved,omitzero"`   // the newest checkpoint read from its output
 	CPU        job.CPU         `json:"cpu,omitempty"`    // thousandths of a core

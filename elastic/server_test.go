@@ -490,7 +490,7 @@ func TestWakesOnlyForFacts(t *testing.T) {
 		}
 	}
 	drain()
-	a.request.Step, a.request.CPU, a.request.Memory, a.request.Loss = 100, 900, 1<<20, new(float64)
+	a.request.Step, a.request.CPU, a.request.Memory, a.request.Loss = 100, 900, 1<<20, new(job.Loss)
 	a.say(job.MemberRunning, 1)
 	if drain() {
 		t.Error("a step wakes the planner")

@@ -1,8 +1,9 @@
 package job
 
-// Misfit is the error of a role's argument that a provider does not support.
+// Misfit is what is wrong with an argument of a role or with a block of a provider, according to the provider.
 type Misfit struct {
-	Argument string // "image"
+	Argument string // "image", or the type of a block: "node"
+	Label    string // of the block
 	Err      error
 }
 

@@ -67,8 +67,14 @@ func (w World) Of(name string) World {
 // Released is a job that was forgotten while it ran. It is kept until nothing of the job runs, so that no master stops its
 // incarnations and no other job takes them over.
 type Released struct {
-	Name     string `json:"name"` // under which it was launched
+	Name     string `json:"name"`          // under which it was launched
+	Was      string `json:"was,omitempty"` // its name in the state; empty in states of earlier versions
 	Provider string `json:"provider"`
+}
+
+// Released returns what remains known of the job, whose current name is name, once it is forgotten.
+func (r *Record) Released(name string) Released {
+	return Released{Name: r.LaunchedAs(name), Was: name, Provider: r.Spec.Provider}
 }
 
 // MaxIncidents bounds a record. status shows the incidents in it without reading the journal.

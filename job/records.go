@@ -43,7 +43,7 @@ func (r Records) Forget(selectors []Selector) (Records, Forgotten) {
 			delete(left, sel.Job)
 			gone.Jobs = append(gone.Jobs, sel.Job)
 			gone.Slots = append(gone.Slots, rec.Matching(sel)...)
-			gone.Released[rec.UID] = Released{Name: rec.LaunchedAs(sel.Job), Provider: rec.Spec.Provider}
+			gone.Released[rec.UID] = rec.Released(sel.Job)
 			continue
 		}
 		matching := rec.Matching(sel)

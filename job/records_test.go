@@ -44,8 +44,8 @@ func TestMoveGivesAJobAnotherName(t *testing.T) {
 
 func TestForget(t *testing.T) {
 	for address, want := range map[string]string{
-		"job.a":             "[a] [job.a.ps[0] job.a.worker[0] job.a.worker[1]] map[u-a:{a local}]",
-		"job.b":             "[b] [job.b.ps[0] job.b.worker[0] job.b.worker[1]] map[u-b:{old kubernetes}]",
+		"job.a":             "[a] [job.a.ps[0] job.a.worker[0] job.a.worker[1]] map[u-a:{a a local}]",
+		"job.b":             "[b] [job.b.ps[0] job.b.worker[0] job.b.worker[1]] map[u-b:{old b kubernetes}]",
 		"job.a.worker":      "[] [job.a.worker[0] job.a.worker[1]] map[]",
 		"job.a.worker[*]":   "[] [job.a.worker[0] job.a.worker[1]] map[]",
 		"job.a.worker[1-5]": "[] [job.a.worker[1]] map[]",

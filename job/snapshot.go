@@ -101,7 +101,7 @@ type Member struct {
 	Exit       *Exit       `json:"exit,omitempty"`       // if failed: of the first process that failed; if succeeded: when the last exited
 	Step       int64       `json:"step,omitempty"`       // the last step read from its output
 	FirstStep  int64       `json:"first_step,omitempty"` // the first step read in its generation
-	Loss       *float64    `json:"loss,omitempty"`       // nil if unknown; 0 is a loss
+	Loss       *Loss       `json:"loss,omitempty"`       // nil if unknown; 0 is a loss
 	StepRate   float64     `json:"step_rate,omitempty"`  // recent steps per second
 	Saved      Saved       `json:"saved,omitzero"`       // the newest checkpoint read from its output
 	CPU        CPU         `json:"cpu,omitempty"`        // recent usage of all its processes

@@ -71,7 +71,7 @@ func (p *pass) forget() {
 			continue
 		}
 		if rec := p.in.Records[name]; rec != nil {
-			p.release(name, rec.UID, job.Released{Name: rec.LaunchedAs(name), Provider: rec.Spec.Provider})
+			p.release(name, rec.UID, rec.Released(name))
 			p.forgotten[name] = true
 			continue
 		}

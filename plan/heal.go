@@ -199,9 +199,13 @@ func (p *pass) incident(w *work, f fault) {
 		switch {
 		case heavy == known && heavy <= mostEcho && !named && precedes(w, f, inc):
 			// The one reported first was an echo of this one, by their hosts' clocks, as in recordFaults.
+			w.echo(inc.Culprits...)
 			inc.Told, inc.Cause, inc.Culprits, inc.Evidence = false, f.cause, []job.Address{f.slot.Address}, f.evidence
 		case f.generation > 0 && (heavy == 0 || heavy < known && heavy <= mostEcho):
-			return // an echo
+			if !named {
+				w.echo(f.slot.Address)
+			}
+			return
 		case heavy <= known && named && f.early && f.generation == 0: // a later start
 			slot := f.slot.Address.Short()
 			others := slices.DeleteFunc(slices.Clone(inc.Evidence), func(r job.Reason) bool { return r.Args["slot"] == slot })
@@ -226,6 +230,9 @@ func (p *pass) incident(w *work, f fault) {
 				others := slices.DeleteFunc(slices.Clone(lighter.Culprits), func(a job.Address) bool { return a == f.slot.Address })
 				inc.Culprits = append(inc.Culprits, others...)
 				inc.Evidence = append(slices.Clone(f.evidence), lighter.Evidence...)
+			} else {
+				w.echo(lighter.Culprits...)
+				f.slot.Cause = f.cause
 			}
 		}
 		w.rec.Incidents[n-1] = inc
@@ -237,6 +244,15 @@ func (p *pass) incident(w *work, f fault) {
 	})
 	if f.cause.Budgeted() {
 		w.rec.Charges = append(w.rec.Charges, p.in.Now)
+	}
+}
+
+// echo records that slots' exits are echoes of another's fault: they have no fault of their own. How they exited stays known.
+func (w *work) echo(slots ...job.Address) {
+	for _, s := range w.slots {
+		if slices.Contains(slots, s.Address) {
+			s.Cause = ""
+		}
 	}
 }
 

@@ -60,7 +60,8 @@ func (w *work) phase() job.JobPhase {
 			unhealthy, all = true, false
 		case holds(s):
 			all = all && w.dispensable(s) // starting: for the first time, or because the job grows
-			unhealthy = unhealthy || w.world.Broken && s.Phase != job.Registered
+			_, left := w.member(s.Address)
+			unhealthy = unhealthy || left && w.world.Broken && s.Phase != job.Registered
 		}
 	}
 	young := w.rec.Phase == job.JobPending || w.rec.Phase == job.JobStarting

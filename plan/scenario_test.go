@@ -30,6 +30,7 @@ import (
 //	stuck SLOT     agents of the slot start and never register from now on, until unstuck SLOT
 //	deaf SLOT      its agent does not learn that its world has ended, until one of its processes fails
 //	restarts       how often slots were healed, and restarted in place
+//	causes         each slot's last fault
 //	incidents      the recorded incidents of each job
 //	plan           plans, and shows the plan without carrying it out
 //	sizes          plans, and shows the plan's sizes of elastic roles
@@ -125,6 +126,8 @@ func (w *world) command(d *datadriven.TestData) (string, error) {
 		return "", err
 	case "restarts":
 		return w.restarts(), nil
+	case "causes":
+		return w.causes(), nil
 	case "incidents":
 		return w.incidents(), nil
 	case "plan":
@@ -397,6 +400,16 @@ func (w *world) restarts() string {
 			if s.Restarts+s.InPlace > 0 {
 				fmt.Fprintf(&b, "%s restarts=%d in-place=%d\n", s.Address.Short(), s.Restarts, s.InPlace)
 			}
+		}
+	}
+	return b.String()
+}
+
+func (w *world) causes() string {
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(w.records)) {
+		for _, s := range w.records[name].Slots {
+			fmt.Fprintf(&b, "%s %s\n", s.Address.Short(), cmp.Or(s.Cause, "none"))
 		}
 	}
 	return b.String()

@@ -440,8 +440,8 @@ func (m *master) firstPlan(ctx context.Context) (view.PlanFacts, error) {
 	if err != nil {
 		return facts, err
 	}
-	m.saved = &planfile.File{Lineage: base.Lineage, Serial: base.Serial, Facts: facts, Expects: planfile.Expect(&facts.Input, &facts.Plan)}
-	m.args.uids = newUIDs(&facts)
+	m.saved = &planfile.File{Lineage: base.Lineage, Serial: base.Serial, Facts: facts, UIDs: planfile.NewUIDs(&facts)}
+	m.args.uids = m.saved.UIDs
 	stored, err := m.store.Read(ctx)
 	if err == nil {
 		err = m.saved.CheckState(stored.Lineage, stored.Serial)

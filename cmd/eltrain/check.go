@@ -19,6 +19,7 @@ func (s *session) load(vars assignments) (*lang.Config, hcl.Diagnostics) {
 	cfg, diags := s.read(vars)
 	if !lang.WithoutUnset(diags).HasErrors() {
 		diags = append(diags, misfits(cfg)...)
+		diags = append(diags, cautions(cfg)...)
 	}
 	return cfg, diags
 }
@@ -35,6 +36,26 @@ type validator interface{ Validate() []error }
 
 // checker is a provider's configuration that knows which roles it cannot run.
 type checker interface{ Check(r *job.Role) error }
+
+// cautioner is a provider's configuration that knows what in it is probably a mistake, given the jobs that run on it.
+type cautioner interface{ Caution(jobs []job.Job) error }
+
+// cautions returns warnings of the providers about their blocks.
+func cautions(cfg *lang.Config) hcl.Diagnostics {
+	var diags hcl.Diagnostics
+	for _, p := range cfg.Providers {
+		c, ok := p.Value.(cautioner)
+		if !ok || p.Unknown {
+			continue
+		}
+		on := slices.DeleteFunc(slices.Concat(cfg.Jobs, cfg.Templates), func(j job.Job) bool { return j.Provider != p.Name })
+		for _, err := range splitMisfits(c.Caution(on)) {
+			diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagWarning, Summary: "A block of provider " + p.Name + " may be incomplete",
+				Detail: sentence(err), Subject: blockAt(cfg, p.Source, err)})
+		}
+	}
+	return diags
+}
 
 // misfits returns the mistakes that only a provider can find: in its block, and in the roles that run on it. Whatever is
 // derived from a variable without a value is skipped, since the provider would report it as missing.
@@ -92,26 +113,46 @@ func splitMisfits(err error) []error {
 // block generated the role.
 func writtenAt(cfg *lang.Config, j *job.Job, role string, err error) *hcl.Range {
 	misfit := new(job.Misfit)
-	file := cfg.Files[j.Source.File]
-	if !errors.As(err, &misfit) || file == nil {
-		return lineOf(cfg, j.Source)
-	}
-	body, _ := file.Body.(*hclsyntax.Body)
-	if body == nil {
-		return lineOf(cfg, j.Source)
-	}
-	for _, block := range body.Blocks {
-		if block.Type != "job" || block.DefRange().Start.Line != j.Source.Line {
-			continue
-		}
-		for _, inner := range block.Body.Blocks {
-			written := inner.Body.Attributes[misfit.Argument]
-			if inner.Type == "role" && slices.Equal(inner.Labels, []string{role}) && written != nil {
-				return written.Range().Ptr()
-			}
+	if block := within(cfg, j.Source, "role", role); block != nil && errors.As(err, &misfit) {
+		if written := block.Body.Attributes[misfit.Argument]; written != nil {
+			return written.Range().Ptr()
 		}
 	}
 	return lineOf(cfg, j.Source)
+}
+
+// blockAt returns the range of the block that an error is about, or the line of the block that it is in.
+func blockAt(cfg *lang.Config, at job.Source, err error) *hcl.Range {
+	misfit := new(job.Misfit)
+	if errors.As(err, &misfit) {
+		if block := within(cfg, at, misfit.Argument, misfit.Label); block != nil {
+			return block.DefRange().Ptr()
+		}
+	}
+	return lineOf(cfg, at)
+}
+
+// within returns a block within the one that begins at a source; nil if it is not written there.
+func within(cfg *lang.Config, at job.Source, kind, label string) *hclsyntax.Block {
+	file := cfg.Files[at.File]
+	if file == nil {
+		return nil
+	}
+	body, _ := file.Body.(*hclsyntax.Body)
+	if body == nil {
+		return nil
+	}
+	for _, block := range body.Blocks {
+		if block.DefRange().Start.Line != at.Line {
+			continue
+		}
+		for _, inner := range block.Body.Blocks {
+			if inner.Type == kind && slices.Equal(inner.Labels, []string{label}) {
+				return inner
+			}
+		}
+	}
+	return nil
 }
 
 // counts are the arguments for a role's number of slots. Providers' checks do not depend on them.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -80,6 +81,35 @@ func TestLocalRunsNeitherImagesNorPods(t *testing.T) {
 		if strings.Count(o.err, "Error:") != 2 {
 			t.Errorf("%s says\n%s", command, o.err)
 		}
+	}
+}
+
+// A node without memory has none: that is found before a job waits for it, and reported with its place.
+func TestANodeWithoutMemoryIsWarnedOf(t *testing.T) {
+	nodes := "provider \"local\" {\n  node \"n1\" {\n    cpu    = 2\n    memory = \"1GiB\"\n  }\n  node \"n2\" {\n    cpu = 2\n  }\n}\n"
+	const job = `job "gpt" {
+  role "worker" {
+    command = ["train"]
+    resources {
+      cpu    = 1
+      memory = "1GiB"
+    }
+  }
+}
+`
+	dir := directoryWith(t, map[string]string{"main.hcl": job, "nodes.hcl": nodes})
+	for _, command := range []string{"validate", "plan"} {
+		o := eltrain(t, dir, command).check(t, exitDone)
+		all := o.out + o.err
+		for _, want := range []string{"nodes.hcl line 6", `Node "n2" declares no memory, so it has none`, "job.gpt.worker can never run there"} {
+			if strings.Count(strings.Join(strings.Fields(all), " "), want) != 1 {
+				t.Errorf("%s does not say %q once:\n%s", command, want, all)
+			}
+		}
+	}
+	put(t, filepath.Join(dir, "main.hcl"), strings.Replace(job, `memory = "1GiB"`, "", 1))
+	if o := eltrain(t, dir, "validate").check(t, exitDone); strings.Contains(o.out+o.err, "Warning") {
+		t.Errorf("without a role that needs memory it says\n%s%s", o.out, o.err)
 	}
 }
 

@@ -89,7 +89,7 @@ With -out the plan is saved, and eltrain apply FILE does exactly what was shown,
 		exits: []string{
 			"Success. With -detailed-exitcode: no changes.",
 			"An error.",
-			"With -detailed-exitcode: changes, or processes have ended and an apply has yet to find out how.",
+			"With -detailed-exitcode: changes, or a job can never run as configured, or processes have ended and an apply has yet to find out how.",
 		},
 		declare: new(planArgs).declare,
 		run:     runPlan,
@@ -163,7 +163,7 @@ func (s *session) plan(ctx context.Context, a planArgs) int {
 		return s.fail("Cannot show the plan", err)
 	}
 	s.diagnose(slices.Concat(s.held(), a.cautions(facts.Input), forgetting(&facts.Plan), misnamedIn(cfg, &facts))...)
-	if a.detailedExitCode && (model.Applyable || model.Unheard() || a.refreshOnly && len(model.ResourceDrift) > 0) {
+	if a.detailedExitCode && model.Differs() {
 		return exitChanges
 	}
 	return exitDone

@@ -32,7 +32,7 @@ func (s *session) save(d *directory, a planArgs, stored state.State, facts view.
 	f := &planfile.File{
 		Eltrain: version, Made: facts.Input.Now, Lineage: stored.Lineage, Serial: stored.Serial, Home: home, Place: place,
 		Settings: d.config.Settings, Assignments: withoutSecrets(d.config, a.vars),
-		Facts: facts, Expects: planfile.Expect(&facts.Input, &facts.Plan),
+		Facts: facts, UIDs: planfile.NewUIDs(&facts),
 	}
 	for _, p := range d.config.Providers {
 		text, err := json.Marshal(p.Value)
@@ -194,7 +194,7 @@ func (s *session) applySaved(ctx context.Context, a applyArgs) int {
 		return s.notApplied(a, err)
 	}
 	a.destroy, a.keep, a.rerun = f.Facts.Input.Destroy, f.Facts.Input.Keep, !f.Facts.Input.Destroy
-	a.uids, a.saved = newUIDs(&f.Facts), &f.Facts
+	a.uids, a.saved = f.UIDs, &f.Facts
 	a.targets, a.excludes, a.refreshOnly = f.Facts.Input.Scope.Targets, f.Facts.Input.Scope.Excludes, f.Facts.Input.Refresh
 	m := newMaster(s, d, a)
 	defer closeServer(s, m.server)
@@ -238,6 +238,9 @@ func (s *session) recheck(ctx context.Context, d *directory, a applyArgs, f *pla
 	if err != nil {
 		return err
 	}
+	if err := f.CheckRecords(facts.Input.Records); err != nil {
+		return err
+	}
 	besides, err := f.Check(&facts.Input, &facts.Plan)
 	if err != nil {
 		return err
@@ -247,17 +250,6 @@ func (s *session) recheck(ctx context.Context, d *directory, a applyArgs, f *pla
 			"Something outside the plan changed since, for example "+view.ChangeAddress(&besides[0])+". It is reconciled as by any apply."))
 	}
 	return nil
-}
-
-// newUIDs returns the UIDs that a plan gave to new jobs, by name.
-func newUIDs(facts *view.PlanFacts) map[string]string {
-	uids := map[string]string{}
-	for name, rec := range facts.Plan.Records {
-		if before := facts.Input.Records[name]; before == nil || before.UID != rec.UID {
-			uids[name] = rec.UID
-		}
-	}
-	return uids
 }
 
 // stillApproved checks the first plan of a run before anything is stored or done: it must have no refusals, and a saved plan

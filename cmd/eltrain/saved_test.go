@@ -159,6 +159,33 @@ func TestSavedPlanIsRefusedWhenItsObjectsMoved(t *testing.T) {
 	}
 }
 
+// A file that records an edit as already applied shows no change. It is refused: apply would start what nobody reviewed.
+func TestSavedPlanWithForgedRecordsIsRefused(t *testing.T) {
+	t.Parallel()
+	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
+	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
+	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)
+	put(t, filepath.Join(dir, "main.hcl"), strings.Replace(twoWorkers, "echo step", "echo stolen", 1))
+	eltrain(t, dir, "plan", "-out=p").check(t, exitDone, "Plan: 2 to add, 0 to change, 2 to destroy.")
+	path := filepath.Join(dir, "p")
+	f, err := planfile.Read(path, version)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := &f.Facts.Input
+	rec, declared := in.Records["tiny"], &in.Jobs[0]
+	rec.Spec = *declared
+	for i := range rec.Slots {
+		print := job.Fingerprints(declared, &declared.Roles[0])(rec.Slots[i].Address.Index)
+		rec.Slots[i].Fingerprint, in.Snapshot.Incarnations[i].Fingerprint = print, print
+	}
+	if err := f.Write(path); err != nil {
+		t.Fatal(err)
+	}
+	eltrain(t, dir, "show", "p").check(t, exitDone, "No changes.")
+	eltrain(t, dir, "apply", "p").unwrapped().check(t, exitError, "Saved plan is stale", "job.tiny is recorded differently", "Nothing was changed.")
+}
+
 func TestSavedPlanOfAnotherDirectoryOrDamaged(t *testing.T) {
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
 	other := directoryWith(t, map[string]string{"main.hcl": twoWorkers})

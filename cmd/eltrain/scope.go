@@ -283,7 +283,7 @@ func (d *directory) planObserved(s *session, a planning) (facts view.PlanFacts, 
 	if err != nil {
 		return facts, base, fmt.Errorf("-observed: %w", err)
 	}
-	a.uids = newUIDs(&f.Facts)
+	a.uids = f.UIDs
 	p := apply.NewPlanner(d.setup(a, state.State{}), nil, d.sealer)
 	facts, err = d.planFacts(p.Replan(f.Facts.Input), f.Facts.Reached)
 	facts.Unseen = f.Facts.Unseen

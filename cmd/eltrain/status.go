@@ -48,8 +48,8 @@ to do about them.
 
 The status comes from the master if one is running, otherwise from the state and the providers.`,
 		exits: []string{
-			"No job has failed.",
-			"A job has failed, or the status cannot be read.",
+			"No job has failed, and each can run as configured.",
+			"A job has failed or can never run as configured, or the status cannot be read.",
 		},
 		declare: new(statusArgs).declare,
 		run:     runStatus,

@@ -1,7 +1,10 @@
 package planfile
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -9,33 +12,33 @@ import (
 	"github.com/eltrain/eltrain/plan"
 )
 
-// Expectation is the state of one slot that a plan changes, when the plan was made.
-type Expectation struct {
-	Slot job.Address `json:"slot"`
-	UID  string      `json:"uid"`
+// expectation is the state of one slot that a plan changes, when the plan was made.
+type expectation struct {
+	Slot job.Address
+	UID  string
 	// Runs are the incarnations of the slot that were not gone.
-	Runs []Run `json:"runs,omitempty"`
+	Runs []Run
 	// Place is the node that the slot is to start on, if the plan chose it.
-	Place *Place `json:"place,omitempty"`
+	Place *Place
 }
 
 // Run is an incarnation. It does not include its state: the end of starting is not a change by somebody.
 type Run struct {
-	Number      int               `json:"number"`
-	Node        string            `json:"node,omitempty"`
-	Fingerprint string            `json:"fingerprint,omitempty"`
-	Drift       []job.FieldChange `json:"drift,omitempty"`
+	Number      int
+	Node        string
+	Fingerprint string
+	Drift       []job.FieldChange
 }
 
 // Place is a node.
 type Place struct {
-	Name    string `json:"name"`
-	Closed  string `json:"closed,omitempty"`
-	Drained string `json:"drained,omitempty"`
+	Name    string
+	Closed  string
+	Drained string
 }
 
-// Expect returns the current state of the slots that a plan changes.
-func Expect(in *plan.Input, p *plan.Plan) []Expectation {
+// expect returns the current state of the slots that a plan changes.
+func expect(in *plan.Input, p *plan.Plan) []expectation {
 	type at struct {
 		uid  string
 		slot job.Address
@@ -52,13 +55,13 @@ func Expect(in *plan.Input, p *plan.Plan) []Expectation {
 	for i := range in.Snapshot.Nodes {
 		nodes[in.Snapshot.Nodes[i].Name] = &in.Snapshot.Nodes[i]
 	}
-	var out []Expectation
+	var out []expectation
 	for i := range p.Changes {
 		c := &p.Changes[i]
 		if c.Slot == (job.Address{}) {
 			continue // a change of the job's settings: they are in the records, which the serial covers
 		}
-		e := Expectation{Slot: c.Slot, UID: c.UID, Runs: runs[at{c.UID, c.Slot}]}
+		e := expectation{Slot: c.Slot, UID: c.UID, Runs: runs[at{c.UID, c.Slot}]}
 		if node := nodes[c.Node]; node != nil && starts(c) && chosen(in, c) {
 			e.Place = &Place{node.Name, node.Closed, node.Drained}
 		}
@@ -120,14 +123,42 @@ func (f *File) CheckState(lineage string, serial uint64) error {
 	return nil
 }
 
+// CheckRecords returns a *StaleError unless the records that the plan was made from are those of the state, which has the
+// same serial: otherwise the plan shows changes from something else.
+func (f *File) CheckRecords(stored job.Records) error {
+	var why []string
+	for _, name := range slices.Sorted(maps.Keys(stored)) {
+		if f.Facts.Input.Records[name] == nil {
+			why = append(why, "job."+name+" is in the state, and not in the plan file")
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(f.Facts.Input.Records)) {
+		was, err := json.Marshal(f.Facts.Input.Records[name])
+		if err != nil {
+			return fmt.Errorf("the plan's record of job %s: %w", name, err)
+		}
+		is, err := json.Marshal(stored[name])
+		if err != nil {
+			return fmt.Errorf("the state's record of job %s: %w", name, err)
+		}
+		if !bytes.Equal(was, is) {
+			why = append(why, "job."+name+" is recorded differently in the plan file and in the state")
+		}
+	}
+	if len(why) > 0 {
+		return &StaleError{"its records are not those of the state, although the serial is the same: the plan file or the state was edited", why}
+	}
+	return nil
+}
+
 // Check returns a *StaleError if a slot that the plan changes is no longer in the expected state, or if a new plan for the
 // same configuration, now, would change it differently. Other slots do not matter; the changes that now has for them are
 // returned as others.
 func (f *File) Check(in *plan.Input, now *plan.Plan) (others []plan.Change, err error) {
 	var why []string
-	seen := Expect(in, &f.Facts.Plan)
-	for i := range f.Expects {
-		why = append(why, f.Expects[i].differences(&seen[i])...)
+	expected, seen := expect(&f.Facts.Input, &f.Facts.Plan), expect(in, &f.Facts.Plan)
+	for i := range expected {
+		why = append(why, expected[i].differences(&seen[i])...)
 	}
 	type target struct {
 		uid  string
@@ -188,7 +219,7 @@ func changed(c *plan.Change, now *plan.Plan) string {
 }
 
 // differences describes what changed, in full sentences.
-func (e *Expectation) differences(now *Expectation) []string {
+func (e *expectation) differences(now *expectation) []string {
 	var why []string
 	if e.Place != nil && (now.Place == nil || *e.Place != *now.Place) {
 		why = append(why, fmt.Sprintf("%s was to start on node %s, which now %s", e.Slot, e.Place.Name, now.Place.state()))

@@ -1,5 +1,6 @@
 // Package planfile saves plans in files, with the configuration and observation that they were made from, so that
-// exactly the reviewed plan is applied. It must not know how plans are made or carried out.
+// exactly the reviewed plan is applied. The file does not contain the plan itself: Read makes it again from the file's facts,
+// so that what is shown cannot differ from what is applied. The package must not know how plans are carried out.
 //
 // A file is one line of text, "eltrain plan VERSION SHA256 LENGTH", followed by LENGTH bytes of gzipped JSON. The checksum
 // detects truncation and edits. It is not a signature: whoever can write the file decides what runs.
@@ -24,10 +25,11 @@ import (
 	"github.com/eltrain/eltrain/cmd/view"
 	"github.com/eltrain/eltrain/internal/atomicfile"
 	"github.com/eltrain/eltrain/lang"
+	"github.com/eltrain/eltrain/plan"
 )
 
 // Version is the version of the format.
-const Version = 1
+const Version = 2
 
 // Limits for reading: a plan for 100,000 slots is some 100 MB of JSON.
 const (
@@ -55,10 +57,21 @@ type File struct {
 	// Assignments are the -var-files and the -vars that are not sensitive, from which sensitive values are read again.
 	Assignments []lang.Assignment `json:"assignments,omitempty"`
 
-	// Facts are the plan, and the observation and records that it was made from.
+	// Facts are what the plan is made from, and the plan, which is not stored.
 	Facts view.PlanFacts `json:"facts"`
-	// Expects is the state of the slots that the plan changes.
-	Expects []Expectation `json:"expects,omitempty"`
+	// UIDs are those of the jobs that are new in the plan, by name.
+	UIDs map[string]string `json:"uids,omitempty"`
+}
+
+// NewUIDs returns the UIDs that a plan gave to new jobs, by name.
+func NewUIDs(facts *view.PlanFacts) map[string]string {
+	uids := map[string]string{}
+	for name, rec := range facts.Plan.Records {
+		if before := facts.Input.Records[name]; before == nil || before.UID != rec.UID {
+			uids[name] = rec.UID
+		}
+	}
+	return uids
 }
 
 // Provider is a provider's configuration, as JSON of the provider's own type.
@@ -77,7 +90,9 @@ func (f *File) Write(path string) error {
 	if err != nil {
 		return fmt.Errorf("save the plan: %w", err)
 	}
-	if err := json.NewEncoder(z).Encode(f); err != nil {
+	stored := *f
+	stored.Facts.Plan = plan.Plan{}
+	if err := json.NewEncoder(z).Encode(stored); err != nil {
 		return fmt.Errorf("save the plan: %w", err)
 	}
 	if err := z.Close(); err != nil {
@@ -214,5 +229,12 @@ func parse(text []byte, eltrain string) (*File, error) {
 	if err := json.Unmarshal(inflated, f); err != nil {
 		return nil, fmt.Errorf("decode it: %w", err)
 	}
+	for name, rec := range f.Facts.Input.Records {
+		if rec == nil {
+			return nil, fmt.Errorf("decode it: the record of job %s is null", name)
+		}
+	}
+	f.Facts.Input.NewUID = func(name string) string { return f.UIDs[name] }
+	f.Facts.Plan = plan.Make(f.Facts.Input)
 	return f, nil
 }

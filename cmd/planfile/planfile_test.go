@@ -2,6 +2,10 @@ package planfile
 
 import (
 	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -46,9 +50,9 @@ func sample() *File {
 	}
 	in.Snapshot.Nodes = []job.Node{{Name: "n1", Provider: "local", Capacity: job.Resources{CPU: 4000}}}
 	in.Snapshot.Incarnations = []job.Incarnation{{Slot: a, UID: "u-other", Number: 1, Node: "n1", Provider: "local", State: job.Up, Fingerprint: print, Reserved: other.Roles[0].Resources}}
-	p := plan.Make(in)
+	facts := view.PlanFacts{Input: in, Plan: plan.Make(in), Version: "0.1.0"}
 	return &File{Eltrain: "0.1.0", Made: at, Home: "file /a/eltrain.state", Settings: lang.Settings{State: lang.State{Type: "file"}},
-		Providers: []Provider{{"local", []byte(`{"Nodes":null}`)}}, Facts: view.PlanFacts{Input: in, Plan: p, Version: "0.1.0"}, Expects: Expect(&in, &p)}
+		Providers: []Provider{{"local", []byte(`{"Nodes":null}`)}}, Facts: facts, UIDs: NewUIDs(&facts)}
 }
 
 // sealer returns a sealer with a key derived from the word.
@@ -122,6 +126,93 @@ func TestASavedPlanHoldsNoSecret(t *testing.T) {
 	}
 }
 
+// forged writes a plan whose JSON was edited and whose checksum was made anew, and reads it.
+func forged(t *testing.T, f *File, edit func(file map[string]any)) (*File, error) {
+	t.Helper()
+	path := saved(t, f)
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, body, _ := bytes.Cut(whole, []byte("\n"))
+	z, err := gzip.NewReader(bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file map[string]any
+	if err := json.NewDecoder(z).Decode(&file); err != nil {
+		t.Fatal(err)
+	}
+	edit(file)
+	var packed bytes.Buffer
+	w := gzip.NewWriter(&packed)
+	if err := errors.Join(json.NewEncoder(w).Encode(file), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(packed.Bytes())
+	header := fmt.Sprintf("%s %d %s %d\n", magic, Version, hex.EncodeToString(sum[:]), packed.Len())
+	if err := os.WriteFile(path, append([]byte(header), packed.Bytes()...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return Read(path, "0.1.0")
+}
+
+// A file that declares other commands shows them, whatever plan is written into it.
+func TestAForgedPlanShowsWhatItApplies(t *testing.T) {
+	honest := sample()
+	shown, err := json.Marshal(honest.Facts.Plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := forged(t, honest, func(file map[string]any) {
+		facts := file["facts"].(map[string]any)
+		facts["plan"] = json.RawMessage(shown)
+		declared := facts["input"].(map[string]any)["jobs"].([]any)[0].(map[string]any)
+		declared["Roles"].([]any)[0].(map[string]any)["Command"] = []string{"steal"}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	model := view.NewPlan(got.Facts, view.NewRedactor(nil))
+	var text, comment, code bytes.Buffer
+	view.WritePlan(view.Screen{Writer: &text}, model)
+	if err := errors.Join(view.WritePlanMarkdown(&comment, model), view.WriteJSON(&code, model)); err != nil {
+		t.Fatal(err)
+	}
+	for _, out := range []*bytes.Buffer{&text, &comment, &code} {
+		if !strings.Contains(out.String(), "steal") || strings.Contains(out.String(), `"train"`) {
+			t.Errorf("the plan hides the command that it applies:\n%.1500s", out)
+		}
+	}
+}
+
+// The records that a plan was made from decide what it shows as changed, so those of the state must be the same.
+func TestForgedRecordsAreRefused(t *testing.T) {
+	records := func(file map[string]any) map[string]any {
+		return file["facts"].(map[string]any)["input"].(map[string]any)["records"].(map[string]any)
+	}
+	for name, c := range map[string]struct {
+		edit func(records map[string]any)
+		want string // "" if it is not refused
+	}{
+		"nothing":     {func(map[string]any) {}, ""},
+		"edited":      {func(r map[string]any) { r["other"].(map[string]any)["spec"].(map[string]any)["Priority"] = 7 }, "job.other is recorded differently"},
+		"left out":    {func(r map[string]any) { delete(r, "other") }, "job.other is in the state, and not in the plan"},
+		"made up":     {func(r map[string]any) { r["new"] = r["other"] }, "job.new is recorded differently"},
+		"null":        {func(r map[string]any) { r["other"] = nil }, "the record of job other is null"},
+		"another UID": {func(r map[string]any) { r["other"].(map[string]any)["uid"] = "u" }, "job.other is recorded differently"},
+	} {
+		f := sample()
+		got, err := forged(t, f, func(file map[string]any) { c.edit(records(file)) })
+		if err == nil {
+			err = got.CheckRecords(f.Facts.Input.Records)
+		}
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+}
+
 func TestASealedPlanWantsTheVeryValues(t *testing.T) {
 	got, err := Read(saved(t, sample()), "0.1.0")
 	if err != nil {
@@ -162,7 +253,7 @@ func TestReadRefusesWhatIsNotTheWholePlan(t *testing.T) {
 	newline := bytes.IndexByte(whole, '\n')
 	edited := bytes.Clone(whole)
 	edited[len(edited)-20] ^= 1
-	header := strings.Replace(string(whole[:newline]), "plan 1", "plan 2", 1)
+	header := strings.Replace(string(whole[:newline]), "plan 2", "plan 3", 1)
 	var version *VersionError
 	for name, c := range map[string]struct {
 		text []byte
@@ -291,7 +382,6 @@ func TestCheckRefusesWhatWasEdited(t *testing.T) {
 		}
 		change(c.before)
 		f.Facts.Input, f.Facts.Plan = in, plan.Make(in)
-		f.Expects = Expect(&in, &f.Facts.Plan)
 		f, err := Read(saved(t, f), "0.1.0") // through a file
 		if err != nil {
 			t.Fatal(err)

@@ -192,6 +192,25 @@ func TestANoteOnNodesNeedsNodes(t *testing.T) {
 	}
 }
 
+// Exit code 2 of plan -detailed-exitcode: what runs is not what is declared, and waiting alone does not help.
+func TestWhatDiffers(t *testing.T) {
+	for name, c := range map[string]struct {
+		wait    plan.Wait
+		refresh bool
+		want    bool
+	}{
+		"waits for room": {wait: plan.Wait{Job: "a"}},
+		"can never run":  {wait: plan.Wait{Job: "a", Never: true}, want: true},
+		"has ended":      {wait: plan.Wait{Job: "a", Unheard: true}, want: true},
+		"refresh":        {wait: plan.Wait{Job: "a", Unheard: true}, refresh: true},
+	} {
+		f := PlanFacts{Input: plan.Input{Refresh: c.refresh}, Plan: plan.Plan{Waits: []plan.Wait{c.wait}}}
+		if got := NewPlan(f, NewRedactor(nil)).Differs(); got != c.want {
+			t.Errorf("%s: Differs is %t", name, got)
+		}
+	}
+}
+
 // A refresh-only plan does not say that nothing changed if it has seen that processes ended.
 func TestARefreshDoesNotOverlookWhatEnded(t *testing.T) {
 	for want, waits := range map[string][]plan.Wait{

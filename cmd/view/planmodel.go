@@ -25,7 +25,7 @@ const (
 // PlanFacts is what a plan is shown from.
 type PlanFacts struct {
 	Input plan.Input `json:"input"`
-	Plan  plan.Plan  `json:"plan"`
+	Plan  plan.Plan  `json:"plan,omitzero"`
 	// Version is eltrain's own.
 	Version   string                `json:"version"`
 	Variables map[string]GivenValue `json:"variables,omitempty"`
@@ -127,6 +127,15 @@ type PlanWait struct {
 // the plan cannot say what. A refresh-only apply does not ask agents.
 func (m *PlanModel) Unheard() bool {
 	return !m.Eltrain.RefreshOnly && slices.ContainsFunc(m.Eltrain.Waits, func(w PlanWait) bool { return w.Unheard })
+}
+
+// Differs reports whether what runs is not what is declared, and waiting alone does not change that: there is something to do,
+// an apply may find something to do, or something can never be as declared. Of a refresh-only plan it reports any drift.
+func (m *PlanModel) Differs() bool {
+	if m.Eltrain.RefreshOnly {
+		return len(m.ResourceDrift) > 0
+	}
+	return m.Applyable || slices.ContainsFunc(m.Eltrain.Waits, func(w PlanWait) bool { return w.Unheard || w.Never })
 }
 
 // ResourceChange is one object of a plan: a slot or a job, changed or not.

@@ -315,10 +315,10 @@ func (p *Progress) Progressed(jobName string, far apply.Progress) {
 }
 
 // training returns the progress of a job: "step 120, loss 0.1234, 41.2 steps/s", as far as it is known.
-func training(step int64, loss *float64, stepsPerSecond float64) string {
+func training(step int64, loss *job.Loss, stepsPerSecond float64) string {
 	text := "step " + strconv.FormatInt(step, 10)
 	if loss != nil {
-		text += ", loss " + strconv.FormatFloat(*loss, 'g', 4, 64)
+		text += ", loss " + strconv.FormatFloat(float64(*loss), 'g', 4, 64)
 	}
 	if stepsPerSecond > 0 {
 		text += ", " + rate(stepsPerSecond) + " steps/s"

@@ -261,7 +261,7 @@ func TestProgressOfWatching(t *testing.T) {
 	}
 	c.Noticed(long)
 	for range 12 {
-		loss := 0.12345678
+		loss := job.Loss(0.12345678)
 		c.Progressed("mnist", apply.Progress{Step: 120, Loss: &loss, StepRate: 41.23})
 		c.Progressed("other", apply.Progress{Step: 7})
 		c.at = c.at.Add(time.Second)

@@ -13,7 +13,7 @@ import (
 )
 
 // StatusFormat is the version of the status JSON. A new minor version only adds fields.
-const StatusFormat = "1.5"
+const StatusFormat = "1.6"
 
 // WatchOperation is the prefix of the lock's operation (state.LockInfo.Operation) while its holder keeps healing.
 const WatchOperation = "apply -watch"
@@ -74,7 +74,8 @@ type JobStatus struct {
 	WorldSize      int              `json:"world_size"` // processes that train together; 0 while none do
 	Step           int64            `json:"step"`
 	CheckpointStep int64            `json:"checkpoint_step,omitempty"` // of the newest checkpoint in its output
-	Loss           *float64         `json:"loss,omitempty"`            // nil if unknown; 0 is a valid loss
+	Loss           *float64         `json:"loss,omitempty"`            // nil if unknown or not finite; 0 is a valid loss
+	LossNotFinite  string           `json:"loss_not_finite,omitempty"` // "NaN", "Infinity" or "-Infinity", for which JSON has no number
 	StepsPerSecond float64          `json:"steps_per_second"`
 	Reasons        []string         `json:"reasons"`      // why it is not as configured
 	ReasonCodes    []job.Reason     `json:"reason_codes"` // the same in codes; see docs/reasons.md
@@ -83,6 +84,9 @@ type JobStatus struct {
 	Incidents      []IncidentStatus `json:"incidents"` // oldest first
 	Budget         BudgetStatus     `json:"budget"`
 	Goodput        GoodputStatus    `json:"goodput"`
+
+	loss  *job.Loss // as reported
+	never bool      // waiting does not help: the declaration has to change; see plan.Wait
 }
 
 // RoleStatus counts the slots of one role.
@@ -190,9 +194,9 @@ func (c *ConditionStatus) of(address string) bool {
 	return c.About == address || strings.HasPrefix(c.About, address+".")
 }
 
-// Failed reports whether any job has failed.
+// Failed reports whether any job has failed or can never run as configured.
 func (m StatusModel) Failed() bool {
-	return slices.ContainsFunc(m.Jobs, func(j JobStatus) bool { return j.Phase == job.JobFailed })
+	return slices.ContainsFunc(m.Jobs, func(j JobStatus) bool { return j.Phase == job.JobFailed || j.never })
 }
 
 func masterStatus(h *state.LockInfo) MasterStatus {
@@ -258,13 +262,20 @@ func jobStatus(name string, f Facts, seen map[job.Address]*job.Incarnation, r *R
 	}
 	if len(gone) > 0 && !record.Phase.Ended() {
 		j.because("", goneReason(gone), r)
-		if j.Phase == job.JobRunning {
-			j.Phase = job.JobDegraded
-		}
+	}
+	if j.Phase == job.JobRunning && (len(gone) > 0 || toldToStop(record)) {
+		j.Phase = job.JobDegraded
 	}
 	j.reasons(name, record, f, r)
 	j.Healthy = j.Phase == job.JobRunning || j.Phase == job.JobSucceeded
 	return j
+}
+
+// toldToStop reports whether all slots of a job were told to stop: a destroy was interrupted, or has yet to end.
+func toldToStop(record *job.Record) bool {
+	return len(record.Slots) > 0 && !slices.ContainsFunc(record.Slots, func(s job.Slot) bool {
+		return s.Phase != job.Canceling && s.Phase != job.Canceled
+	})
 }
 
 // newestWorld returns a job's world as the service reports it, or else the last recorded one.
@@ -292,7 +303,8 @@ func (j *JobStatus) world(w job.World) map[job.Address]int {
 // progress enters a member's progress. The furthest one counts; often only one reports the loss.
 func (j *JobStatus) progress(m *job.Member) {
 	if m.Step > j.Step || m.Step == j.Step && m.Loss != nil {
-		j.Step, j.Loss = m.Step, m.Loss
+		j.Step, j.loss = m.Step, m.Loss
+		j.Loss, j.LossNotFinite = m.Loss.Finite()
 	}
 	j.StepsPerSecond = max(j.StepsPerSecond, m.StepRate)
 }
@@ -402,6 +414,7 @@ func (j *JobStatus) reasons(name string, record *job.Record, f Facts, r *Redacto
 		if w.Job != name {
 			continue
 		}
+		j.never = j.never || w.Never
 		for _, why := range w.Reasons {
 			j.because(w.Role, why, r)
 		}

@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"math"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/plan"
 	"github.com/eltrain/eltrain/state"
 )
 
@@ -57,7 +60,7 @@ func TestStatusJSONHasTheContractsFields(t *testing.T) {
 	if err := json.Unmarshal(out, &m); err != nil {
 		t.Fatal(err)
 	}
-	if m["format_version"] != "1.5" {
+	if m["format_version"] != "1.6" {
 		t.Errorf("format_version is %v", m["format_version"])
 	}
 	has := func(where string, v any, fields ...string) map[string]any {
@@ -84,6 +87,12 @@ func TestStatusFailedDecidesTheExitCode(t *testing.T) {
 		var in statusCase
 		input(t, filepath.Join("status", name, "facts.json"), &in)
 		if got := in.model().Failed(); got != want {
+			t.Errorf("%s: Failed is %t", name, got)
+		}
+	}
+	for name, wait := range map[string]plan.Wait{"waits for room": {Job: "a"}, "can never run": {Job: "a", Never: true}, "another never": {Job: "b", Never: true}} {
+		f := Facts{Records: job.Records{"a": {Phase: job.JobPending}}, Waits: []plan.Wait{wait}}
+		if got, want := Status(f, NewRedactor(nil)).Failed(), name == "can never run"; got != want {
 			t.Errorf("%s: Failed is %t", name, got)
 		}
 	}
@@ -173,7 +182,7 @@ func TestStatusDuringAnApplyDoubtsNothing(t *testing.T) {
 
 // Often only rank 0 prints the loss; other ranks at the same step must not hide it.
 func TestStatusTellsTheLossOfTheFurthest(t *testing.T) {
-	none, much := new(float64), 9.0 // 0 is a valid loss
+	none, much := new(job.Loss), job.Loss(9) // 0 is a valid loss
 	for _, order := range [][]job.Member{
 		{{Step: 7, Loss: none, StepRate: 1}, {Step: 7, StepRate: 2}, {Step: 6, Loss: &much}},
 		{{Step: 6, Loss: &much}, {Step: 7, StepRate: 2}, {Step: 7, Loss: none, StepRate: 1}},
@@ -184,6 +193,37 @@ func TestStatusTellsTheLossOfTheFurthest(t *testing.T) {
 		}
 		if text := trainingText(&j); text != "step 7, loss 0, 2.0 steps/s" {
 			t.Error(text)
+		}
+	}
+}
+
+// A destroy that was interrupted leaves a record of a job that runs, with slots that do not.
+func TestAJobWhoseSlotsStopIsNotRunning(t *testing.T) {
+	at := func(i int, p job.Phase) job.Slot {
+		return job.Slot{Address: job.Address{Job: "a", Role: "worker", Index: i}, Incarnation: 1, Phase: p}
+	}
+	for want, phases := range map[job.JobPhase][]job.Phase{
+		job.JobDegraded: {job.Canceling, job.Canceled}, job.JobRunning: {job.Canceling, job.Running},
+	} {
+		rec := &job.Record{Phase: job.JobRunning, Slots: []job.Slot{at(0, phases[0]), at(1, phases[1])}}
+		if got := Status(Facts{Records: job.Records{"a": rec}}, NewRedactor(nil)).Jobs[0]; got.Phase != want {
+			t.Errorf("with slots %v it is %s, want %s", phases, got.Phase, want)
+		}
+	}
+}
+
+// A loss that is not finite is no unknown one, in the text and in the JSON.
+func TestStatusTellsALossThatIsNotFinite(t *testing.T) {
+	for want, value := range map[string]float64{"NaN": math.NaN(), "Infinity": math.Inf(1), "-Infinity": math.Inf(-1)} {
+		loss := job.Loss(value)
+		var j JobStatus
+		j.progress(&job.Member{Step: 7, Loss: &loss})
+		out, err := json.Marshal(j)
+		if err != nil || !strings.Contains(string(out), `"loss_not_finite":"`+want+`"`) || strings.Contains(string(out), `"loss":`) {
+			t.Errorf("%s is %s, %v", want, out, err)
+		}
+		if text := trainingText(&j); text != "step 7, loss "+strconv.FormatFloat(value, 'g', 4, 64) {
+			t.Errorf("%s is %s", want, text)
 		}
 	}
 }

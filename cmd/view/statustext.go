@@ -146,7 +146,7 @@ func worldText(j *JobStatus) string {
 func trainingText(j *JobStatus) string {
 	var parts []string
 	if j.Step > 0 {
-		parts = append(parts, training(j.Step, j.Loss, j.StepsPerSecond))
+		parts = append(parts, training(j.Step, j.loss, j.StepsPerSecond))
 	}
 	if j.CheckpointStep > 0 {
 		parts = append(parts, fmt.Sprintf("checkpoint at step %d", j.CheckpointStep))

@@ -200,8 +200,11 @@ func (p *StreamProgress) Condition(c conditions.Change) {
 // Progressed writes training progress.
 func (p *StreamProgress) Progressed(jobName string, far apply.Progress) {
 	fields := map[string]any{"job": "job." + jobName, "step": far.Step, "steps_per_second": far.StepRate}
-	if far.Loss != nil {
-		fields["loss"] = *far.Loss
+	switch finite, other := far.Loss.Finite(); {
+	case finite != nil:
+		fields["loss"] = *finite
+	case other != "":
+		fields["loss_not_finite"] = other
 	}
 	p.stream.line("info", "job."+jobName+": "+training(far.Step, far.Loss, far.StepRate), "training_progress", fields)
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -53,8 +54,9 @@ func TestStreamProgress(t *testing.T) {
 	p.Condition(refused)
 	queued.Type = conditions.Cleared
 	p.Condition(queued)
-	half := 0.5
+	half, nan := job.Loss(0.5), job.Loss(math.NaN())
 	p.Progressed("j", apply.Progress{Step: 120, Loss: &half, StepRate: 41.2})
+	p.Progressed("j", apply.Progress{Step: 121, Loss: &nan, StepRate: 41.2})
 	s.Applied(plan.Summary{Add: 1})
 	if bytes.Contains(out.Bytes(), []byte(secret)) {
 		t.Errorf("a line shows the secret:\n%s", out.String())

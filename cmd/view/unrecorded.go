@@ -18,6 +18,7 @@ type Unrecorded struct {
 	Provider string
 	Slots    []*job.Incarnation // the newest of each, by address
 	fate     fate
+	was      string // its name in the state before its record was removed; else as Name
 }
 
 // fate is what happens to a slot that runs without a record.
@@ -49,7 +50,8 @@ func (f Facts) Unrecorded() []Unrecorded {
 		}
 		u := found[in.UID]
 		if u == nil {
-			u = &Unrecorded{Name: in.Slot.Job, UID: in.UID, Provider: in.Provider, fate: f.fateOf(in, rec, can)}
+			was := cmp.Or(f.Released[in.UID].Was, in.Slot.Job)
+			u = &Unrecorded{Name: in.Slot.Job, UID: in.UID, Provider: in.Provider, fate: f.fateOf(was, in, rec, can), was: was}
 			found[in.UID] = u
 		}
 		u.Slots = append(u.Slots, in)
@@ -68,12 +70,13 @@ func (f Facts) Unrecorded() []Unrecorded {
 	return all
 }
 
-// fateOf returns what the planner does with an incarnation without a record. rec is its job's record; nil if it has none.
-func (f Facts) fateOf(in *job.Incarnation, rec *job.Record, can job.Capabilities) fate {
+// fateOf returns what the planner does with an incarnation without a record. was is its job's name in the state, rec its record; nil if it has
+// none.
+func (f Facts) fateOf(was string, in *job.Incarnation, rec *job.Record, can job.Capabilities) fate {
 	switch _, let := f.Released[in.UID]; {
 	case rec != nil:
 		return slotsOnly
-	case let && f.Records[in.Slot.Job] != nil:
+	case let && f.Records[was] != nil:
 		return displaced
 	case let:
 		return released
@@ -92,9 +95,9 @@ func (u *Unrecorded) advice() string {
 	case slotsOnly:
 		return "It keeps running. Its job is recorded, and the next eltrain apply adopts it."
 	case released:
-		return forgotten + "To manage or destroy it again, declare it" + u.back(address)
+		return u.forgotten() + "To manage or destroy it again, declare it" + u.back("job."+u.was)
 	case displaced:
-		return forgotten + "Another job has its name now: to manage or destroy it again, declare it under another name" + u.back("job.OTHER")
+		return u.forgotten() + "Another job has its name now: to manage or destroy it again, declare it under another name" + u.back("job.OTHER")
 	case earlier:
 		return "The state has another job of this name: eltrain apply or destroy stops this one."
 	case shared:
@@ -104,7 +107,9 @@ func (u *Unrecorded) advice() string {
 }
 
 // forgotten says what happens to a job that was removed from the state.
-const forgotten = "It keeps running and holds its places, but nothing heals, scales or stops it: its record was removed from the state. "
+func (u *Unrecorded) forgotten() string {
+	return fmt.Sprintf("It keeps running and holds its places, but nothing heals, scales or stops it: its record job.%s was removed from the state. ", u.was)
+}
 
 // back ends a sentence with the import block that brings the job back at an address.
 func (u *Unrecorded) back(address string) string {

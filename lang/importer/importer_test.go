@@ -82,6 +82,22 @@ func TestGolden(t *testing.T) {
 	}
 }
 
+// What is mounted in memory at /dev/shm is the role's shm, with the size that Kubernetes gives it. Its volume does not stay behind.
+func TestMemoryAtDevShmIsSharedMemory(t *testing.T) {
+	const pod = `{spec: {containers: [{name: c, image: i, command: [x], resources: {limits: {memory: 4Gi}}, volumeMounts: [{name: d, mountPath: /dev/shm}]}], volumes: [{name: d, emptyDir: {%s}}]}}`
+	for dir, want := range map[string]job.Bytes{
+		"medium: Memory, sizeLimit: 2Gi": 2 << 30, "medium: Memory": 4 << 30,
+		"medium: Memory, sizelimit: 2Gi": 0, "sizeLimit: 2Gi": 0, // not in memory, or no field of Kubernetes
+	} {
+		in := strings.Replace(least, "{spec: {containers: [{name: c, image: i, command: [x]}]}}", fmt.Sprintf(pod, dir), 1)
+		result := Manifests("in.yaml", strings.NewReader(in), Checks{})
+		role := mustBeValid(t, result.HCL)[0].Roles[0]
+		if role.Resources.Shm != want || (role.Pod == nil) != (want > 0) || result.Diagnostics.HasErrors() {
+			t.Errorf("emptyDir {%s}: shm is %v, pod %v; %s", dir, role.Resources.Shm, role.Pod, reported(result.Diagnostics))
+		}
+	}
+}
+
 func golden(t *testing.T, path, got string) {
 	t.Helper()
 	if *update {

@@ -430,7 +430,8 @@ func isDevice(name string) bool {
 	return ok && domain != "kubernetes.io" && !strings.HasSuffix(domain, ".kubernetes.io")
 }
 
-// sharedMemory sets shm from the in-memory volume that is mounted at /dev/shm. One without a size stays in the overlay.
+// sharedMemory sets shm from the in-memory volume that is mounted at /dev/shm. One without a size may take all memory of the pod,
+// as Kubernetes has it.
 func (im *importer) sharedMemory(r *role, spec, main *value) {
 	for _, mount := range main.get("volumeMounts").list() {
 		path, _ := mount.get("mountPath").scalar()
@@ -442,13 +443,19 @@ func (im *importer) sharedMemory(r *role, spec, main *value) {
 			text, _ := volume.get("name").scalar()
 			dir := volume.get("emptyDir")
 			medium, _ := dir.get("medium").scalar()
-			limit, sized := dir.get("sizeLimit").scalar()
-			if text != name || medium != "Memory" || !sized || len(dir.entries()) != 2 || len(volume.entries()) != 2 || mounted(spec, name) != 1 {
+			if text != name || medium != "Memory" || len(volume.entries()) != 2 || mounted(spec, name) != 1 {
 				continue
 			}
-			size, err := parseMemory(limit)
-			if err != nil {
-				continue
+			size, fields := r.Resources.Memory, 1
+			if limit, sized := dir.get("sizeLimit").scalar(); sized {
+				var err error
+				if size, err = parseMemory(limit); err != nil {
+					continue
+				}
+				fields++
+			}
+			if len(dir.entries()) != fields {
+				continue // not a volume of Kubernetes
 			}
 			r.Resources.Shm = size
 			mount.use()

@@ -62,6 +62,26 @@ func (c Config) Check(r *job.Role) error {
 	return errors.Join(errs...)
 }
 
+// Caution reports nodes on which roles of these jobs can never run, because a node has none of what it does not declare.
+func (c Config) Caution(jobs []job.Job) error {
+	var cautions []error
+	for _, n := range c.Nodes {
+		var roles []string
+		for _, j := range jobs {
+			for i := range j.Roles {
+				if j.Roles[i].Resources.Memory > 0 && n.Memory == 0 {
+					roles = append(roles, "job."+j.Name+"."+j.Roles[i].Name)
+				}
+			}
+		}
+		if len(roles) > 0 {
+			cautions = append(cautions, &job.Misfit{Argument: "node", Label: n.Name, Err: fmt.Errorf(
+				"node %q declares no memory, so it has none: %s can never run there. Set its memory, as memory = \"4GiB\"", n.Name, strings.Join(roles, ", "))})
+		}
+	}
+	return errors.Join(cautions...)
+}
+
 // nodes is what Observe reports: the declared nodes, or this machine.
 func (c Config) nodes() ([]job.Node, error) {
 	if errs := c.Validate(); len(errs) > 0 {
