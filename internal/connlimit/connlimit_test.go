@@ -60,8 +60,9 @@ func TestOthersWaitUntilOneIsClosed(t *testing.T) {
 			inner.queue <- server
 		}
 		expect(4, 1)
-		open[0].Close()
-		open[0].Close() // counts once
+		first := open[0] // read before the next one is accepted
+		first.Close()
+		first.Close() // counts once
 		expect(5, 1)
 		open[1].Close()
 		expect(6, 1)
