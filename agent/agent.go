@@ -41,8 +41,10 @@ const (
 )
 
 const (
-	// lastWordWait is how long an agent that was asked to stop waits for the answer to its last report.
+	// lastWordWait is how long an agent that is done, or was asked to stop, waits for the answer to its last report.
 	lastWordWait = time.Second
+	// beatsInLease is how many beats a lease has (see elastic.Coordinator).
+	beatsInLease = 3
 
 	// The agent holds some buffers and little else; a small heap matters more than rare collections.
 	gcPercent   = 50
@@ -133,8 +135,9 @@ type agent struct {
 func newAgent(c job.AgentConfig, rec *record, log *slog.Logger) (*agent, error) {
 	a := &agent{
 		config: c, log: log, record: rec, life: newLife(c.StopGrace.Std()),
-		events: make(chan event, 4), beats: make(chan time.Duration, 1),
+		events: make(chan event, 4), beats: make(chan time.Duration, 1), overdue: time.NewTimer(time.Hour),
 	}
+	a.overdue.Stop()
 	a.config.Processes = max(c.Processes, 1)
 	if len(c.Command) == 0 {
 		return nil, errors.New("no command")
@@ -203,8 +206,6 @@ func (a *agent) run(ctx context.Context) int {
 	signal.Notify(signals, unix.SIGTERM, unix.SIGINT)
 	defer signal.Stop(signals)
 
-	a.overdue = time.NewTimer(time.Hour)
-	a.overdue.Stop()
 	defer a.overdue.Stop()
 
 	a.reserve()
@@ -218,10 +219,13 @@ func (a *agent) run(ctx context.Context) int {
 
 	beat := time.NewTicker(defaultBeat)
 	defer beat.Stop()
-	asked := ctx.Done()
+	asked, missed := ctx.Done(), 0
 	for a.ended == nil {
 		select {
 		case e := <-a.events:
+			if _, is := e.(answered); is {
+				missed = 0
+			}
 			a.step(e)
 		case <-signals:
 			a.step(signalled{})
@@ -234,6 +238,9 @@ func (a *agent) run(ctx context.Context) int {
 			beat.Reset(d)
 		case <-beat.C:
 			a.measure()
+			if missed++; missed > beatsInLease {
+				a.step(unanswered{})
+			}
 		}
 	}
 	stopSession()
