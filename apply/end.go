@@ -333,7 +333,7 @@ func (e *ending) undone(l *Loop, p *plan.Plan) error {
 func (e *ending) stalled(l *Loop, rec *job.Record) bool {
 	timeout := rec.Spec.Rendezvous.Timeout.Std()
 	if timeout > 0 && slices.ContainsFunc(rec.Slots, func(s job.Slot) bool {
-		return s.Cause == job.NodeFailed && s.Crashes > 0 && s.Phase.Live() && l.now.Sub(latest(l.since, s.CrashesSince)) >= timeout
+		return s.Cause == job.NodeFailed && !s.CrashesSince.IsZero() && s.Phase.Live() && l.now.Sub(latest(l.since, s.CrashesSince)) >= timeout
 	}) {
 		return true
 	}
