@@ -7,8 +7,9 @@
 //
 // An agent leaves nothing behind when it exits. An orderly exit kills its process groups and all other descendants. If it is
 // killed, PDEATHSIG kills its training processes; processes that those had started stay in their process groups, which
-// processes.json lists for the provider to kill. A supervisor process per slot could do that too, at the cost of its memory in
-// every slot.
+// processes.json lists for the provider to kill, with other descendants as of the last beat. Only a cgroup, which is the
+// provider's, also has those that left their group, session and environment since. A supervisor process per slot could find more,
+// at the cost of its memory in every slot.
 package agent
 
 import (
@@ -41,8 +42,10 @@ const (
 )
 
 const (
-	// lastWordWait is how long an agent that was asked to stop waits for the answer to its last report.
+	// lastWordWait is how long an agent that is done, or was asked to stop, waits for the answer to its last report.
 	lastWordWait = time.Second
+	// beatsInLease is how many beats a lease has (see elastic.Coordinator).
+	beatsInLease = 3
 
 	// The agent holds some buffers and little else; a small heap matters more than rare collections.
 	gcPercent   = 50
@@ -126,6 +129,7 @@ type agent struct {
 	ended      *end
 
 	usage    usage
+	strays   []processID // descendants outside of the processes' groups, as recorded
 	mu       sync.Mutex
 	outgoing outgoing // what the session reports, except the progress
 }
@@ -133,8 +137,9 @@ type agent struct {
 func newAgent(c job.AgentConfig, rec *record, log *slog.Logger) (*agent, error) {
 	a := &agent{
 		config: c, log: log, record: rec, life: newLife(c.StopGrace.Std()),
-		events: make(chan event, 4), beats: make(chan time.Duration, 1),
+		events: make(chan event, 4), beats: make(chan time.Duration, 1), overdue: time.NewTimer(time.Hour),
 	}
+	a.overdue.Stop()
 	a.config.Processes = max(c.Processes, 1)
 	if len(c.Command) == 0 {
 		return nil, errors.New("no command")
@@ -203,8 +208,6 @@ func (a *agent) run(ctx context.Context) int {
 	signal.Notify(signals, unix.SIGTERM, unix.SIGINT)
 	defer signal.Stop(signals)
 
-	a.overdue = time.NewTimer(time.Hour)
-	a.overdue.Stop()
 	defer a.overdue.Stop()
 
 	a.reserve()
@@ -218,10 +221,13 @@ func (a *agent) run(ctx context.Context) int {
 
 	beat := time.NewTicker(defaultBeat)
 	defer beat.Stop()
-	asked := ctx.Done()
+	asked, missed := ctx.Done(), 0
 	for a.ended == nil {
 		select {
 		case e := <-a.events:
+			if _, is := e.(answered); is {
+				missed = 0
+			}
 			a.step(e)
 		case <-signals:
 			a.step(signalled{})
@@ -234,6 +240,9 @@ func (a *agent) run(ctx context.Context) int {
 			beat.Reset(d)
 		case <-beat.C:
 			a.measure()
+			if missed++; missed > beatsInLease {
+				a.step(unanswered{})
+			}
 		}
 	}
 	stopSession()
@@ -291,7 +300,8 @@ func (a *agent) start(p elastic.Place) {
 
 // recordProcesses records which processes run, for a provider that finds this agent dead.
 func (a *agent) recordProcesses(generation int, ids []processID) {
-	if err := a.record.processes(generation, ids, int(a.launcher.oomKills.Load())); err != nil {
+	p := processesRecord{Generation: generation, Processes: ids, Descendants: a.strays, OOMKills: int(a.launcher.oomKills.Load())}
+	if err := a.record.processes(p); err != nil {
 		a.log.Error("cannot record the processes", "error", err)
 	}
 }
@@ -314,6 +324,7 @@ func (a *agent) logEnd() {
 		return
 	}
 	fmt.Fprintf(a.launcher.sink, "[eltrain] generation %d: ended\n", a.generation.number)
+	a.strays = nil // killed
 	a.recordProcesses(a.generation.number, []processID{})
 }
 
@@ -329,7 +340,7 @@ func (a *agent) reserve() {
 	a.port, a.lastPort = port, port.Port
 }
 
-// measure samples the CPU time and memory of the processes, for the next beat. It also reaps orphans that have exited: in a
+// measure samples the CPU time and memory of the processes, for the next beat, and records descendants that have left them. It also reaps orphans that have exited: in a
 // container the agent is their init.
 func (a *agent) measure() {
 	if a.generation == nil {
@@ -340,7 +351,11 @@ func (a *agent) measure() {
 		a.mu.Unlock()
 		return
 	}
-	cpu, memory := a.usage.read(time.Now(), a.generation.has)
+	cpu, memory, strays := a.usage.read(time.Now(), a.generation.has)
+	if !slices.Equal(strays, a.strays) {
+		a.strays = strays
+		a.recordProcesses(a.generation.number, a.generation.ids())
+	}
 	a.mu.Lock()
 	a.outgoing.CPU, a.outgoing.Memory = cpu, memory
 	a.mu.Unlock()

@@ -34,6 +34,7 @@ type life struct {
 	order          elastic.Order // the newest
 	ending         job.EndReason // why the agent is about to exit; "" if it is not
 	awaitingAnswer bool          // only the answer to the last report is missing
+	alone          bool          // the service has not answered for a lease
 	lastAnswer     answered      // the newest answer
 }
 
@@ -72,6 +73,8 @@ type (
 	stopped struct{ at time.Time }
 	// overdue: the last report was not answered in time.
 	overdue struct{}
+	// unanswered: the service has not answered for a lease, and considers this member lost if it runs.
+	unanswered struct{}
 )
 
 func (ordered) isEvent()       {}
@@ -83,6 +86,7 @@ func (failed) isEvent()        {}
 func (killedByOther) isEvent() {}
 func (stopped) isEvent()       {}
 func (overdue) isEvent()       {}
+func (unanswered) isEvent()    {}
 
 // effect is what to do about an event. Effects are carried out in order.
 type effect interface{ isEffect() }
@@ -143,6 +147,9 @@ func (l *life) Step(e event) []effect {
 		if l.awaitingAnswer {
 			return []effect{end{l.reason()}}
 		}
+	case unanswered:
+		l.alone = true
+		return l.giveUp()
 	}
 	return nil
 }
@@ -242,7 +249,7 @@ func (l *life) stopped(e stopped) []effect {
 	switch {
 	case was == running:
 		l.state, l.exit = job.MemberSucceeded, &job.Exit{At: e.at} // tells a later master when it was
-		return []effect{report{}}
+		return l.sayLast()
 	case l.ending != "":
 		return l.finish()
 	case l.state == job.MemberRunning:
@@ -252,7 +259,16 @@ func (l *life) stopped(e stopped) []effect {
 	if next := l.followOrder(); next != nil {
 		return next
 	}
-	return []effect{report{}}
+	return append([]effect{report{}}, l.giveUp()...)
+}
+
+// giveUp exits if the processes have failed and nobody decides what follows: the exit says how they ended, and the next master
+// starts another incarnation.
+func (l *life) giveUp() []effect {
+	if l.alone && l.procs == idle && l.state == job.MemberFailed {
+		return []effect{end{l.reason()}}
+	}
+	return nil
 }
 
 func (l *life) signalled() []effect {
@@ -291,14 +307,19 @@ func (l *life) stopFaster(s stop) []effect {
 	return l.stop(s)
 }
 
+// sayLast exits once the service has answered the last report, or has not in time. What it missed is in the record of the exit.
+func (l *life) sayLast() []effect {
+	l.awaitingAnswer = true
+	return []effect{report{}, lastWord{}}
+}
+
 // finish exits once no process runs. An agent that leaves on a signal sends a last report first.
 func (l *life) finish() []effect {
 	switch l.ending {
 	case job.EndFenced, job.EndOrdered:
 		return []effect{end{l.reason()}}
 	case job.EndLeft:
-		l.awaitingAnswer = true
-		return []effect{report{}, lastWord{}}
+		return l.sayLast()
 	}
 	return nil
 }
@@ -310,9 +331,8 @@ func (l *life) wantsAnswer() bool {
 }
 
 func (l *life) answered(e answered) []effect {
-	l.lastAnswer = e
-	known := l.procs == idle && e.state == l.state && e.pids == 0
-	if known && (l.awaitingAnswer || l.state == job.MemberSucceeded) {
+	l.lastAnswer, l.alone = e, false
+	if l.awaitingAnswer && l.procs == idle && e.state == l.state && e.pids == 0 {
 		return []effect{end{l.reason()}}
 	}
 	return nil

@@ -68,6 +68,8 @@ func parseEvent(t *testing.T, d *datadriven.TestData) event {
 		return answered{job.MemberState(s), number("pids")}
 	case "overdue":
 		return overdue{}
+	case "unanswered":
+		return unanswered{}
 	}
 	t.Fatalf("%s: no such event: %s", d.Pos, d.Cmd)
 	return nil
@@ -139,7 +141,7 @@ func TestLifeNeverRunsTwoGenerationsAtOnce(t *testing.T) {
 			if ended {
 				return
 			}
-			switch rapid.IntRange(0, 8).Draw(t, "event") {
+			switch rapid.IntRange(0, 9).Draw(t, "event") {
 			case 0, 1:
 				gen := rapid.IntRange(1, 8).Draw(t, "generation")
 				take(ordered{elastic.Order{Do: elastic.Run, World: &elastic.Place{Generation: gen}}})
@@ -171,6 +173,8 @@ func TestLifeNeverRunsTwoGenerationsAtOnce(t *testing.T) {
 					gone = true
 					take(ordered{elastic.Order{Do: elastic.Leave}})
 				}
+			case 9:
+				take(unanswered{})
 			}
 		}
 		if !gone || ended {

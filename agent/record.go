@@ -44,6 +44,9 @@ type processesRecord struct {
 	BootID     string      `json:"boot_id"`
 	Generation int         `json:"generation"`
 	Processes  []processID `json:"processes"`
+	// Descendants are other descendants of the agent outside of these groups, as of its last beat. They become init's when the
+	// agent is killed, and may have nothing else that tells whose they are.
+	Descendants []processID `json:"descendants,omitempty"`
 	// OOMKills is how many of this agent's processes were killed for memory. If the cgroup counts one more, it was the agent
 	// itself.
 	OOMKills int `json:"oom_kills,omitempty"`
@@ -87,8 +90,9 @@ func openRecord(dir string, lockFD int, word string, now time.Time) (*record, er
 	return r, nil
 }
 
-func (r *record) processes(generation int, ids []processID, oomKills int) error {
-	return r.write(processesFile, processesRecord{r.bootID, generation, ids, oomKills})
+func (r *record) processes(p processesRecord) error {
+	p.BootID = r.bootID
+	return r.write(processesFile, p)
 }
 
 // exit writes the agent's last word, to its directory and to the last-word file.

@@ -164,6 +164,9 @@ func reapSoon(pid int) {
 	}
 }
 
+// maxStrays bounds the record of descendants.
+const maxStrays = 1000
+
 // usage measures the descendants of this agent.
 type usage struct {
 	before map[processID]uint64 // ticks
@@ -171,8 +174,9 @@ type usage struct {
 }
 
 // read returns the CPU time per time since the last call, and resident memory; shared pages count for each process. It reaps
-// adopted processes that have exited; keep reports which processes are not adopted.
-func (u *usage) read(now time.Time, keep func(pid int) bool) (job.CPU, job.Bytes) {
+// adopted processes that have exited; keep reports which processes are not adopted: they lead their groups. strays are the first
+// descendants outside of these groups, at most maxStrays.
+func (u *usage) read(now time.Time, keep func(pid int) bool) (cpu job.CPU, memory job.Bytes, strays []processID) {
 	self := os.Getpid()
 	ticks := map[processID]uint64{}
 	var spent uint64
@@ -185,6 +189,9 @@ func (u *usage) read(now time.Time, keep func(pid int) bool) (job.CPU, job.Bytes
 			continue
 		}
 		id := processID{st.pid, st.start}
+		if !keep(st.group) && len(strays) < maxStrays {
+			strays = append(strays, id)
+		}
 		ticks[id] = st.ticks
 		spent += st.ticks - min(u.before[id], st.ticks)
 		pages += st.rss
@@ -192,11 +199,11 @@ func (u *usage) read(now time.Time, keep func(pid int) bool) (job.CPU, job.Bytes
 	elapsed := now.Sub(u.at).Seconds()
 	first := u.before == nil
 	u.before, u.at = ticks, now
-	memory := job.Bytes(pages * int64(os.Getpagesize()))
-	if first || elapsed <= 0 {
-		return 0, memory
+	memory = job.Bytes(pages * int64(os.Getpagesize()))
+	if !first && elapsed > 0 {
+		cpu = job.CPU(float64(spent) / ticksPerSecond / elapsed * 1000)
 	}
-	return job.CPU(float64(spent) / ticksPerSecond / elapsed * 1000), memory
+	return cpu, memory, strays
 }
 
 // oomKills is how often the kernel has killed for memory in this agent's memory cgroup; ok is false if unknown. v2:

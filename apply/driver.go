@@ -23,7 +23,7 @@ type Service interface {
 	Set(jobName string, d elastic.Desired)
 	Remove(jobName string)
 	// Gone reports that an incarnation has definitely ended.
-	Gone(slot job.Address, incarnation int)
+	Gone(slot job.Address, incarnation int, succeeded bool)
 	// Changes is a version that differs once a fact that plans depend on has changed.
 	Changes() uint64
 	// Observe returns all facts. The caller owns the result.
@@ -356,7 +356,7 @@ func (d *Driver) inform(n News) {
 	case Unwanted:
 		s.Remove(n.Job)
 	case Ended:
-		s.Gone(n.Slot, n.Incarnation)
+		s.Gone(n.Slot, n.Incarnation, n.Succeeded)
 	case Open:
 		s.SetReady()
 	case Recorded:

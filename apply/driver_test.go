@@ -118,7 +118,7 @@ type quiet struct {
 func (quiet) SetReady()                   {}
 func (quiet) Set(string, elastic.Desired) {}
 func (quiet) Remove(string)               {}
-func (quiet) Gone(job.Address, int)       {}
+func (quiet) Gone(job.Address, int, bool) {}
 func (quiet) Changes() uint64             { return 1 }
 func (q quiet) Wake() <-chan struct{}     { return q.wake }
 

@@ -134,6 +134,7 @@ type Unwanted struct{ Job string }
 type Ended struct {
 	Slot        job.Address
 	Incarnation int
+	Succeeded   bool
 }
 
 // Open: the desired state is known and stored.

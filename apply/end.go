@@ -230,6 +230,9 @@ func (e *ending) isSettled(l *Loop, p *plan.Plan) bool {
 		if rec == nil || !l.files.scope.Touches(j.Name) {
 			continue
 		}
+		if rec.Phase.Ended() && !todo && l.sight.runs(rec) {
+			return false // it exits by itself, or a later plan stops it
+		}
 		stalled := e.stalled(l, rec)
 		if !rec.Phase.Ended() && !stalled && e.growing(l, rec) || reportsPending(rec) {
 			return false
@@ -330,7 +333,7 @@ func (e *ending) undone(l *Loop, p *plan.Plan) error {
 func (e *ending) stalled(l *Loop, rec *job.Record) bool {
 	timeout := rec.Spec.Rendezvous.Timeout.Std()
 	if timeout > 0 && slices.ContainsFunc(rec.Slots, func(s job.Slot) bool {
-		return s.Cause == job.NodeFailed && s.Crashes > 0 && s.Phase.Live() && l.now.Sub(latest(l.since, s.CrashesSince)) >= timeout
+		return s.Cause == job.NodeFailed && !s.CrashesSince.IsZero() && s.Phase.Live() && l.now.Sub(latest(l.since, s.CrashesSince)) >= timeout
 	}) {
 		return true
 	}
@@ -397,6 +400,13 @@ func (e *ending) reportsDue(l *Loop, p *plan.Plan) (until time.Time) {
 		}
 	}
 	return until
+}
+
+// runs reports whether anything of the job runs.
+func (s *sight) runs(rec *job.Record) bool {
+	return slices.ContainsFunc(rec.Slots, func(slot job.Slot) bool {
+		return s.live[incarnationOf(rec.UID, slot.Address, slot.Incarnation)] != nil
+	})
 }
 
 // silent reports whether, according to its provider, an agent of the job is running that had registered but has not reported

@@ -147,7 +147,7 @@ func TestASlotThatNoNodeStartsIsWaitedForAsLongAsARendezvousMayTake(t *testing.T
 		address := job.Address{Job: "a", Role: "worker"}
 		slot := job.Slot{Address: address, Phase: cmp.Or(c.phase, job.Failing), Cause: job.NodeFailed, Crashes: 2, CrashesSince: l.since.Add(c.failing)}
 		if c.phase == job.Registered {
-			slot.Crashes, slot.CrashesSince = 0, time.Time{}
+			slot.CrashesSince = time.Time{}
 		}
 		address.Index = 1
 		// Another slot ended later, which does not affect this one.

@@ -301,7 +301,7 @@ func (s *service) tellGone(l *Loop, provider string) {
 	for i := range seen.Incarnations {
 		inc := &seen.Incarnations[i]
 		if inc.State == job.Gone && s.ends(inc) {
-			l.inform(Ended{inc.Slot, inc.Number})
+			l.inform(Ended{inc.Slot, inc.Number, inc.Ended == job.EndFinished})
 		}
 	}
 }

@@ -176,12 +176,12 @@ func (c *Coordinator) Remove(name string) {
 }
 
 // Gone reports that nothing of an incarnation is running. The caller must be certain.
-func (c *Coordinator) Gone(now time.Time, slot job.Address, incarnation int) {
+func (c *Coordinator) Gone(now time.Time, slot job.Address, incarnation int, succeeded bool) {
 	j := c.jobs[slot.Job]
 	if j == nil {
 		return
 	}
-	c.step(now, j, Gone{slot, incarnation}) // never refused
+	c.step(now, j, Gone{slot, incarnation, succeeded}) // never refused
 	if m := j.members[slot]; m != nil && m.incarnation == incarnation && !m.ended {
 		m.ended = true // its last report is kept
 		c.leases.remove(m)

@@ -98,6 +98,7 @@ type Reported struct {
 type Gone struct {
 	Slot        job.Address
 	Incarnation int
+	Succeeded   bool // according to what its agent left, which may not have been able to report it
 }
 
 // Expired is an expired lease.
@@ -345,6 +346,9 @@ func (r *Rendezvous) gone(e Gone) {
 		return
 	}
 	s.ended = true
+	if e.Succeeded {
+		s.report.State = job.MemberSucceeded
+	}
 	r.removeMember(s)
 }
 

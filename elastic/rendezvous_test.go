@@ -305,7 +305,10 @@ func TestRendezvousKeepsItsPromises(t *testing.T) {
 				f.slots[a].Incarnation, f.slots[a].InPlace = f.slots[a].Incarnation+1, 0
 				f.set(t)
 			},
-			"gone":    func(t *rapid.T) { a, _ := f.agent(t); f.step(t, Gone{a, f.slots[a].Incarnation}) },
+			"gone": func(t *rapid.T) {
+				a, _ := f.agent(t)
+				f.step(t, Gone{a, f.slots[a].Incarnation, rapid.Bool().Draw(t, "succeeded")})
+			},
 			"expired": func(t *rapid.T) { a, _ := f.agent(t); f.step(t, Expired{a, f.slots[a].Incarnation}) },
 			"want":    func(t *rapid.T) { f.draw(t); f.set(t) },
 			"drop": func(t *rapid.T) {

@@ -23,7 +23,7 @@ import (
 //	slot worker[1] [incarnation=2] [in-place=1] [leave [return]] [back] [rank=3] [levels=(r1,s1)]      with the planned node's levels
 //	register worker[0-3] [incarnation=1] [state=running gen=1 rank=0 slots=4] [seq=1] [levels=(r1,s1)]      with its node's levels
 //	say worker[0] waiting|running|failed|succeeded|leaving [incarnation=1] [gen=1] [in-place=1] [code=1] [saved=1] [seq=3]      with a checkpoint of generation 1
-//	gone worker[1] [incarnation=1]
+//	gone worker[1] [incarnation=1] [succeeded]
 //	disconnect worker[1]
 //	silence worker[1], speak worker[1]       stops its beats, or resumes them
 //	pass 5s                                  time passes, members beat
@@ -93,7 +93,7 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 		}
 	case "gone":
 		for _, a := range s.selected(t, d) {
-			s.c.Gone(s.now, a, number(t, d, "incarnation", s.slots[a].Incarnation))
+			s.c.Gone(s.now, a, number(t, d, "incarnation", s.slots[a].Incarnation), d.HasArg("succeeded"))
 		}
 	case "disconnect":
 		for _, a := range s.selected(t, d) {

@@ -217,9 +217,9 @@ func (s *Server) Remove(jobName string) {
 }
 
 // Gone reports that nothing of an incarnation is running. The caller must be certain.
-func (s *Server) Gone(slot job.Address, incarnation int) {
+func (s *Server) Gone(slot job.Address, incarnation int, succeeded bool) {
 	s.mu.Lock()
-	s.c.Gone(time.Now(), slot, incarnation)
+	s.c.Gone(time.Now(), slot, incarnation, succeeded)
 	s.unlock()
 }
 

@@ -129,7 +129,7 @@ type Detect struct {
 
 // Heal says how faults are healed, and how often.
 type Heal struct {
-	Budget Budget `hcl:"budget,block" change:"update" doc:"How many failures of the user's program are healed. Lost nodes do not count."`
+	Budget Budget `hcl:"budget,block" change:"update" doc:"How many failures of the user's program are healed. Lost nodes do not count. Restarts of a slot without progress in between are delayed: the second by 1s, doubling to 1m."`
 	On     []On   `hcl:"on,block" change:"update" doc:"Overrides for one cause."`
 }
 

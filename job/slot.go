@@ -133,9 +133,9 @@ type Slot struct {
 	// Avoid lists the nodes that, since it last trained, could not start it, lost it, or were drained: the next start goes
 	// elsewhere if there is room.
 	Avoid Avoided `json:"avoid,omitempty"`
-	// Crashes counts consecutive agents that exited before they registered; it delays the next start.
+	// Crashes counts its faults without progress in between; it delays the next restart.
 	Crashes int `json:"crashes,omitempty"`
-	// CrashesSince is when the first of them exited.
+	// CrashesSince is when the first of consecutive agents exited before they registered.
 	CrashesSince time.Time `json:"crashes_since,omitzero"`
 	// Grown counts increases of its memory reservation by heal's on "oom".
 	Grown int `json:"grown,omitempty"`

@@ -91,6 +91,7 @@ const (
 	RetryWaits            job.Code = "retry_waits"              // the job ended, and starts again once there is room
 	Queued                job.Code = "queued"                   // slots wait on their infrastructure
 	QueuedLong            job.Code = "queued_long"              // the same, for longer than a rendezvous may take
+	RestartDelayed        job.Code = "restart_delayed"          // slots failed again without progress in between, and start again later
 	EndedUnheard          job.Code = "ended_unheard"            // processes have ended, and no master has read from their agents how
 	StuckOnDrained        job.Code = "stuck_on_drained"         // no other node has room for slots on a drained node
 	ProviderNotConfigured job.Code = "provider_not_configured"  // its provider is not configured
@@ -115,7 +116,7 @@ var Waiting = map[job.Code]bool{
 	NoRoom: true, NeverFits: true, AboveLimits: true, ReplacementTooLarge: true, RetryWaits: true, QueuedLong: true, StuckOnDrained: true,
 	ProviderNotConfigured: true, ProviderRefuses: true, NameInUse: true, ImageMissing: true, ImageUnsupported: true, PodUnsupported: true,
 	MoveBlocked: true, AtOtherSite: true,
-	StillStopping: false, Queued: false, EndedUnheard: false,
+	StillStopping: false, Queued: false, RestartDelayed: false, EndedUnheard: false,
 	EndsWhole: false, StartsWhole: false, RoleUpdatesWhole: false, FailsWhole: false, NotRunningOutOfScope: false,
 }
 

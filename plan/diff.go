@@ -118,14 +118,9 @@ func (p *pass) cancel(w *work, s *job.Slot) {
 // remove stops what is no longer declared: the job, a role, or slots above a role's max.
 func (p *pass) remove(w *work) {
 	if !w.declared {
-		if p.in.Keep {
-			return
+		if !p.in.Keep {
+			p.end(w, p.whyRemoved())
 		}
-		why := NotDeclared
-		if p.in.Destroy {
-			why = DestroyRequested
-		}
-		p.end(w, job.Because(why))
 		return
 	}
 	if w.ending {
@@ -146,6 +141,14 @@ func (p *pass) remove(w *work) {
 			p.cancel(w, s)
 		}
 	}
+}
+
+// whyRemoved is why a job that is not declared is removed.
+func (p *pass) whyRemoved() job.Reason {
+	if p.in.Destroy {
+		return job.Because(DestroyRequested)
+	}
+	return job.Because(NotDeclared)
 }
 
 // revise applies edits: in place where they concern no process, else by replacing slots.

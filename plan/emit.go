@@ -35,13 +35,11 @@ func (p *pass) emit(w *work) {
 			p.out.Changes = append(p.out.Changes, c)
 		case s.Phase == job.Pending:
 			p.emitStop(w, s) // an incarnation that was given up and still runs at its previous place
-		case s.Phase == job.Succeeded && !w.rec.Phase.Ended():
+		case s.Phase == job.Succeeded && w.declared && !w.rec.Phase.Ended():
 			p.emitLeftovers(w, s)
-		case s.Phase == job.Succeeded && w.rec.Phase.Ended() && len(w.running(s)) > 0:
-			// Its agent exits by itself once its success was reported. If it does not, it is stopped.
-			if due := w.rec.Ended.Add(exitGrace); p.in.Now.Before(due) {
-				p.wakeAt(due)
-			} else {
+		case s.Phase == job.Succeeded && len(w.running(s)) > 0:
+			// Its agent exits by itself once its success was reported. If it does not, or its job is to go, it is stopped.
+			if !w.declared || !p.pending(w.rec.Ended, exitGrace) {
 				p.emitStop(w, s)
 			}
 		case s.Phase == job.Scheduling && s.Node != "" && role != nil && w.current(s) == nil && p.heldReason(w) == "":
@@ -157,6 +155,8 @@ func (p *pass) whyStopping(w *work, s *job.Slot) job.Reason {
 	switch {
 	case s.Why != nil:
 		return *s.Why
+	case s.Phase == job.Succeeded && !w.declared:
+		return p.whyRemoved()
 	case s.Phase == job.Succeeded:
 		return job.Because(AgentOutlivesJob)
 	case s.Phase == job.Canceled:

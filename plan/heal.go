@@ -16,10 +16,10 @@ const verdictGrace = time.Second
 // gives the reason only with the exit: for its last report, and for the second or two until a kubelet reports.
 const attributionGrace = 5 * time.Second
 
-// The crash backoff spaces starts of an agent that keeps exiting before it registers: doubling from first to most.
+// Restarts of a slot without progress in between are delayed: the first is not, the next by firstDelay, doubling to mostDelay.
 const (
-	crashBackoffFirst = 500 * time.Millisecond
-	crashBackoffMost  = 30 * time.Second
+	firstDelay = time.Second
+	mostDelay  = time.Minute
 )
 
 // tailShown is how many of the last lines of output an incident quotes.
@@ -46,13 +46,40 @@ func (p *pass) fault(w *work, s *job.Slot, cause job.Cause, exit *job.Exit, more
 	if !p.step(s, job.Fault) {
 		return
 	}
+	if len(w.faults) == 0 {
+		p.forgive(w)
+	}
 	s.Exit, s.Cause, s.Stopped = exit, cause, false
-	if f.early && (exit != nil && s.InPlace == 0 || endsEarly(cause)) {
-		if s.Crashes++; s.Crashes == 1 {
-			s.CrashesSince = p.in.Now
-		}
+	s.Crashes++
+	if f.early && s.CrashesSince.IsZero() {
+		s.CrashesSince = p.in.Now
 	}
 	w.faults = append(w.faults, f)
+}
+
+// forgive lets the next restart of slots that trained until this pass be immediate again, if the job is past the step that it had
+// reached before. That happens with the first fault since, because a steady state writes nothing. For those that have trained for
+// long see step.
+func (p *pass) forgive(w *work) {
+	old := p.in.Records[w.name]
+	if old == nil || w.newestStep() <= w.rec.Goodput.Reached {
+		return
+	}
+	for i := range old.Slots {
+		if was := &old.Slots[i]; was.Phase == job.Running || was.Phase == job.Suspect {
+			w.index[was.Address.Role][was.Address.Index].Crashes = 0
+		}
+	}
+}
+
+// newestStep is the highest step that a member of the newest world reports.
+func (w *work) newestStep() (step int64) {
+	for _, s := range w.slots {
+		if inc := w.current(s); inc != nil && inc.Member != nil && inc.Member.Generation == w.world.Generation {
+			step = max(step, inc.Member.Step)
+		}
+	}
+	return step
 }
 
 // brokenBefore is the generation of a world that already has a successor, if the exit of a member may be the echo of what broke
@@ -66,16 +93,6 @@ func (w *work) brokenBefore(s *job.Slot, cause job.Cause, exit *job.Exit) int {
 		return g
 	}
 	return 0
-}
-
-// endsEarly reports whether an agent that exits before it registers by this cause, without an exit report, may keep doing so:
-// its starts are spaced.
-func endsEarly(c job.Cause) bool {
-	switch c {
-	case job.AgentGone, job.Preemption, job.Eviction, job.Deletion:
-		return true
-	}
-	return false
 }
 
 // generationOf is the generation of the world that the slot's incarnation is or was in; 0 if none.
@@ -287,9 +304,9 @@ func (p *pass) sameRound(w *work, i job.Incident, f fault) bool {
 	return f.cause == job.NodeFailed && slices.ContainsFunc(i.Culprits, func(a job.Address) bool {
 		s := w.index[a.Role][a.Index]
 		if s == f.slot { // whose failure is already counted
-			return s.Crashes > 1
+			return s.CrashesSince.Before(p.in.Now)
 		}
-		return s != nil && s.Crashes > 0 && s.Cause == job.NodeFailed
+		return s != nil && !s.CrashesSince.IsZero() && s.Cause == job.NodeFailed
 	})
 }
 
@@ -362,18 +379,41 @@ func (p *pass) heal(w *work) {
 	if len(failing) == 0 || p.overBudget(w) {
 		return
 	}
-	action := job.Action("")
+	action, delayed := job.Action(""), []*job.Slot(nil)
 	for _, s := range failing {
-		a := p.retry(w, s)
-		if a != "" {
-			w.noteRepair(s)
+		if p.pending(s.Since, restartDelay(s.Crashes)) {
+			delayed = append(delayed, s)
+			continue
 		}
+		a := p.retry(w, s)
+		w.noteRepair(s)
 		if action == "" || severity(a) > severity(action) {
 			action = a
 		}
 	}
 	if action != "" {
 		p.decided(w, action)
+	}
+	p.waitRestarts(w, delayed)
+}
+
+// waitRestarts reports the slots whose restart is delayed, with how they were lost.
+func (p *pass) waitRestarts(w *work, delayed []*job.Slot) {
+	slices.SortStableFunc(delayed, bySlot)
+	for len(delayed) > 0 {
+		first := delayed[0]
+		why, delay := HowLost(first), restartDelay(first.Crashes)
+		var indices []int
+		delayed = slices.DeleteFunc(delayed, func(s *job.Slot) bool {
+			alike := s.Address.Role == first.Address.Role && restartDelay(s.Crashes) == delay && HowLost(s).Equal(why)
+			if alike {
+				indices = append(indices, s.Address.Index)
+			}
+			return alike
+		})
+		role := first.Address.Role
+		p.out.Waits = append(p.out.Waits, Wait{Job: w.name, Role: role, Passing: true, Reasons: []job.Reason{
+			job.Because(RestartDelayed, "slots", job.Fold(role, indices), "delay", job.Duration(delay).String()).With(why)}})
 	}
 }
 
@@ -434,9 +474,6 @@ func (p *pass) failJob(w *work, why job.Reason) {
 
 // retry starts a failing slot again and returns the action.
 func (p *pass) retry(w *work, s *job.Slot) job.Action {
-	if p.pending(s.Since, crashDelay(s.Crashes)) {
-		return ""
-	}
 	inc := w.current(s)
 	bigger := p.enlarge(w, s)
 	alive := inc != nil && inc.State != job.Gone && inc.Member != nil && !inc.Member.Expired && inc.Member.State == job.MemberFailed
@@ -476,11 +513,12 @@ func avoidsNode(c job.Cause) bool {
 	return false
 }
 
-func crashDelay(crashes int) time.Duration {
-	if crashes == 0 {
+// restartDelay is how long a slot waits that has failed so often without progress in between.
+func restartDelay(crashes int) time.Duration {
+	if crashes < 2 {
 		return 0
 	}
-	return min(crashBackoffFirst<<min(crashes-1, 10), crashBackoffMost)
+	return min(firstDelay<<min(crashes-2, 10), mostDelay)
 }
 
 // enlarge gives a slot that ran out of memory more of it, if the job says so.

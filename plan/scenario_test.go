@@ -28,6 +28,7 @@ import (
 //	fault          one per line: SLOT exit=17 [ago=1s] | signal=killed | oom | cannot=TEXT | unstarted=TEXT (by its node) | init=CODE (a container before its agent) | agent | leave | asked=CAUSE (the infrastructure says why) | silent | heard | expired | finish,
 //	               or by the infrastructure: SLOT preempted | evicted | deleted | nodegone [EVIDENCE]
 //	stuck SLOT     agents of the slot start and never register from now on, until unstuck SLOT
+//	barren, fertile worlds make no progress from now on; they do again
 //	deaf SLOT      its agent does not learn that its world has ended, until one of its processes fails
 //	restarts       how often slots were healed, and restarted in place
 //	causes         each slot's last fault
@@ -120,6 +121,8 @@ func (w *world) command(d *datadriven.TestData) (string, error) {
 		a, err := job.ParseAddress("job." + arg)
 		w.stuck[a] = d.Cmd == "stuck"
 		return "", err
+	case "barren", "fertile":
+		w.barren = d.Cmd == "barren"
 	case "deaf":
 		a, err := job.ParseAddress("job." + arg)
 		w.deaf[a] = true

@@ -32,6 +32,8 @@ type world struct {
 	stuck map[job.Address]bool
 	// deaf members keep running after their world has ended: they do not know it yet.
 	deaf map[job.Address]bool
+	// barren: worlds make no progress; otherwise each is a step ahead of the last one.
+	barren bool
 	// slowStop: incarnations that are asked to stop keep running until stopped.
 	slowStop bool
 	stopping map[*job.Incarnation]bool
@@ -425,6 +427,9 @@ func (w *world) form(name string, rec *job.Record, last job.World, chosen []*job
 			byRank[r], rest = rest[0], rest[1:]
 		}
 		byRank[r].Member.State, byRank[r].Member.Generation = job.MemberRunning, next.Generation
+		if !w.barren {
+			byRank[r].Member.Step = int64(next.Generation)
+		}
 		next.Members = append(next.Members, job.WorldMember{Slot: byRank[r].Slot, Incarnation: byRank[r].Number, Rank: r, Processes: 1})
 	}
 	w.worlds[name] = next

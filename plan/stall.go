@@ -45,7 +45,8 @@ func (p *pass) timedOut(w *work) bool {
 	return true
 }
 
-// waitingSince is when the last of the ranked slots registered; zero if none is registered, or if one runs.
+// waitingSince is when the last of the ranked slots registered; zero if none is registered, or if one runs or is about to be
+// restarted.
 func (w *work) waitingSince() time.Time {
 	var last time.Time
 	for _, s := range w.slots {
@@ -54,7 +55,7 @@ func (w *work) waitingSince() time.Time {
 			continue
 		}
 		switch s.Phase {
-		case job.Running, job.Succeeded, job.Suspect:
+		case job.Running, job.Succeeded, job.Suspect, job.Failing:
 			return time.Time{}
 		case job.Registered:
 			if s.Since.After(last) {

@@ -253,7 +253,7 @@ func (p *pass) standBy(s *job.Slot) {
 // advance takes a slot through the phases before goal that were not observed.
 func (p *pass) advance(s *job.Slot, goal job.Phase) {
 	if s.Phase == job.Scheduling {
-		s.Crashes, s.CrashesSince, s.Stopped = 0, time.Time{}, false
+		s.CrashesSince, s.Stopped = time.Time{}, false
 		p.step(s, job.Register)
 	}
 	if s.Phase == job.Registered && goal == job.Running {

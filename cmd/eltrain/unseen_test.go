@@ -2,8 +2,10 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -30,7 +32,8 @@ const sleepers = `job "tiny" {
 // Processes that ended while no master ran are shown by status and plan, and a plain apply heals them.
 func TestAPlainApplyHealsWhatEndedUnseen(t *testing.T) {
 	t.Parallel()
-	dir := directoryWith(t, map[string]string{"main.hcl": sleepers})
+	patient := strings.TrimSuffix(sleepers, "}\n") + "  detect {\n    lease = \"10m\"\n  }\n}\n" // after a lease without a master its agents exit
+	dir := directoryWith(t, map[string]string{"main.hcl": patient})
 	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone, "Apply complete!")
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone, "Resources: 0 added, 0 changed, 0 destroyed.")
@@ -114,6 +117,57 @@ func TestStatusTellsWhatRunsWithoutARecord(t *testing.T) {
 	eltrain(t, dir, "status").check(t, exitDone, "No jobs.")
 }
 
+// Agents whose processes succeed while no master runs exit, and the next command knows it. A destroy does not end while one of
+// them still runs, however recent its success is.
+func TestSuccessWithoutAMasterIsKnown(t *testing.T) {
+	t.Parallel()
+	dir := directoryWith(t, map[string]string{"main.hcl": strings.ReplaceAll(sleepers, "exec sleep 300", "while [ ! -e end ]; do sleep 0.05; done")})
+	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
+	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone, "Apply complete!")
+	writeFile(t, filepath.Join(dir, "end"), "")
+	eventually(t, "status knows its success", func() bool { return strings.Contains(eltrain(t, dir, "status").out, "job.tiny  Succeeded") })
+	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone, "Succeeded")
+
+	slots, err := filepath.Glob(filepath.Join(dir, ".eltrain/jobs/*/slots/worker-0/1"))
+	if err != nil || len(slots) != 1 {
+		t.Fatalf("the directories of worker[0] are %v, %v", slots, err)
+	}
+	var agent map[string]any
+	text, err := os.ReadFile(filepath.Join(slots[0], "agent.json"))
+	if err = errors.Join(err, json.Unmarshal(text, &agent)); err != nil {
+		t.Fatal(err)
+	}
+	lingering := exec.Command("sleep", "300")
+	if err := lingering.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- lingering.Wait() }()
+	t.Cleanup(func() { lingering.Process.Kill() })
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", lingering.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	agent["pid"] = lingering.Process.Pid
+	agent["start_time"] = json.Number(strings.Fields(string(stat))[21])
+	if text, err = json.Marshal(agent); err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, filepath.Join(slots[0], "agent.json"), string(text))
+	for _, name := range []string{"exit.json", "ended.json"} {
+		if err := os.Remove(filepath.Join(slots[0], name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eltrain(t, dir, "destroy", "-auto-approve").check(t, exitDone, "1 destroyed")
+	select {
+	case <-ended:
+	case <-time.After(hang.Bound):
+		t.Error("destroy has left an agent")
+	}
+	eltrain(t, dir, "status").check(t, exitDone, "No jobs.")
+}
+
 // The goodput of a job that ends while no master runs counts up to its end, not up to the next apply.
 func TestGoodputEndsWithTheProcesses(t *testing.T) {
 	t.Parallel()
@@ -127,7 +181,7 @@ func TestGoodputEndsWithTheProcesses(t *testing.T) {
 		eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)
 		time.Sleep(alone) // the job keeps training
 		writeFile(t, filepath.Join(dir, "end"), "")
-		eventually(t, "its processes end", func() bool { return strings.Contains(eltrain(t, dir, "status").out, "no process is running") })
+		eventually(t, "its processes end", func() bool { return !strings.Contains(eltrain(t, dir, "status").out, "job.tiny  Running") })
 		time.Sleep(unseen)
 		eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)
 		var status view.StatusModel

@@ -214,6 +214,7 @@ var sentences = map[job.Code]sentence{
 	plan.RetryWaits:            retryWaits,
 	plan.Queued:                queued,
 	plan.QueuedLong:            queued,
+	plan.RestartDelayed:        says("${slots}: ${of}, again without progress in between. The next restart comes after ${delay}."),
 	plan.EndedUnheard:          says("${slots}: no process is running. The next apply reads from the agents how they ended, and continues from there."),
 	plan.StuckOnDrained:        stuckOnDrained,
 	plan.ProviderNotConfigured: says("Its provider ${provider:q} is not configured."),

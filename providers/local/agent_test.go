@@ -8,6 +8,8 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -31,7 +33,7 @@ func realAgent(args []string) int {
 // oneWorld is a service with a single order: run in a world of one.
 func oneWorld(w http.ResponseWriter, r *http.Request) {
 	if strings.HasSuffix(r.URL.Path, "/register") {
-		fmt.Fprint(w, `{"beat_seconds": 5, "lease_seconds": 15}`)
+		fmt.Fprint(w, `{"beat_seconds": 0.2, "lease_seconds": 0.6}`)
 		return
 	}
 	if r.Context().Err() == nil {
@@ -81,5 +83,39 @@ func TestRealAgent(t *testing.T) {
 	b.ok(os.WriteFile(filepath.Join(b.dir, "end"), nil, 0o644))
 	if exit := b.await(3, job.Gone).Exit; exit == nil || exit.Code != 0 {
 		t.Errorf("a program that ended with 0: %+v", exit)
+	}
+}
+
+// A daemon that has left its parents, its session and its environment ends with its agent, also if that is killed. No cgroup has it.
+func TestDaemonOfAKilledAgentEnds(t *testing.T) {
+	service := httptest.NewServer(http.HandlerFunc(oneWorld))
+	defer service.Close()
+	b := newBench(t)
+	b.agent = []string{b.agent[0], "real-agent"}
+	b.ok(b.Publish(b.ctx, providers.Service{URL: service.URL}))
+	l := b.launchOf(sh(`env -i setsid sh -c 'sleep 300 & echo $! >daemon' & exec sleep 300`))
+	l.Ranked = true
+	b.ok(b.Launch(b.ctx, l))
+	agent := b.await(1, job.Up).AgentPID
+	var daemon *process
+	b.until("the agent has recorded the daemon", func() bool {
+		recorded, err := b.recorded(b.handle(1))
+		b.ok(err)
+		text, _ := os.ReadFile(filepath.Join(b.dir, "daemon"))
+		pid, _ := strconv.Atoi(strings.TrimSpace(string(text)))
+		i := slices.IndexFunc(recorded.Descendants, func(id identity) bool { return id.PID == pid })
+		if pid == 0 || i < 0 {
+			return false
+		}
+		daemon, err = openProcess(recorded.Descendants[i])
+		b.ok(err)
+		return true
+	})
+	defer daemon.release()
+	b.ok(syscall.Kill(agent, syscall.SIGKILL))
+	b.await(1, job.Gone)
+	if !ended(daemon.fd) {
+		t.Error("the daemon outlives its incarnation")
+		daemon.signal(syscall.SIGKILL)
 	}
 }

@@ -67,6 +67,8 @@ type agentRecord struct {
 type processesRecord struct {
 	BootID    string     `json:"boot_id"`
 	Processes []identity `json:"processes"`
+	// Descendants are other descendants of the agent, as of its last beat.
+	Descendants []identity `json:"descendants,omitempty"`
 	// OOMKills is how many of its processes the agent knows to have been killed by the kernel for memory.
 	OOMKills int `json:"oom_kills,omitempty"`
 }

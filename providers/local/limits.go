@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/containerd/cgroups/v3"
 	"golang.org/x/sys/unix"
@@ -36,21 +37,22 @@ type controller struct {
 	why     string // why they cannot be set, to follow a colon
 }
 
-// limiter sets the limits that this user may set.
-type limiter struct{ memory, cpu controller }
+// limiter sets the limits that this user may set. freezer limits nothing: with cgroup v1 it keeps processes from forking while
+// they are killed, which v2 does by itself.
+type limiter struct{ memory, cpu, freezer controller }
 
 // newLimiter determines what this user may limit on this machine.
 func newLimiter() limiter {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
-		return limiter{controller{name: "memory", why: err.Error()}, controller{name: "cpu", why: err.Error()}}
+		return limiter{memory: controller{name: "memory", why: err.Error()}, cpu: controller{name: "cpu", why: err.Error()}}
 	}
 	own, unified, err := cgroups.ParseCgroupFileUnified("/proc/self/cgroup")
 	if err != nil {
-		return limiter{controller{name: "memory", why: err.Error()}, controller{name: "cpu", why: err.Error()}}
+		return limiter{memory: controller{name: "memory", why: err.Error()}, cpu: controller{name: "cpu", why: err.Error()}}
 	}
 	m := parseMounts(string(mounts))
-	return limiter{memory: m.find("memory", own, unified), cpu: m.find("cpu", own, unified)}
+	return limiter{m.find("memory", own, unified), m.find("cpu", own, unified), m.find("freezer", own, unified)}
 }
 
 // caveats says in full sentences which limits are not enforced, and why.
@@ -179,8 +181,8 @@ func occupied(dir string) bool {
 	return err != nil || len(pids) > 0
 }
 
-// dirs are the directories of one incarnation's cgroups: one in v2, one per controller in v1, none if nothing is
-// reserved or can be limited.
+// dirs are the directories of one incarnation's cgroups: one in v2, one per controller and the freezer's in v1, none if nothing
+// is reserved or can be limited.
 func (l limiter) dirs(name string, reserved job.Resources) []string {
 	var dirs []string
 	if reserved.Memory > 0 && l.memory.parent != "" {
@@ -188,6 +190,9 @@ func (l limiter) dirs(name string, reserved job.Resources) []string {
 	}
 	if reserved.CPU > 0 && l.cpu.parent != "" {
 		dirs = append(dirs, l.cpu.dir(name))
+	}
+	if len(dirs) > 0 && l.freezer.parent != "" {
+		dirs = append(dirs, l.freezer.dir(name))
 	}
 	return slices.Compact(dirs)
 }
@@ -210,6 +215,11 @@ func (l limiter) make(name string, reserved job.Resources) error {
 		}
 		if err != nil {
 			return fmt.Errorf("limit cpu to %s: %w", reserved.CPU, err)
+		}
+	}
+	if dirs := l.dirs(name, reserved); slices.Contains(dirs, l.freezer.dir(name)) {
+		if _, err := l.freezer.make(name); err != nil {
+			return fmt.Errorf("make a cgroup to stop processes: %w", err)
 		}
 	}
 	return nil
@@ -309,6 +319,34 @@ func cgroupPIDs(dirs []string) ([]int, error) {
 		}
 	}
 	return pids, nil
+}
+
+// freezeWait bounds how long processes may take to freeze. One that hangs in the kernel does not, and does not fork either.
+const freezeWait = time.Second
+
+// killCgroups sends SIGKILL to all processes of the cgroups, none of which can fork meanwhile: one that keeps forking could
+// otherwise outrun a search for it. Where the kernel can do neither (v2 before Linux 5.14) it does nothing.
+func killCgroups(dirs []string) error {
+	for _, dir := range dirs {
+		err := set(dir, "cgroup.kill", "1")
+		if err == nil || !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENODEV) {
+			return err // a v2 cgroup is the only one
+		}
+		if err := set(dir, "freezer.state", "FROZEN"); errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+			continue
+		} else if err != nil {
+			return err
+		}
+		for end := time.Now().Add(freezeWait); !hasWord(filepath.Join(dir, "freezer.state"), "FROZEN") && time.Now().Before(end); {
+			time.Sleep(time.Millisecond)
+		}
+		pids, err := cgroupPIDs([]string{dir})
+		for _, pid := range pids {
+			unix.Kill(pid, unix.SIGKILL)
+		}
+		return errors.Join(err, set(dir, "freezer.state", "THAWED"))
+	}
+	return nil
 }
 
 // oomKills is how many processes of the cgroups the kernel has killed for memory. Both versions count them

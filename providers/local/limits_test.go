@@ -117,9 +117,10 @@ func TestCPULimitIsInForce(t *testing.T) {
 	b := newBench(t)
 	b.ok(b.Launch(b.ctx, b.limited(sh("while :; do :; done"))))
 	b.await(1, job.Up)
-	dirs := b.handle(1).launch.Cgroups
+	i := b.handle(1)
+	stat := filepath.Join(b.limits.cpu.dir(cgroupName(i.launch.Home, i.key)), "cpu.stat")
 	b.until("the kernel holds it to half a core", func() bool {
-		text, err := os.ReadFile(filepath.Join(dirs[len(dirs)-1], "cpu.stat"))
+		text, err := os.ReadFile(stat)
 		b.ok(err)
 		return strings.Contains(string(text), "nr_throttled ") && !strings.Contains(string(text), "nr_throttled 0\n")
 	})
@@ -198,10 +199,10 @@ func TestCaveatsSayWhatIsNotEnforcedAndWhy(t *testing.T) {
 		limits limiter
 		want   []string
 	}{
-		{limiter{yes, yes}, nil},
-		{limiter{no, no}, []string{"Memory and cpu limits are not enforced: cgroups are not mounted."}},
-		{limiter{no, yes}, []string{"Memory limits are not enforced: cgroups are not mounted."}},
-		{limiter{yes, no}, []string{"Cpu limits are not enforced: cgroups are not mounted."}},
+		{limiter{memory: yes, cpu: yes}, nil},
+		{limiter{memory: no, cpu: no}, []string{"Memory and cpu limits are not enforced: cgroups are not mounted."}},
+		{limiter{memory: no, cpu: yes}, []string{"Memory limits are not enforced: cgroups are not mounted."}},
+		{limiter{memory: yes, cpu: no}, []string{"Cpu limits are not enforced: cgroups are not mounted."}},
 	} {
 		if got := test.limits.caveats(); !slices.Equal(got, test.want) {
 			t.Errorf("caveats %q, want %q", got, test.want)
@@ -275,7 +276,7 @@ func TestUnifiedHierarchy(t *testing.T) {
 		write("user/eltrain/u/worker-0-1/"+file, "max\n")
 	}
 	m := parseMounts(fmt.Sprintf("30 22 0:27 / %s rw - cgroup2 cgroup2 rw,nsdelegate\n", point))
-	l := limiter{m.find("memory", nil, "/user/app"), m.find("cpu", nil, "/user/app")}
+	l := limiter{m.find("memory", nil, "/user/app"), m.find("cpu", nil, "/user/app"), m.find("freezer", nil, "/user/app")}
 	if l.memory.parent != filepath.Join(point, "user") || len(l.caveats()) > 0 {
 		t.Fatalf("%+v", l)
 	}
@@ -299,6 +300,42 @@ func TestUnifiedHierarchy(t *testing.T) {
 	write("user/eltrain/u/worker-0-1/memory.events", "low 0\noom 3\noom_kill 2\noom_group_kill 0\n")
 	if n := oomKills(dirs); n != 2 {
 		t.Errorf("%d kills for memory, want 2", n)
+	}
+}
+
+// A process that keeps forking, without our session, parent or environment, outruns a search for it. Its cgroup has it.
+func TestForkStormEndsWithItsCgroup(t *testing.T) {
+	b := newBench(t)
+	l := b.limited(sh("env -i setsid sh storm & echo training; exec sleep 300"))
+	b.ok(os.WriteFile(filepath.Join(b.dir, "storm"), []byte("sh \"$0\" &\n"), 0o644))
+	b.ok(b.Launch(b.ctx, l))
+	agent := b.await(1, job.Up).AgentPID
+	b.until("the program runs", func() bool { return strings.Contains(b.log(), "training") })
+	dirs := b.handle(1).launch.Cgroups
+	if state := filepath.Join(dirs[len(dirs)-1], "freezer.state"); !b.limits.memory.unified {
+		if _, err := os.Stat(state); err != nil {
+			t.Skip("no freezer: ", err)
+		}
+	} else if _, err := os.Stat(filepath.Join(dirs[0], "cgroup.kill")); err != nil {
+		t.Skip("the kernel cannot kill a cgroup: ", err)
+	}
+	b.ok(syscall.Kill(agent, syscall.SIGKILL))
+	b.await(1, job.Gone)
+	b.swept(dirs)
+}
+
+// Under cgroup v2, which this machine may not have, the kernel kills.
+func TestUnifiedCgroupIsKilledByTheKernel(t *testing.T) {
+	dir := t.TempDir()
+	kill := filepath.Join(dir, "cgroup.kill")
+	if err := os.WriteFile(kill, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := killCgroups([]string{dir}); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(kill); err != nil || string(text) != "1" {
+		t.Errorf("cgroup.kill has %q, %v", text, err)
 	}
 }
 

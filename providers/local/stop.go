@@ -108,7 +108,7 @@ func (p *Provider) recorded(i *incarnation) (processesRecord, error) {
 		return r, err
 	}
 	if r.BootID != "" && r.BootID != p.boot {
-		r.Processes = nil
+		r.Processes, r.Descendants = nil, nil
 	}
 	return r, nil
 }
@@ -184,12 +184,12 @@ func (r *reaper) work() (done bool) {
 	done = true
 	var killed []*process
 	for _, i := range pending {
-		left, err := r.p.killAll(i, census)
-		killed = append(killed, left...)
+		found, ran, err := r.p.killAll(i, census)
+		killed = append(killed, found...)
 		if err != nil {
 			r.p.log.Error("Cannot end the processes of a dead agent.", "incarnation", i.key.String(), "error", err)
 		}
-		if err != nil || len(left) > 0 || !r.p.finalize(i) {
+		if err != nil || ran || !r.p.finalize(i) {
 			done = false
 			continue
 		}
@@ -217,13 +217,26 @@ func awaitEnds(procs []*process, bound time.Duration) {
 	}
 }
 
-// killAll sends SIGKILL to everything that runs of an incarnation, and returns what ran.
-func (p *Provider) killAll(i *incarnation, c *census) ([]*process, error) {
+// killAll sends SIGKILL to everything that runs of an incarnation: first to its cgroups, where a process may have started since the
+// census. ran reports whether anything did; killed is what of it the census has.
+func (p *Provider) killAll(i *incarnation, c *census) (killed []*process, ran bool, err error) {
+	i.mu.Lock()
+	var cgroups []string
+	if i.launch != nil && !p.copied(i) {
+		cgroups = i.launch.Cgroups
+	}
+	i.mu.Unlock()
+	pids, err := cgroupPIDs(cgroups)
+	if len(pids) > 0 {
+		err = killCgroups(cgroups)
+	}
+	if err != nil {
+		return nil, false, err
+	}
 	ids, err := p.members(i, c)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	var killed []*process
 	for _, id := range ids {
 		proc, err := openProcess(id)
 		if errors.Is(err, errNotRunning) {
@@ -234,10 +247,10 @@ func (p *Provider) killAll(i *incarnation, c *census) ([]*process, error) {
 			err = proc.signal(unix.SIGKILL)
 		}
 		if err != nil {
-			return killed, err
+			return killed, true, err
 		}
 	}
-	return killed, nil
+	return killed, len(killed)+len(pids) > 0, nil
 }
 
 // members finds the processes of an incarnation in a census, the agent first: those that the agent recorded, in its
@@ -262,7 +275,7 @@ func (p *Provider) members(i *incarnation, c *census) ([]identity, error) {
 	if child != nil {
 		leaders = append(leaders, child.identity)
 	}
-	leaders = append(leaders, recorded.Processes...)
+	leaders = slices.Concat(leaders, recorded.Processes, recorded.Descendants)
 	others := c.marks[i.dir]
 	if launch != nil {
 		pids, err := cgroupPIDs(launch.Cgroups)

@@ -447,7 +447,7 @@ func (m *master) inform(n apply.News) {
 		delete(m.wants, n.Job)
 		m.c.Remove(n.Job)
 	case apply.Ended:
-		m.c.Gone(m.now(), n.Slot, n.Incarnation)
+		m.c.Gone(m.now(), n.Slot, n.Incarnation, n.Succeeded)
 	case apply.Open:
 		m.open = true
 	case apply.Recorded:
