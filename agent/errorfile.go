@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 	"unicode"
+
+	"github.com/eltrain/eltrain/internal/regular"
 )
 
 const (
@@ -28,7 +30,7 @@ type failure struct {
 // writes it), or a plain string with the timestamp next to it. Any other content is taken as plain text. ok is false if there
 // is no file or it is empty.
 func readErrorFile(path string) (f failure, ok bool) {
-	file, err := os.Open(path)
+	file, err := regular.Open(path, os.O_RDONLY, 0)
 	if err != nil {
 		return failure{}, false
 	}

@@ -3,6 +3,7 @@ package agent
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -12,6 +13,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -59,6 +61,36 @@ func TestErrorFiles(t *testing.T) {
 	}
 	if _, ok := readErrorFile("/no/such/file"); ok {
 		t.Error("read a file that does not exist")
+	}
+}
+
+// A training process can put anything in place of its error file and of the slot's log.
+func TestIrregularFilesAreNotOpened(t *testing.T) {
+	dir := t.TempDir()
+	pipe, link := filepath.Join(dir, "pipe"), filepath.Join(dir, "link")
+	if err := errors.Join(syscall.Mkfifo(pipe, 0o600), os.Symlink("/dev/zero", link)); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{pipe, link, dir} {
+		if f, ok := readErrorFile(path); ok {
+			t.Errorf("%s as an error file: %.80q", path, f.message)
+		}
+		if s, err := openSink(path, quiet); err == nil {
+			s.close()
+			t.Errorf("%s is opened as a log", path)
+		}
+	}
+}
+
+func TestLogIsForItsOwnerAlone(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	s, err := openSink(path, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the log is %v, %v", info, err)
 	}
 }
 

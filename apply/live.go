@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/eltrain/eltrain/internal/atomicfile"
+	"github.com/eltrain/eltrain/internal/regular"
 )
 
 // liveFile holds the address and token of the directory's master. It is in the run directory, readable by its owner alone.
@@ -28,6 +29,7 @@ const liveFile = "master.json"
 const (
 	liveTimeout  = 5 * time.Second
 	liveMaxBytes = 256 << 20
+	liveMaxFile  = 64 << 10
 )
 
 type liveAddress struct {
@@ -81,7 +83,7 @@ func ServeLive(live func() Live, runDir string) (*LiveServer, error) {
 // Close stops serving. It leaves the file alone if a successor, which took over while this process was suspended, has
 // replaced it.
 func (s *LiveServer) Close() {
-	if text, err := os.ReadFile(s.file); err == nil && bytes.Equal(text, s.text) {
+	if text, err := regular.Read(s.file, liveMaxFile); err == nil && bytes.Equal(text, s.text) {
 		os.Remove(s.file)
 	}
 	s.http.Close()
@@ -94,7 +96,7 @@ var ErrNoMaster = errors.New("no master is running")
 // Fetch asks the master of a run directory what it knows. It returns ErrNoMaster if there is none.
 func Fetch(ctx context.Context, runDir string) (Live, error) {
 	var live Live
-	text, err := os.ReadFile(filepath.Join(runDir, liveFile))
+	text, err := regular.Read(filepath.Join(runDir, liveFile), liveMaxFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return live, ErrNoMaster
 	}

@@ -626,6 +626,20 @@ func TestTLS(t *testing.T) {
 	if err := NewServer(ServerOptions{CertFile: cert, KeyFile: cert}).Start("127.0.0.1:0"); err == nil {
 		t.Error("a file without a key is accepted")
 	}
+	// The group may read root's file, as when Kubernetes mounts a Secret for an fsGroup.
+	for mode, allowed := range map[os.FileMode]bool{0o400: true, 0o440: os.Getuid() == 0, 0o604: false, 0o644: false, 0o620: false} {
+		if err := os.Chmod(key, mode); err != nil {
+			t.Fatal(err)
+		}
+		s := NewServer(ServerOptions{CertFile: cert, KeyFile: key})
+		err := s.Start("127.0.0.1:0")
+		if (err == nil) != allowed || err != nil && !strings.Contains(err.Error(), "chmod 600 "+key) {
+			t.Errorf("a key of mode %04o: %v", mode, err)
+		}
+		if err == nil {
+			s.Close(context.Background())
+		}
+	}
 }
 
 // A renewed certificate replaces the files. Agents that trust only the old one keep working until they can have received the
