@@ -434,14 +434,14 @@ func TestHeadersAreBounded(t *testing.T) {
 }
 
 func TestExitIsBounded(t *testing.T) {
-	e := &job.Exit{Message: strings.Repeat("é", maxText), Tail: make([]string, 200)}
+	e := &job.Exit{Message: strings.Repeat("é", maxText), Signal: strings.Repeat("é", maxText), Tail: make([]string, 200)}
 	e.Tail[199] = strings.Repeat("x", 10*maxText) + "end"
 	r := Report{State: job.MemberFailed, Exit: e}
 	if err := checkMember("worker[0]", 1, &r); err != nil {
 		t.Fatal(err)
 	}
-	if len(e.Tail) != maxTail || !strings.HasSuffix(e.Tail[maxTail-1], "end") || len(e.Tail[maxTail-1]) > maxText || len(e.Message) > maxText {
-		t.Errorf("%d lines, the last of %d bytes, a message of %d", len(e.Tail), len(e.Tail[maxTail-1]), len(e.Message))
+	if len(e.Tail) != maxTail || !strings.HasSuffix(e.Tail[maxTail-1], "end") || len(e.Tail[maxTail-1]) > maxText || len(e.Message) > maxText || len(e.Signal) > maxSignal {
+		t.Errorf("%d lines, the last of %d bytes, a message of %d, a signal of %d", len(e.Tail), len(e.Tail[maxTail-1]), len(e.Message), len(e.Signal))
 	}
 	if strings.ContainsRune(e.Message, '\uFFFD') {
 		t.Error("a character was split")
