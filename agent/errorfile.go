@@ -10,6 +10,7 @@ import (
 	"unicode"
 
 	"github.com/eltrain/eltrain/internal/regular"
+	"github.com/eltrain/eltrain/job"
 )
 
 const (
@@ -88,14 +89,13 @@ func message(s string) string {
 	return sanitize(s[:min(len(s), maxMessage)])
 }
 
-// sanitize makes text safe for JSON and for a terminal: UTF-8, no control characters except tab and newline, no trailing white
-// space.
+// sanitize makes text safe for JSON and for a terminal: UTF-8, only displayable characters, no trailing white space.
 func sanitize(s string) string {
 	s = strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) && r != '\t' && r != '\n' {
-			return unicode.ReplacementChar
+		if job.Displayable(r) {
+			return r
 		}
-		return r
+		return unicode.ReplacementChar
 	}, strings.ToValidUTF8(s, "\uFFFD"))
 	return strings.TrimRightFunc(s, unicode.IsSpace)
 }

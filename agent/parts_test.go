@@ -41,6 +41,7 @@ func TestErrorFiles(t *testing.T) {
 		{"message of neither shape", `{"message": 3}`, failure{message: `{"message": 3}`, at: 0}, true},
 		{"cut off", `{"message": {"mess`, failure{message: `{"message": {"mess`, at: 0}, true},
 		{"not UTF-8, and an escape", "{\"message\": \"a\xff\\u001bb\"}", failure{message: "a\uFFFD\uFFFDb", at: 0}, true},
+		{"a right-to-left override", `{"message": "a\u202eb\u2066"}`, failure{message: "a\uFFFDb\uFFFD", at: 0}, true},
 		{"empty", "  \n", failure{}, false},
 		{"long, with its call stack", `{"message": {"message": "` + tensors + `", "extraInfo": {"py_callstack": "Traceback\\n` + tensors + `", "timestamp": "1795188327"}}}`,
 			failure{message: tensors[:maxMessage], at: 1795188327}, true},
