@@ -272,7 +272,7 @@ func (imported) Import(name string) (*types.Package, error) {
 			return c.pkg, nil
 		}
 	}
-	if slices.Contains([]string{"time", "context", "testing/synctest"}, name) {
+	if slices.Contains([]string{"time", "context", "os", "testing/synctest"}, name) {
 		return std.Import(name)
 	}
 	empty := types.NewPackage(name, path.Base(name))

@@ -109,6 +109,54 @@ func TestOnlyTestsCallSoakOnly(t *testing.T) {
 	}
 }
 
+// unchecked lists the files of shipped code that may open files by themselves, with the reason.
+var unchecked = map[string]string{
+	"agent/system_linux.go":             "the kernel's files",
+	"providers/local/config.go":         "the kernel's files",
+	"providers/local/limits.go":         "the kernel's files",
+	"providers/local/process.go":        "the kernel's files",
+	"providers/local/stop.go":           "the kernel's files",
+	"state/file/process_linux.go":       "the kernel's files",
+	"cmd/eltrain-agent/copy.go":         "its own program",
+	"cmd/eltrain/import.go":             "named by the user, who may name a pipe: <(kubectl get ...)",
+	"cmd/eltrain/init.go":               "a new file",
+	"cmd/eltrain/linefile.go":           "named by the user, who may name a pipe",
+	"cmd/eltrain/shells.go":             "the user's own files",
+	"cmd/eltrain/statepush.go":          "named by the user, who may name a pipe",
+	"internal/atomicfile/atomicfile.go": "a directory",
+	"internal/regular/regular.go":       "the rule itself",
+}
+
+// Shipped code opens files by internal/regular.
+func TestFilesAreOpenedAsRegularFiles(t *testing.T) {
+	used := map[string]bool{}
+	for _, pkg := range list(t) {
+		dir, ours := strings.CutPrefix(pkg.ImportPath, module)
+		if room := strings.Split(dir, "/")[0]; !ours || room != "cmd" && !slices.Contains(below, room) || load(dir)[0].imports("testing") || dir == "internal/trainlog" {
+			continue
+		}
+		c := load(dir)[0]
+		for _, f := range c.files {
+			file := position(f)
+			ast.Inspect(f, func(n ast.Node) bool {
+				id, is := n.(*ast.Ident)
+				if !is || strings.HasSuffix(file, "_test.go") || !slices.Contains([]string{"os.Open", "os.OpenFile", "os.ReadFile"}, c.function(id)) {
+					return true
+				}
+				if used[file] = true; unchecked[file] == "" {
+					t.Errorf("%s: use internal/regular instead of %s", fset.Position(id.Pos()), c.function(id))
+				}
+				return true
+			})
+		}
+	}
+	for file := range unchecked {
+		if !used[file] {
+			t.Errorf("%s opens no file anymore: remove it from the list", file)
+		}
+	}
+}
+
 // gate returns what scripts/gate.sh prints.
 func gate(t *testing.T, args ...string) string {
 	t.Helper()

@@ -23,19 +23,19 @@ const module = "github.com/eltrain/eltrain/"
 // rooms says which of our packages each room may import, by prefix. A new room must be added here.
 var rooms = map[string][]string{
 	"job":                    {},
-	"lang":                   {"job"},
+	"lang":                   {"job", "internal/regular"},
 	"lang/importer":          {"job", "lang"},
 	"plan":                   {"job"},
-	"elastic":                {"job", "internal/connlimit"},
-	"agent":                  {"job", "elastic", "internal/atomicfile"}, // elastic: wire types and client
-	"state":                  {"job", "conditions", "internal/atomicfile"},
+	"elastic":                {"job", "internal/connlimit", "internal/regular"},
+	"agent":                  {"job", "elastic", "internal/atomicfile", "internal/regular"}, // elastic: wire types and client
+	"state":                  {"job", "conditions", "internal/atomicfile", "internal/regular"},
 	"state/statetest":        {"job", "conditions", "state", "internal/hang"},
 	"state/memory":           {"job", "state"},
-	"state/file":             {"job", "state", "internal/atomicfile"},
+	"state/file":             {"job", "state", "internal/atomicfile", "internal/regular"},
 	"providers":              {"job"},
 	"providers/providertest": {"job", "providers", "internal/hang"},
 	"providers/podtest":      {"job", "providers", "testbed"},
-	"providers/local":        {"job", "providers", "internal/atomicfile"},
+	"providers/local":        {"job", "providers", "internal/atomicfile", "internal/regular"},
 	"providers/sim":          {"job", "providers", "elastic"}, // its agents use the service's wire types
 	"providers/volcano":      {"job", "providers", "providers/kubernetes", "kube"},
 	"providers/kubernetes":   {"job", "providers", "kube"},
@@ -43,16 +43,17 @@ var rooms = map[string][]string{
 	"kube":                   {},
 	"internal/atomicfile":    {},
 	"internal/connlimit":     {},
+	"internal/regular":       {"job"},
 	"internal/trainlog":      {}, // for tests and benchmarks
 	"internal/loopback":      {}, // for tests
 	"internal/soak":          {}, // for tests
 	"internal/hang":          {}, // for tests
 	"conditions":             {"job"},
-	"apply":                  {"job", "conditions", "plan", "elastic", "providers", "state", "internal/atomicfile", "internal/connlimit"},
+	"apply":                  {"job", "conditions", "plan", "elastic", "providers", "state", "internal/atomicfile", "internal/connlimit", "internal/regular"},
 	"cmd/view":               {"job", "conditions", "plan", "apply", "state"},
-	"cmd/planfile":           {"job", "lang", "plan", "cmd/view", "internal/atomicfile"},
+	"cmd/planfile":           {"job", "lang", "plan", "cmd/view", "internal/atomicfile", "internal/regular"},
 	"cmd/eltrain-agent":      {"job", "agent", "internal/atomicfile"},
-	"cmd/eltrain":            {"job", "lang", "plan", "elastic", "agent", "conditions", "apply", "providers", "state", "kube", "cmd/view", "cmd/planfile", "internal/atomicfile"},
+	"cmd/eltrain":            {"job", "lang", "plan", "elastic", "agent", "conditions", "apply", "providers", "state", "kube", "cmd/view", "cmd/planfile", "internal/atomicfile", "internal/regular"},
 	"job/jobtest":            {"job"},
 	"examples":               {},
 	"deploy":                 {},

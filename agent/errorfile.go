@@ -8,6 +8,9 @@ import (
 	"strings"
 	"time"
 	"unicode"
+
+	"github.com/eltrain/eltrain/internal/regular"
+	"github.com/eltrain/eltrain/job"
 )
 
 const (
@@ -28,7 +31,7 @@ type failure struct {
 // writes it), or a plain string with the timestamp next to it. Any other content is taken as plain text. ok is false if there
 // is no file or it is empty.
 func readErrorFile(path string) (f failure, ok bool) {
-	file, err := os.Open(path)
+	file, err := regular.Open(path, os.O_RDONLY, 0)
 	if err != nil {
 		return failure{}, false
 	}
@@ -86,14 +89,13 @@ func message(s string) string {
 	return sanitize(s[:min(len(s), maxMessage)])
 }
 
-// sanitize makes text safe for JSON and for a terminal: UTF-8, no control characters except tab and newline, no trailing white
-// space.
+// sanitize makes text safe for JSON and for a terminal: UTF-8, only displayable characters, no trailing white space.
 func sanitize(s string) string {
 	s = strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) && r != '\t' && r != '\n' {
-			return unicode.ReplacementChar
+		if job.Displayable(r) {
+			return r
 		}
-		return r
+		return unicode.ReplacementChar
 	}, strings.ToValidUTF8(s, "\uFFFD"))
 	return strings.TrimRightFunc(s, unicode.IsSpace)
 }

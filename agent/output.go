@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/eltrain/eltrain/internal/regular"
 )
 
 const (
@@ -47,7 +49,7 @@ func openSink(path string, log *slog.Logger) (*sink, error) {
 }
 
 func (s *sink) open() error {
-	w, err := os.OpenFile(s.path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o644)
+	w, err := regular.Open(s.path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}

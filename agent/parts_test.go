@@ -3,6 +3,7 @@ package agent
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -12,6 +13,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -39,6 +41,7 @@ func TestErrorFiles(t *testing.T) {
 		{"message of neither shape", `{"message": 3}`, failure{message: `{"message": 3}`, at: 0}, true},
 		{"cut off", `{"message": {"mess`, failure{message: `{"message": {"mess`, at: 0}, true},
 		{"not UTF-8, and an escape", "{\"message\": \"a\xff\\u001bb\"}", failure{message: "a\uFFFD\uFFFDb", at: 0}, true},
+		{"a right-to-left override", `{"message": "a\u202eb\u2066"}`, failure{message: "a\uFFFDb\uFFFD", at: 0}, true},
 		{"empty", "  \n", failure{}, false},
 		{"long, with its call stack", `{"message": {"message": "` + tensors + `", "extraInfo": {"py_callstack": "Traceback\\n` + tensors + `", "timestamp": "1795188327"}}}`,
 			failure{message: tensors[:maxMessage], at: 1795188327}, true},
@@ -59,6 +62,36 @@ func TestErrorFiles(t *testing.T) {
 	}
 	if _, ok := readErrorFile("/no/such/file"); ok {
 		t.Error("read a file that does not exist")
+	}
+}
+
+// A training process can put anything in place of its error file and of the slot's log.
+func TestIrregularFilesAreNotOpened(t *testing.T) {
+	dir := t.TempDir()
+	pipe, link := filepath.Join(dir, "pipe"), filepath.Join(dir, "link")
+	if err := errors.Join(syscall.Mkfifo(pipe, 0o600), os.Symlink("/dev/zero", link)); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{pipe, link, dir} {
+		if f, ok := readErrorFile(path); ok {
+			t.Errorf("%s as an error file: %.80q", path, f.message)
+		}
+		if s, err := openSink(path, quiet); err == nil {
+			s.close()
+			t.Errorf("%s is opened as a log", path)
+		}
+	}
+}
+
+func TestLogIsForItsOwnerAlone(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	s, err := openSink(path, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the log is %v, %v", info, err)
 	}
 }
 

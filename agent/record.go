@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/eltrain/eltrain/internal/atomicfile"
+	"github.com/eltrain/eltrain/internal/regular"
 	"github.com/eltrain/eltrain/job"
 )
 
@@ -115,7 +116,7 @@ func (r *record) writeLastWord(w job.LastWord) error {
 	if err != nil {
 		return fmt.Errorf("write the termination message: %w", err)
 	}
-	f, err := os.OpenFile(r.lastWordFile, os.O_WRONLY|os.O_TRUNC, 0)
+	f, err := regular.Open(r.lastWordFile, os.O_WRONLY|os.O_TRUNC, 0)
 	if err != nil {
 		return fmt.Errorf("write the termination message: %w", err)
 	}

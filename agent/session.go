@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/eltrain/eltrain/elastic"
+	"github.com/eltrain/eltrain/internal/regular"
 	"github.com/eltrain/eltrain/job"
 )
 
@@ -29,6 +30,8 @@ const (
 	defaultBeat = 5 * time.Second
 	// maxOpen requests: the one that the service holds, and one with news that supersedes it.
 	maxOpen = 2
+	// maxNamed bounds the files of the service's URL, token and certificates.
+	maxNamed = 1 << 20
 )
 
 // outgoing is the member's current report.
@@ -157,7 +160,7 @@ func (s *session) connect() error {
 		return err
 	}
 	if s.token == "" && s.config.TokenFile != "" {
-		text, err := os.ReadFile(s.config.TokenFile)
+		text, err := regular.ReadNamed(s.config.TokenFile, maxNamed)
 		if err != nil {
 			return fmt.Errorf("read the token: %w", err)
 		}
@@ -181,7 +184,7 @@ func certificates(file string) (*x509.CertPool, error) {
 	if file == "" {
 		return nil, nil
 	}
-	text, err := os.ReadFile(file)
+	text, err := regular.ReadNamed(file, maxNamed)
 	if errors.Is(err, os.ErrNotExist) || err == nil && len(bytes.TrimSpace(text)) == 0 {
 		return nil, nil
 	}
@@ -207,7 +210,7 @@ func serviceURL(c *job.AgentConfig) (string, error) {
 	if c.ServiceFile == "" {
 		return c.Service, nil
 	}
-	text, err := os.ReadFile(c.ServiceFile)
+	text, err := regular.ReadNamed(c.ServiceFile, maxNamed)
 	if url := strings.TrimSpace(string(text)); url != "" {
 		return url, nil
 	}

@@ -11,6 +11,8 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"github.com/eltrain/eltrain/internal/regular"
 )
 
 const (
@@ -114,7 +116,7 @@ func packedRef(path, name string) string {
 
 // gitFile returns the trimmed text of a small file; "" if it cannot be read.
 func gitFile(path string) string {
-	f, err := os.Open(path)
+	f, err := regular.OpenNamed(path)
 	if err != nil {
 		return ""
 	}

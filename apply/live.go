@@ -20,6 +20,7 @@ import (
 
 	"github.com/eltrain/eltrain/internal/atomicfile"
 	"github.com/eltrain/eltrain/internal/connlimit"
+	"github.com/eltrain/eltrain/internal/regular"
 )
 
 // liveFile holds the address and token of the directory's master. It is in the run directory, readable by its owner alone.
@@ -30,7 +31,8 @@ const (
 	liveTimeout  = 5 * time.Second
 	liveMaxBytes = 256 << 20
 	// liveConns is how many requests are open at once; others wait. It is part of the descriptors that connlimit keeps from agents.
-	liveConns = 32
+	liveConns   = 32
+	liveMaxFile = 64 << 10
 )
 
 type liveAddress struct {
@@ -85,7 +87,7 @@ func ServeLive(live func() Live, runDir string) (*LiveServer, error) {
 // Close stops serving. It leaves the file alone if a successor, which took over while this process was suspended, has
 // replaced it.
 func (s *LiveServer) Close() {
-	if text, err := os.ReadFile(s.file); err == nil && bytes.Equal(text, s.text) {
+	if text, err := regular.Read(s.file, liveMaxFile); err == nil && bytes.Equal(text, s.text) {
 		os.Remove(s.file)
 	}
 	s.http.Close()
@@ -98,7 +100,7 @@ var ErrNoMaster = errors.New("no master is running")
 // Fetch asks the master of a run directory what it knows. It returns ErrNoMaster if there is none.
 func Fetch(ctx context.Context, runDir string) (Live, error) {
 	var live Live
-	text, err := os.ReadFile(filepath.Join(runDir, liveFile))
+	text, err := regular.Read(filepath.Join(runDir, liveFile), liveMaxFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return live, ErrNoMaster
 	}

@@ -8,6 +8,8 @@ import (
 	"encoding/pem"
 	"math/big"
 	"net"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -55,5 +57,7 @@ func certify(s *site.Site) {
 		s.T.Fatal(err)
 	}
 	s.Write("service.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate})))
-	s.Write("service.key", string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: secret})))
+	place := filepath.Join(s.Dir, "service.key")
+	s.OK(os.WriteFile(place+".new", pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: secret}), 0o600))
+	s.OK(os.Rename(place+".new", place))
 }

@@ -6,10 +6,11 @@ import (
 	"crypto/tls"
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/eltrain/eltrain/internal/regular"
 )
 
 const (
@@ -18,6 +19,7 @@ const (
 	// certificateDelay is the delay between announcing a renewed certificate and serving it: a kubelet may take two minutes to
 	// deliver it to agents, and an agent that does not trust the service when it reconnects is lost with its lease.
 	certificateDelay = 3 * time.Minute
+	maxPEM           = 1 << 20
 )
 
 // certificate is the service's own certificate, loaded from files. Whoever renews it replaces the files.
@@ -46,8 +48,8 @@ func (p pair) same(o pair) bool { return bytes.Equal(p.cert, o.cert) && bytes.Eq
 func (c *certificate) read() (pair, error) {
 	var p pair
 	var err error
-	if p.cert, err = os.ReadFile(c.certFile); err == nil {
-		p.key, err = os.ReadFile(c.keyFile)
+	if p.cert, err = regular.ReadNamed(c.certFile, maxPEM); err == nil {
+		p.key, err = regular.ReadSecret(c.keyFile, maxPEM)
 	}
 	if err != nil {
 		return pair{}, fmt.Errorf("read the service's certificate and key: %w", err)

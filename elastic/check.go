@@ -15,12 +15,13 @@ import (
 
 // Limits of what a member may send, far above what is legitimate, and low enough that nothing overflows or grows without bound.
 const (
-	maxBody  = 64 << 10
-	maxSlots = 1 << 20
-	maxHost  = 253 // of a DNS name
-	maxPIDs  = 4096
-	maxTail  = 50 // lines of an exit's output
-	maxText  = 8 << 10
+	maxBody   = 64 << 10
+	maxSlots  = 1 << 20
+	maxHost   = 253 // of a DNS name
+	maxPIDs   = 4096
+	maxTail   = 50 // lines of an exit's output
+	maxText   = 8 << 10
+	maxSignal = 64 // of a signal's name
 )
 
 // errNoBody is an empty body, which some requests may have.
@@ -128,7 +129,7 @@ func trimExit(e *job.Exit) {
 		e.Tail[i] = lastOf(e.Tail[i], maxText/8)
 	}
 	e.Message = lastOf(e.Message, maxText)
-	e.NotStarted = lastOf(e.NotStarted, maxText)
+	e.NotStarted, e.Signal = lastOf(e.NotStarted, maxText), lastOf(e.Signal, maxSignal)
 }
 
 // lastOf keeps the last n bytes of s, without a partial character.

@@ -437,14 +437,14 @@ func TestHeadersAreBounded(t *testing.T) {
 }
 
 func TestExitIsBounded(t *testing.T) {
-	e := &job.Exit{Message: strings.Repeat("é", maxText), Tail: make([]string, 200)}
+	e := &job.Exit{Message: strings.Repeat("é", maxText), Signal: strings.Repeat("é", maxText), Tail: make([]string, 200)}
 	e.Tail[199] = strings.Repeat("x", 10*maxText) + "end"
 	r := Report{State: job.MemberFailed, Exit: e}
 	if err := checkMember("worker[0]", 1, &r); err != nil {
 		t.Fatal(err)
 	}
-	if len(e.Tail) != maxTail || !strings.HasSuffix(e.Tail[maxTail-1], "end") || len(e.Tail[maxTail-1]) > maxText || len(e.Message) > maxText {
-		t.Errorf("%d lines, the last of %d bytes, a message of %d", len(e.Tail), len(e.Tail[maxTail-1]), len(e.Message))
+	if len(e.Tail) != maxTail || !strings.HasSuffix(e.Tail[maxTail-1], "end") || len(e.Tail[maxTail-1]) > maxText || len(e.Message) > maxText || len(e.Signal) > maxSignal {
+		t.Errorf("%d lines, the last of %d bytes, a message of %d, a signal of %d", len(e.Tail), len(e.Tail[maxTail-1]), len(e.Message), len(e.Signal))
 	}
 	if strings.ContainsRune(e.Message, '\uFFFD') {
 		t.Error("a character was split")
@@ -628,6 +628,20 @@ func TestTLS(t *testing.T) {
 	}
 	if err := NewServer(ServerOptions{CertFile: cert, KeyFile: cert}).Start("127.0.0.1:0"); err == nil {
 		t.Error("a file without a key is accepted")
+	}
+	// The group may read root's file, as when Kubernetes mounts a Secret for an fsGroup.
+	for mode, allowed := range map[os.FileMode]bool{0o400: true, 0o440: os.Getuid() == 0, 0o604: false, 0o644: false, 0o620: false} {
+		if err := os.Chmod(key, mode); err != nil {
+			t.Fatal(err)
+		}
+		s := NewServer(ServerOptions{CertFile: cert, KeyFile: key})
+		err := s.Start("127.0.0.1:0")
+		if (err == nil) != allowed || err != nil && !strings.Contains(err.Error(), "chmod 600 "+key) {
+			t.Errorf("a key of mode %04o: %v", mode, err)
+		}
+		if err == nil {
+			s.Close(context.Background())
+		}
 	}
 }
 

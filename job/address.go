@@ -177,9 +177,9 @@ func parseRanges(set string) (ranges [][2]int, malformed string, ok bool) {
 		if !isRange {
 			hi = lo
 		}
-		from, err1 := strconv.Atoi(lo)
-		to, err2 := strconv.Atoi(hi)
-		if err1 != nil || err2 != nil || from < 0 || to < from || to > maxIndex || lo[0] == '+' || hi[0] == '+' {
+		from, _ := strconv.Atoi(lo)
+		to, _ := strconv.Atoi(hi)
+		if from < 0 || to < from || to > maxIndex || strconv.Itoa(from) != lo || strconv.Itoa(to) != hi { // one way to write an index
 			return nil, part, false
 		}
 		ranges = append(ranges, [2]int{from, to})

@@ -72,7 +72,7 @@ func TestSelectors(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"", "gpt", "job.", "job.gpt.", "job.gpt.worker[", "job.gpt.worker[]", "job.gpt.worker[1", "job.gpt.worker[a]",
-		"job.gpt.worker[-1]", "job.gpt.worker[3-1]", "job.gpt.worker[1,]", "job.gpt.worker[+1]", "job.gpt.worker[0-9999999999]",
+		"job.gpt.worker[-1]", "job.gpt.worker[3-1]", "job.gpt.worker[1,]", "job.gpt.worker[+1]", "job.gpt.worker[00]", "job.gpt.worker[01-2]", "job.gpt.worker[-0]", "job.gpt.worker[]", "job.gpt.worker[0-9999999999]",
 		`job.gpt[a]`, `job.gpt["a]`, `job.gpt["a"`, `job.gpt[""]`, `job.gpt["a"]worker`, `job.gpt["a.b"]`, `job.gpt["a"]["b"]`, "job.gpt[0]", `job.["a"]`,
 		"module.a", "module.a.", "module.a.b", "module.job.gpt", "module.a.job", `module.a["b".job.c`, "module.a.worker[0]",
 		"module." + strings.Repeat("a", 40) + ".job." + strings.Repeat("b", 40),

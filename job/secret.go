@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -40,18 +41,19 @@ const shortSecret = 4
 // by lines, and a PEM key is printed as many.
 const secretLine = 8
 
+// maxEscaped is how many levels of escapes are looked through: JSON in JSON in a line of a log.
+const maxEscaped = 3
+
 // Secrets finds sensitive values in texts. The zero value knows none.
 type Secrets struct {
 	known  map[string]bool
 	sorted []string // longest first
 }
 
-// Add adds values: as they are, quoted, and URL-encoded, and the lines of multi-line ones. Blank values are ignored.
+// Add adds values: as they are, and URL-encoded, and the lines of multi-line ones. Blank values are ignored.
 func (s *Secrets) Add(values ...string) {
 	for _, value := range values {
 		s.add(value)
-		quoted := strconv.Quote(value)
-		s.add(quoted[1 : len(quoted)-1])
 		query := url.QueryEscape(value) // what urlencode gives
 		s.add(query)
 		s.add(strings.ReplaceAll(query, "+", "%20")) // in the path of a URL a plus means a plus
@@ -101,25 +103,19 @@ func (s *Secrets) Replace(text string, by func(stretch string) string) string {
 // In reports whether a text contains anything sensitive.
 func (s *Secrets) In(text string) bool { return s.find(text) != nil }
 
-// find returns the sensitive stretches of a text, in order.
+// find returns the sensitive stretches of a text, in order: values as they are or with escapes.
 func (s *Secrets) find(text string) [][]int {
 	var seals, found [][]int
 	if strings.Contains(text, sealBegin) {
 		seals = seal.FindAllStringIndex(text, -1)
 	}
-	for _, value := range s.sorted {
-		for from := 0; ; {
-			at := strings.Index(text[from:], value)
-			if at < 0 {
-				break
-			}
-			f := []int{from + at, from + at + len(value)}
-			from = f[0] + 1
-			if counts(text, f) && !slices.ContainsFunc(seals, func(o []int) bool { return f[0] < o[1] && o[0] < f[1] }) {
-				found = append(found, f)
-				from = f[1]
-			}
+	read := unescaped{text: text}
+	for level := 0; ; level++ {
+		found = append(found, s.values(read, seals)...)
+		if level == maxEscaped || len(s.sorted) == 0 || !strings.Contains(read.text, `\`) {
+			break
 		}
+		read = read.unescape()
 	}
 	if len(found) == 0 {
 		return seals
@@ -138,13 +134,93 @@ func (s *Secrets) find(text string) [][]int {
 	return all
 }
 
+// values returns where values are, outside of the seals.
+func (s *Secrets) values(in unescaped, seals [][]int) (found [][]int) {
+	for _, value := range s.sorted {
+		for from := 0; ; {
+			at := strings.Index(in.text[from:], value)
+			if at < 0 {
+				break
+			}
+			begin, end := from+at, from+at+len(value)
+			from = begin + 1
+			f := []int{in.place(begin), in.place(end)}
+			if counts(in.text, begin, end) && !slices.ContainsFunc(seals, func(o []int) bool { return f[0] < o[1] && o[0] < f[1] }) {
+				found = append(found, f)
+				from = end
+			}
+		}
+	}
+	return found
+}
+
+// escape matches a character that is escaped as in strings of JSON, Go or Python; above U+FFFF JSON has two surrogates.
+var escape = regexp.MustCompile(`\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\(u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|x[0-9a-fA-F]{2}|[\\"'/abfnrtv])`)
+
+// unescaped is a text without its escapes. at has the offset in the original of each byte and of the end; nil if it is the
+// original.
+type unescaped struct {
+	text string
+	at   []int
+}
+
+func (u unescaped) place(i int) int {
+	if u.at == nil {
+		return i
+	}
+	return u.at[i]
+}
+
+// unescape resolves one level of escapes.
+func (u unescaped) unescape() unescaped {
+	var text strings.Builder
+	var at []int
+	from := 0
+	keep := func(to int) {
+		text.WriteString(u.text[from:to])
+		for ; from < to; from++ {
+			at = append(at, u.place(from))
+		}
+	}
+	for _, e := range escape.FindAllStringIndex(u.text, -1) {
+		keep(e[0])
+		text.WriteString(character(u.text[e[0]:e[1]]))
+		for len(at) < text.Len() {
+			at = append(at, u.place(e[0]))
+		}
+		from = e[1]
+	}
+	keep(len(u.text))
+	return unescaped{text.String(), append(at, u.place(len(u.text)))}
+}
+
+// character returns the character that an escape stands for.
+func character(escape string) string {
+	switch kind := escape[1]; {
+	case strings.IndexByte(`"'/\`, kind) >= 0:
+		return escape[1:]
+	case len(escape) == 2:
+		return map[byte]string{'a': "\a", 'b': "\b", 'f': "\f", 'n': "\n", 'r': "\r", 't': "\t", 'v': "\v"}[kind]
+	case len(escape) == 12:
+		high, _ := strconv.ParseUint(escape[2:6], 16, 16)
+		low, _ := strconv.ParseUint(escape[8:], 16, 16)
+		return string(utf16.DecodeRune(rune(high), rune(low)))
+	default:
+		n, _ := strconv.ParseUint(escape[2:], 16, 32)
+		if kind == 'x' {
+			return string([]byte{byte(n)})
+		}
+		return string(rune(n))
+	}
+}
+
 // counts reports whether a match counts: a short one only as a whole word.
-func counts(text string, f []int) bool {
-	if f[1]-f[0] >= shortSecret {
+func counts(text string, begin, end int) bool {
+	if end-begin >= shortSecret {
 		return true
 	}
-	before, _ := utf8.DecodeLastRuneInString(text[:f[0]])
-	after, _ := utf8.DecodeRuneInString(text[f[1]:])
+	before, _ := utf8.DecodeLastRuneInString(text[:begin])
+	after, _ := utf8.DecodeRuneInString(text[end:])
 	return !wordRune(before) && !wordRune(after)
 }
 
@@ -352,7 +428,7 @@ func (s *Sealer) Exit(e *Exit) *Exit {
 		return e
 	}
 	sealed := *e
-	sealed.NotStarted, sealed.Message, sealed.Tail = s.Text(e.NotStarted), s.Text(e.Message), mapTexts(e.Tail, s.Text)
+	sealed.Signal, sealed.NotStarted, sealed.Message, sealed.Tail = s.Text(e.Signal), s.Text(e.NotStarted), s.Text(e.Message), mapTexts(e.Tail, s.Text)
 	return &sealed
 }
 

@@ -20,7 +20,7 @@ func keyed(word string) *Sealer {
 
 func TestSecretsAreFoundInTexts(t *testing.T) {
 	var s Secrets
-	s.Add("s3cret", "s3cret-and-more", "7", "ab", "line-one\nand-line-two", `quote"d`, "p@ss w/rd", " ", "")
+	s.Add("s3cret", "s3cret-and-more", "7", "ab", "line-one\nand-line-two", `quote"d`, "p@ss w/rd", "garçon é😀", " ", "")
 	for text, want := range map[string]string{
 		"token s3cret!":            "token #!",
 		"s3cret-and-more":          "#",
@@ -32,9 +32,17 @@ func TestSecretsAreFoundInTexts(t *testing.T) {
 		"ab,abc,cab,ab":            "#,abc,cab,#",
 		"it printed and-line-two!": "it printed #!",
 		`a = "quote\"d"`:           `a = "#"`,
-		"https://u:p%40ss%20w%2Frd@h/?p=p%40ss+w%2Frd": "https://u:#@h/?p=#",
-		"nothing": "nothing",
-		"":        "",
+		"https://u:p%40ss%20w%2Frd@h/?p=p%40ss+w%2Frd":               "https://u:#@h/?p=#",
+		`{"p": "p\u0040ss\u0020w\/rd"}`:                              `{"p": "#"}`,
+		`"gar\u00e7on \u00E9\ud83d\ude00"`:                           `"#"`,                       // as json.dumps writes it, with either case
+		`b'gar\xc3\xa7on \xc3\xa9'`:                                  `b'gar\xc3\xa7on \xc3\xa9'`, // without the last character it is none
+		`b'gar\xc3\xa7on \xc3\xa9\xf0\x9f\x98\x80'`:                  `b'#'`,
+		`{"log": "{\"p\": \"gar\\u00e7on \\u00e9\\ud83d\\ude00\"}"}`: `{"log": "{\"p\": \"#\"}"}`,
+		`line-one\nand-line-two`:                                     "#",
+		`\n7\n`:                                                      `\n#\n`,
+		`\`:                                                          `\`,
+		"nothing":                                                    "nothing",
+		"":                                                           "",
 		"(sensitive value 0123456789abcdef0123456789abcdef)s3cret": "##",
 		"(sensitive value)": "(sensitive value)",
 	} {
@@ -168,7 +176,7 @@ func TestASealerWithoutSecretsTouchesNothing(t *testing.T) {
 // For any secrets and texts, opening a sealed text restores it, and a sealed text contains no secret that is not short.
 func TestSealingLosesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		part := rapid.StringOfN(rapid.RuneFrom([]rune("ab7 (\"\n-é")), 1, 12, -1)
+		part := rapid.StringOfN(rapid.RuneFrom([]rune("ab7 (\"\n-é\\u0")), 1, 12, -1)
 		secrets := rapid.SliceOfN(part, 1, 4).Draw(t, "secrets")
 		text := strings.Join(rapid.SliceOf(rapid.OneOf(part, rapid.SampledFrom(secrets))).Draw(t, "text"), "")
 		s := keyed("k")

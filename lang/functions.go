@@ -27,6 +27,7 @@ import (
 	"github.com/zclconf/go-cty/cty/function"
 	"github.com/zclconf/go-cty/cty/function/stdlib"
 
+	"github.com/eltrain/eltrain/internal/regular"
 	"github.com/eltrain/eltrain/job"
 )
 
@@ -511,7 +512,7 @@ func (l *loader) inDir(p string) string {
 func (l *loader) readText(path string) (string, error) {
 	at := l.inDir(path)
 	l.named[at] = true
-	src, err := readBounded(at, maxReadBytes)
+	src, err := regular.ReadNamed(at, maxReadBytes)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			return "", fmt.Errorf("the file %q does not exist; paths are relative to the directory of the .hcl file", path)

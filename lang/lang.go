@@ -13,7 +13,6 @@ package lang
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -27,6 +26,7 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/eltrain/eltrain/internal/regular"
 	"github.com/eltrain/eltrain/job"
 )
 
@@ -120,7 +120,7 @@ func Load(dir string, o Options) (*Config, hcl.Diagnostics) {
 			continue
 		}
 		named = append(named, a.File)
-		src, err := readBounded(a.File, maxFileBytes)
+		src, err := regular.ReadNamed(a.File, maxFileBytes)
 		if err != nil {
 			diags = append(diags, unreadable(a.File, err))
 			continue
@@ -151,7 +151,7 @@ func readDirectory(dir string, wanted func(base string) bool) (map[string][]byte
 			continue
 		}
 		path := filepath.Join(dir, e.Name())
-		src, err := readBounded(path, maxFileBytes)
+		src, err := regular.ReadNamed(path, maxFileBytes)
 		switch {
 		case errors.Is(err, syscall.ELOOP):
 			loop := linkLoop(path)
@@ -481,31 +481,6 @@ func isVars(base string) bool {
 // isHidden reports whether a file is one that editors keep beside an open file, or any other hidden file.
 func isHidden(base string) bool {
 	return strings.HasPrefix(base, ".") || strings.HasPrefix(base, "#") || strings.HasSuffix(base, "~")
-}
-
-// readBounded reads a regular file of at most limit bytes.
-func readBounded(path string, limit int64) ([]byte, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	// A pipe or device could block forever.
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a regular file", path)
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	src, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err != nil {
-		return nil, err
-	}
-	if int64(len(src)) > limit {
-		return nil, fmt.Errorf("%s is larger than %s", path, job.Bytes(limit))
-	}
-	return src, nil
 }
 
 func unreadable(path string, err error) *hcl.Diagnostic {

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/eltrain/eltrain/internal/atomicfile"
+	"github.com/eltrain/eltrain/internal/regular"
 )
 
 // The journal is a directory of files, each named after the sequence number of its first record, such as
@@ -141,7 +142,7 @@ func (j *Journal) writerPath() string { return filepath.Join(j.dir, "writer") }
 // acquire makes this the journal's writer. taken reports whether a writer of an older epoch still exists; replacing its
 // file fences it.
 func (j *Journal) acquire(epoch uint64) (taken bool, err error) {
-	f, err := os.OpenFile(j.writerPath(), os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := regular.Open(j.writerPath(), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return false, err
 	}
@@ -213,7 +214,7 @@ func (j *Journal) fenced() bool {
 
 // resume continues the newest file after its last whole record.
 func (j *Journal) resume(name string, damaged func(Damage)) error {
-	f, err := os.OpenFile(filepath.Join(j.dir, name), os.O_RDWR|os.O_APPEND, 0o600)
+	f, err := regular.Open(filepath.Join(j.dir, name), os.O_RDWR|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}
@@ -241,7 +242,7 @@ func (j *Journal) resume(name string, damaged func(Damage)) error {
 // succeed starts a file after that of a fenced writer: that one may be in the middle of a write, so its file is
 // left alone.
 func (j *Journal) succeed(name string) error {
-	f, err := os.Open(filepath.Join(j.dir, name))
+	f, err := regular.Open(filepath.Join(j.dir, name), os.O_RDONLY, 0)
 	if err != nil {
 		return err
 	}
@@ -272,7 +273,7 @@ func (j *Journal) findEnd(f *os.File, name string) error {
 
 // startFile starts a file whose first record is the next one.
 func (j *Journal) startFile() error {
-	f, err := os.OpenFile(filepath.Join(j.dir, fmt.Sprintf("%020d%s", j.next, journalExt)), os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
+	f, err := regular.Open(filepath.Join(j.dir, fmt.Sprintf("%020d%s", j.next, journalExt)), os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}

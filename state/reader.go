@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+
+	"github.com/eltrain/eltrain/internal/regular"
 )
 
 // followRescan is how often Follow checks without an event: network file systems report none, and neither does
@@ -105,7 +107,7 @@ func (c *cursor) advance(fn func(Entry) error) error {
 // one being written; only in an older one, to which nothing is added anymore, is it damage.
 func (c *cursor) readFile(newest bool, fn func(Entry) error) error {
 	path := filepath.Join(c.reader.Dir, c.file)
-	f, err := os.Open(path)
+	f, err := regular.Open(path, os.O_RDONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // just removed by rotation; the next record reveals the gap
 	}

@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/eltrain/eltrain/cmd/view"
+	"github.com/eltrain/eltrain/internal/regular"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/kube"
 	"github.com/eltrain/eltrain/lang"
@@ -91,6 +92,10 @@ func (s *session) open(cfg *lang.Config) (d *directory, ok bool) {
 
 // openState opens the directory without its providers, which is enough to wait for the state's lock.
 func (s *session) openState(cfg *lang.Config) (*directory, bool) {
+	if err := regular.CheckPrivate(runDirectory); err != nil {
+		s.fail("Unsafe directory of run-time files", fmt.Errorf("%w. Or set ELTRAIN_DATA_DIR to another directory", err))
+		return nil, false
+	}
 	store, err := openStore(cfg.Settings.State)
 	if err != nil {
 		s.fail("Cannot open the state", err)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/eltrain/eltrain/cmd/view"
 	"github.com/eltrain/eltrain/internal/atomicfile"
+	"github.com/eltrain/eltrain/internal/regular"
 	"github.com/eltrain/eltrain/lang"
 )
 
@@ -160,8 +161,11 @@ func (f *formatter) path(path string) error {
 	return errors.Join(errs...)
 }
 
+// maxFormatted is more than the language reads of a file.
+const maxFormatted = 64 << 20
+
 func (f *formatter) file(path string) error {
-	src, err := os.ReadFile(path)
+	src, err := regular.ReadNamed(path, maxFormatted)
 	if err != nil {
 		return f.cannot("format "+path, err)
 	}

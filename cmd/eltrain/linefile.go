@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/eltrain/eltrain/cmd/view"
+	"github.com/eltrain/eltrain/internal/regular"
 )
 
 const (
@@ -85,7 +86,7 @@ func isPipe(path string) bool {
 
 // checkLines checks that a file begins like the output of a view.Stream.
 func checkLines(path string) error {
-	f, err := os.Open(path)
+	f, err := regular.OpenNamed(path)
 	if err != nil {
 		return err
 	}

@@ -71,6 +71,9 @@ func logsCommand() *command {
 ADDRESS is job.NAME, job.NAME.ROLE, job.NAME.ROLE[3], or a set: [0-3,7], [*]. Lines of several slots begin
 with the slot's address.
 
+On a terminal the output has no colors, and other control characters are shown as escapes; into a pipe or file it goes
+as it was written.
+
 Sensitive values of the current files and variables are hidden. If the job was started with others, or with unknown
 ones, a warning says so.`,
 		declare: new(logsArgs).declare,
@@ -121,7 +124,7 @@ func runLogs(s *session, args []string) int {
 	if err := s.cautionUnsearched(ctx, d, record); err != nil {
 		return s.fail("Cannot read the key of sensitive values", err)
 	}
-	out := s.redactor.Writer(s.streams.Out)
+	out := s.redactor.Output(s.streams.Out)
 	var mute []job.Address
 	if a.follow {
 		err = followLogs(ctx, out, sources, read)

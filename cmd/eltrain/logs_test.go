@@ -175,3 +175,25 @@ func TestRankHolderOfNobody(t *testing.T) {
 		t.Errorf("rank -1 is held by %v, %d, %v", slot, n, err)
 	}
 }
+
+func TestLogsSendATerminalNoCommands(t *testing.T) {
+	t.Parallel()
+	dir := directoryWith(t, map[string]string{"main.hcl": `job "tiny" {
+  role "worker" {
+    command    = ["sh", "-c", "printf '\\033]52;c;eA==\\007\\033[31mred\\n'; exec sleep 300"]
+    stop_grace = "1s"
+    resources {
+      cpu = 0.1
+    }
+  }
+}
+`})
+	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
+	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)
+	eventually(t, "it writes", func() bool {
+		return eltrain(t, dir, "logs", "-tail=1", "job.tiny").out == "[rank 0] \x1b]52;c;eA==\a\x1b[31mred\n"
+	})
+	if o := onTerminal(t, commandIn(dir, "logs", "-tail=1", "job.tiny"), ""); o.out != `[rank 0] \x1b]52;c;eA==\ared`+"\n" {
+		t.Errorf("a terminal gets %q", o.out)
+	}
+}

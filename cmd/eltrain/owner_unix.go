@@ -8,12 +8,6 @@ import (
 	"syscall"
 )
 
-// ownedByRoot reports whether root owns a file.
-func ownedByRoot(info fs.FileInfo) bool {
-	st, ok := info.Sys().(*syscall.Stat_t)
-	return ok && st.Uid == 0
-}
-
 // giveTo sets a file's owner and group to those of another, which only root can.
 func giveTo(path string, of fs.FileInfo) error {
 	st, ok := of.Sys().(*syscall.Stat_t)

@@ -240,7 +240,7 @@ func TestTheWebhooksTokenIsForItsOwnerAlone(t *testing.T) {
 		{"its group may write", good, 0o660, "chmod 600"},
 		{"short", good[1:], 0o600, "openssl rand"},
 		{"empty", " \n", 0o600, "openssl rand"},
-		{"large", strings.Repeat("x", maxToken+1), 0o600, "too large"},
+		{"large", strings.Repeat("x", maxToken+1), 0o600, "larger than"},
 	} {
 		put(t, path, c.text)
 		if err := os.Chmod(path, c.mode); err != nil {

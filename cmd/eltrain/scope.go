@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,10 +14,12 @@ import (
 	"github.com/eltrain/eltrain/apply"
 	"github.com/eltrain/eltrain/cmd/planfile"
 	"github.com/eltrain/eltrain/cmd/view"
+	"github.com/eltrain/eltrain/internal/regular"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/lang"
 	"github.com/eltrain/eltrain/plan"
 	"github.com/eltrain/eltrain/state"
+	"github.com/eltrain/eltrain/state/file"
 )
 
 // scoping are the options that limit the scope of a plan, and say what it is made from.
@@ -228,7 +229,7 @@ func (s *session) keepObservation(o apply.Observation, whole bool) {
 
 // lastObservation returns the newest recorded observation; nil if there is none.
 func lastObservation() (*apply.Observation, error) {
-	text, err := os.ReadFile(observationFile())
+	text, err := regular.Read(observationFile(), file.MaxSize)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

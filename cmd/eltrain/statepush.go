@@ -40,9 +40,6 @@ func (p *statePush) take(others []string) error {
 	return nil
 }
 
-// maxState bounds what is pushed: a state of 100,000 slots is some 50 MB.
-const maxState = 256 << 20
-
 // prepare reads the given state.
 func (p *statePush) prepare(s *session) error {
 	in := s.streams.In
@@ -54,12 +51,12 @@ func (p *statePush) prepare(s *session) error {
 		defer f.Close()
 		in = f
 	}
-	text, err := io.ReadAll(io.LimitReader(in, maxState+1))
+	text, err := io.ReadAll(io.LimitReader(in, file.MaxSize+1))
 	if err != nil {
 		return fmt.Errorf("read the state to push: %w", err)
 	}
-	if len(text) > maxState {
-		return fmt.Errorf("%s is larger than %d bytes: it cannot be a state", p.file, maxState)
+	if len(text) > file.MaxSize {
+		return fmt.Errorf("%s is larger than %d bytes: it cannot be a state", p.file, file.MaxSize)
 	}
 	if text, err = file.Inside(text); err != nil {
 		return err

@@ -2,14 +2,11 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"io/fs"
-	"os"
 	"strings"
 
 	"github.com/eltrain/eltrain/elastic"
+	"github.com/eltrain/eltrain/internal/regular"
 )
 
 const (
@@ -39,40 +36,13 @@ func (w *webhook) token() (string, error) {
 
 // webhookToken reads the token of POST /v1/reconcile.
 func webhookToken(path string) (string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return "", fmt.Errorf("the token of POST /v1/reconcile: %w", err)
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return "", fmt.Errorf("the token of POST /v1/reconcile: %w", err)
-	}
-	if !info.Mode().IsRegular() {
-		return "", fmt.Errorf("the token of POST /v1/reconcile: %s is not a regular file", path)
-	}
-	if mode := info.Mode().Perm(); mode&forbiddenMode(info) != 0 {
-		return "", fmt.Errorf("the token of POST /v1/reconcile: others can read or write %s, its mode is %04o; run: chmod 600 %s", path, mode, path)
-	}
-	text, err := io.ReadAll(io.LimitReader(f, maxToken+1))
+	text, err := regular.ReadSecret(path, maxToken)
 	if err != nil {
 		return "", fmt.Errorf("the token of POST /v1/reconcile: %w", err)
 	}
 	token := strings.TrimSpace(string(text))
-	switch {
-	case len(token) < minToken:
+	if len(token) < minToken {
 		return "", fmt.Errorf("the token of POST /v1/reconcile: %s has %d characters, at least %d are required; make one with: openssl rand -hex 32", path, len(token), minToken)
-	case len(text) > maxToken:
-		return "", errors.New("the token of POST /v1/reconcile: " + path + " is not a token: it is too large")
 	}
 	return token, nil
-}
-
-// forbiddenMode returns the permissions that a token's file must not have: any for group and others, except that the group may
-// read root's file, as when Kubernetes gives a Secret to a pod with an fsGroup. PostgreSQL has the same rule for keys.
-func forbiddenMode(info fs.FileInfo) fs.FileMode {
-	if ownedByRoot(info) {
-		return 0o037
-	}
-	return 0o077
 }

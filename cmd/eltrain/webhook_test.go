@@ -61,7 +61,7 @@ func TestATokenFileThatIsNoGoodIsToldByTheMaster(t *testing.T) {
 		why  string
 	}{
 		{token, 0o600, http.StatusAccepted, ""},
-		{token, 0o644, http.StatusServiceUnavailable, "others can read or write"},
+		{token, 0o644, http.StatusServiceUnavailable, "accessible to others"},
 		{"short", 0o600, http.StatusServiceUnavailable, "has 5 characters"},
 		{token, 0o600, http.StatusAccepted, ""},
 		{"short", 0o600, http.StatusServiceUnavailable, "has 5 characters"}, // again, so it is reported again

@@ -24,6 +24,8 @@ import (
 
 	"github.com/eltrain/eltrain/cmd/view"
 	"github.com/eltrain/eltrain/internal/atomicfile"
+	"github.com/eltrain/eltrain/internal/regular"
+	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/lang"
 	"github.com/eltrain/eltrain/plan"
 )
@@ -34,7 +36,7 @@ const Version = 2
 // Limits for reading: a plan for 100,000 slots is some 100 MB of JSON.
 const (
 	maxFile     = 256 << 20
-	maxInflated = 2 << 30
+	maxInflated = 512 << 20
 	maxHeader   = 200
 )
 
@@ -117,7 +119,7 @@ func checkReplaceable(path string) error {
 	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
 		return nil // Replace reports what is not a regular file
 	}
-	was, err := os.Open(path)
+	was, err := regular.OpenNamed(path)
 	if err != nil {
 		return err
 	}
@@ -139,11 +141,39 @@ func Replace(path string, text []byte) error {
 	return atomicfile.Write(path, text, 0o600)
 }
 
+// inflate unpacks a plan. It unpacks it once before to count: what is refused takes no memory.
+func inflate(body []byte) ([]byte, error) {
+	size, err := inflateTo(io.Discard, body)
+	if err != nil {
+		return nil, err
+	}
+	text := bytes.NewBuffer(make([]byte, 0, size))
+	_, err = inflateTo(text, body)
+	return text.Bytes(), err
+}
+
+// inflateTo returns how many bytes it wrote.
+func inflateTo(w io.Writer, body []byte) (int64, error) {
+	z, err := gzip.NewReader(bytes.NewReader(body))
+	if err != nil {
+		return 0, ErrEdited
+	}
+	n, err := io.Copy(w, io.LimitReader(z, maxInflated+1))
+	switch {
+	case err != nil:
+		return 0, ErrEdited
+	case n > maxInflated:
+		return 0, ErrLarge
+	}
+	return n, nil
+}
+
 // Errors of a file that is not a complete plan. Their texts say what to do.
 var (
 	ErrNoPlan = errors.New("it is not a saved plan: make one with eltrain plan -out=FILE")
 	ErrCut    = errors.New("it is truncated. Copy it again, or plan again")
 	ErrEdited = errors.New("it was changed after it was saved: its checksum is wrong. Plan again")
+	ErrLarge  = fmt.Errorf("it has more than %s unpacked, more than any plan. Plan again", job.Bytes(maxInflated))
 )
 
 // VersionError is the error of a plan of another version.
@@ -155,7 +185,7 @@ func (e *VersionError) Error() string {
 
 // Read reads a plan that was made by the given version of eltrain.
 func Read(path, eltrain string) (*File, error) {
-	text, err := readRegular(path)
+	text, err := regular.ReadNamed(path, maxFile)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("the file %s does not exist: make a plan with eltrain plan -out=%s", path, path)
@@ -167,20 +197,6 @@ func Read(path, eltrain string) (*File, error) {
 		return nil, fmt.Errorf("the plan %s cannot be used: %w", path, err)
 	}
 	return f, nil
-}
-
-func readRegular(path string) ([]byte, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, errors.New("it is not a regular file")
-	}
-	if info.Size() > maxFile {
-		return nil, fmt.Errorf("it has %d bytes; a plan has at most %d", info.Size(), maxFile)
-	}
-	return os.ReadFile(path)
 }
 
 func parse(text []byte, eltrain string) (*File, error) {
@@ -208,13 +224,9 @@ func parse(text []byte, eltrain string) (*File, error) {
 	if got := sha256.Sum256(body); len(body) > length || hex.EncodeToString(got[:]) != sum {
 		return nil, ErrEdited
 	}
-	z, err := gzip.NewReader(bytes.NewReader(body))
+	inflated, err := inflate(body)
 	if err != nil {
-		return nil, ErrEdited
-	}
-	inflated, err := io.ReadAll(io.LimitReader(z, maxInflated))
-	if err != nil {
-		return nil, ErrEdited
+		return nil, err
 	}
 	var made struct {
 		Eltrain string `json:"eltrain_version"`

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -283,6 +284,45 @@ func TestReadRefusesWhatIsNotTheWholePlan(t *testing.T) {
 	}
 	if _, err := Read(t.TempDir(), "0.1.0"); err == nil {
 		t.Error("a directory is read as a plan")
+	}
+}
+
+// A small file that unpacks to gigabytes is refused without taking the memory.
+func TestReadRefusesABomb(t *testing.T) {
+	var part bytes.Buffer
+	z := gzip.NewWriter(&part)
+	if _, err := z.Write(make([]byte, 1<<20)); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	body := bytes.Repeat(part.Bytes(), 4<<10)
+	path := filepath.Join(t.TempDir(), "plan")
+	header := fmt.Sprintf("%s %d %x %d\n", magic, Version, sha256.Sum256(body), len(body))
+	if err := os.WriteFile(path, append([]byte(header), body...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	if _, err := Read(path, "0.1.0"); !errors.Is(err, ErrLarge) {
+		t.Error(err)
+	}
+	runtime.ReadMemStats(&after)
+	if took := after.TotalAlloc - before.TotalAlloc; took > 64<<20 {
+		t.Errorf("it took %d bytes", took)
+	}
+}
+
+func TestReadDoesNotWaitForAPipe(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "plan")
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range []error{sample().Write(path), func() error { _, err := Read(path, "0.1.0"); return err }()} {
+		if err == nil || !strings.Contains(err.Error(), "regular file") {
+			t.Error(err)
+		}
 	}
 }
 

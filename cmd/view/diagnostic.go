@@ -326,9 +326,9 @@ func (d Diagnostic) Place() string {
 	case d.Range == nil || d.Range.Filename == "":
 		return ""
 	case d.quoted() || d.Range.Start.Byte > 0 || d.Range.Start.Line > 1:
-		return fmt.Sprintf("%s line %d", d.Range.Filename, d.Range.Start.Line)
+		return fmt.Sprintf("%s line %d", printable(d.Range.Filename), d.Range.Start.Line)
 	}
-	return d.Range.Filename
+	return printable(d.Range.Filename)
 }
 
 // quoted reports whether lines of its file can be shown.

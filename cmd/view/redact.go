@@ -2,11 +2,11 @@ package view
 
 import (
 	"io"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/eltrain/eltrain/job"
@@ -43,7 +43,7 @@ func (r *Redactor) AddTexts(secrets ...string) {
 	r.secrets.Add(secrets...)
 }
 
-// Text returns s with each sensitive value replaced, and with control characters made visible: s may be
+// Text returns s with each sensitive value replaced, and with what is not displayable made visible: s may be
 // a line that a training program wrote, and must not move the reader's cursor.
 func (r *Redactor) Text(s string) string { return printable(r.Hide(s)) }
 
@@ -104,23 +104,35 @@ func (r *Redactor) Diagnostics(diags []Diagnostic) []Diagnostic {
 }
 
 // Writer returns a writer to w that hides sensitive values. Each Write must have whole lines.
-func (r *Redactor) Writer(w io.Writer) io.Writer { return hidingWriter{r, w} }
+func (r *Redactor) Writer(w io.Writer) io.Writer { return hidingWriter{w, r.Hide} }
+
+// Output is Writer for what programs wrote. A terminal gets it as Text without colors: it must not carry out a program's
+// commands, such as to set the clipboard. A pipe or file gets the program's own bytes.
+func (r *Redactor) Output(s Screen) io.Writer {
+	if !s.Terminal {
+		return r.Writer(s)
+	}
+	return hidingWriter{s, func(lines string) string { return r.Text(anyStyle.ReplaceAllString(lines, "")) }}
+}
+
+// anyStyle matches SGR escape sequences.
+var anyStyle = regexp.MustCompile(`\x1b\[[0-9;:]*m`)
 
 type hidingWriter struct {
-	redactor *Redactor
-	w        io.Writer
+	w    io.Writer
+	show func(lines string) string
 }
 
 func (h hidingWriter) Write(b []byte) (int, error) {
-	if _, err := io.WriteString(h.w, h.redactor.Hide(string(b))); err != nil {
+	if _, err := io.WriteString(h.w, h.show(string(b))); err != nil {
 		return 0, err
 	}
 	return len(b), nil
 }
 
-// printable shows control characters as Go escapes; newlines and tabs stay.
+// printable shows what is not displayable as Go escapes.
 func printable(s string) string {
-	clean := func(r rune) bool { return r == '\n' || r == '\t' || r != utf8.RuneError && !unicode.IsControl(r) }
+	clean := func(r rune) bool { return r != utf8.RuneError && job.Displayable(r) }
 	if strings.IndexFunc(s, func(r rune) bool { return !clean(r) }) < 0 {
 		return s
 	}

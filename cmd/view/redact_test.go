@@ -2,6 +2,7 @@ package view
 
 import (
 	"bytes"
+	"io"
 	"log/slog"
 	"strings"
 	"testing"
@@ -44,6 +45,44 @@ func TestLogsHideSecretsHoweverTheyAreQuoted(t *testing.T) {
 }
 
 // In a quoted line each byte of a secret becomes an asterisk, so that the underlined columns stay in place.
+// A terminal carries out no command of a training program; a pipe gets the program's own bytes.
+func TestOutputOnATerminalIsDisplayable(t *testing.T) {
+	for text, want := range map[string]string{
+		"plain\té\n":                        "plain\té\n",
+		"\x1b[1;31mred\x1b[0m\n":            "red\n",
+		"\x1b[31mhun\x1b[mter2hunter2\n":    sensitive + "\n",
+		"\x1b]52;c;cm0gLXJmIH4=\a\n":        `\x1b]52;c;cm0gLXJmIH4=\a` + "\n",
+		"\x1b[2J\x1b[8mx\n":                 `\x1b[2Jx` + "\n",
+		"\u009b31m\x9b31m\u0085\n":          `\u009b31m` + "\uFFFD" + `31m\u0085` + "\n",
+		"a\u202eb\u2066c\u2069d\u202c\n":    `a\u202eb\u2066c\u2069d\u202c` + "\n",
+		"שלום \U0001F468\u200d\U0001F469\n": "שלום \U0001F468\u200d\U0001F469\n",
+	} {
+		var terminal, pipe strings.Builder
+		r := hiding("hunter2hunter2")
+		for _, w := range []io.Writer{r.Output(Screen{Writer: &terminal, Terminal: true}), r.Output(Screen{Writer: &pipe})} {
+			if _, err := io.WriteString(w, text); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if terminal.String() != want || pipe.String() != text {
+			t.Errorf("%q: a terminal gets %q, a pipe %q", text, terminal.String(), pipe.String())
+		}
+	}
+}
+
+// A checkout can have any file names and texts.
+func TestDiagnosticsAreDisplayable(t *testing.T) {
+	evil := "a\x1b]52;c;eA==\a\u202e\u009b"
+	var out strings.Builder
+	WriteDiagnostics(Screen{Writer: &out}, []Diagnostic{{
+		Severity: severityError, Summary: evil, Detail: evil, Range: &Range{Filename: evil + ".hcl", Start: Position{Line: 2, Byte: 9}},
+		Snippet: &Snippet{Code: evil, StartLine: 2, Start: 1, End: 3, Values: []ExpressionValue{{"var.x", evil}}},
+	}})
+	if at := strings.IndexFunc(out.String(), func(r rune) bool { return !job.Displayable(r) }); at >= 0 {
+		t.Errorf("%q", out.String())
+	}
+}
+
 func TestDiagnosticsHideSecrets(t *testing.T) {
 	code := `  default = "hunter2hunter2" + x`
 	d := Diagnostic{Summary: "bad hunter2hunter2", Detail: "hunter2hunter2 is wrong", Snippet: &Snippet{Code: code, Start: 31, End: 32,

@@ -3,7 +3,7 @@
 //
 // It decides nothing and reads nothing by itself. It must not know providers, stores' contents or HCL
 // beyond diagnostics. Every text that may contain a user's value passes a Redactor, and control characters in programs'
-// output are escaped.
+// output, and those that reorder text, are escaped.
 package view
 
 import (
@@ -15,12 +15,13 @@ import (
 	"golang.org/x/term"
 )
 
-// Screen is one output. Colour is set only if the output understands escape sequences and the user wants them. Width is in
-// columns; 0 means lines are never wrapped.
+// Screen is one output. Colour is set only if it is a terminal that understands escape sequences and the user wants them. Width
+// is in columns; 0 means lines are never wrapped.
 type Screen struct {
 	io.Writer
-	Colour bool
-	Width  int
+	Terminal bool
+	Colour   bool
+	Width    int
 }
 
 // Streams are a command's input and outputs. Results go to Out, diagnostics to Err.
@@ -54,7 +55,7 @@ func fileScreen(f *os.File, colours bool) Screen {
 	if !term.IsTerminal(int(f.Fd())) {
 		return s
 	}
-	s.Colour = colours
+	s.Terminal, s.Colour = true, colours
 	if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 20 {
 		s.Width = width
 	}

@@ -61,12 +61,14 @@ type Result struct {
 type importer struct {
 	name  string // name of the source, for diagnostics
 	src   []byte
-	lines []int // offset of each line's first byte
+	lines []int         // offset of each line's first byte
+	marks map[int][]int // by long line, offset of each markStep-th column: JSON may be one line of megabytes
 	diags hcl.Diagnostics
 
 	values int // read so far, in all documents
 	slots  int // declared so far, in all jobs
 	jobs   []*imported
+	names  names // of the jobs
 	// namespace is that of the first job; namespaceValue is its value in the source.
 	namespace      string
 	namespaceValue *value
@@ -84,6 +86,7 @@ type imported struct {
 	job.Job
 	from  string // the object that it was imported from, for the comment above it
 	roles []*role
+	names names  // of the roles
 	at    *value // its name in the source
 }
 
@@ -115,14 +118,22 @@ type role struct {
 }
 
 func newImporter(name string, src []byte) *importer {
-	im := &importer{name: name, src: src, lines: []int{0}}
-	for i, b := range src {
-		if b == '\n' {
-			im.lines = append(im.lines, i+1)
+	im := &importer{name: name, src: src, lines: []int{0}, marks: map[int][]int{}}
+	column := 1
+	for offset := 0; offset < len(src); column++ {
+		if line := len(im.lines); column > 1 && column%markStep == 1 {
+			im.marks[line] = append(im.marks[line], offset)
+		}
+		r, size := utf8.DecodeRune(src[offset:])
+		if offset += size; r == '\n' {
+			im.lines, column = append(im.lines, offset), 0
 		}
 	}
 	return im
 }
+
+// markStep is a number of columns that is found fast.
+const markStep = 1 << 10
 
 // Manifests imports all documents of a YAML or JSON file. The name is for diagnostics. What the checks reject is left
 // out, with a warning.
@@ -208,6 +219,10 @@ func (im *importer) rangeOf(at place) hcl.Range {
 	}
 	end = min(end, len(im.src))
 	column := 1
+	if marks := im.marks[line]; at.column > markStep && len(marks) > 0 {
+		n := min((at.column-1)/markStep, len(marks))
+		offset, column = marks[n-1], 1+n*markStep
+	}
 	for column < at.column && offset < end {
 		_, size := utf8.DecodeRune(im.src[offset:])
 		offset, column = offset+size, column+1
@@ -437,16 +452,8 @@ func (im *importer) add(j *imported) {
 	}
 	im.budget(j)
 	im.limits(j)
-	j.Name = im.validName(j.Name, j.at, "job", im.jobNames())
+	j.Name = im.validName(j.Name, j.at, "job", &im.names)
 	im.jobs = append(im.jobs, j)
-}
-
-func (im *importer) jobNames() []string {
-	var names []string
-	for _, j := range im.jobs {
-		names = append(names, j.Name)
-	}
-	return names
 }
 
 // budget sets the job's restart budget to the largest of its roles: a job has only one.
@@ -499,8 +506,29 @@ var illegal = regexp.MustCompile(`[^A-Za-z0-9_-]+`)
 // maxName is the maximum length of a job's or role's name.
 const maxName = 63
 
-// validName returns a valid name that is not taken, and warns if it differs from the given one.
-func (im *importer) validName(name string, at *value, what string, taken []string) string {
+// names are the names that are taken, and by stem the largest number that was added to one.
+type names struct {
+	taken   map[string]bool
+	numbers map[string]int
+}
+
+// take returns a name that is free, and takes it. One that is not free gets a number.
+func (n *names) take(name string) string {
+	if n.taken == nil {
+		n.taken, n.numbers = map[string]bool{}, map[string]int{}
+	}
+	free := name
+	for stem := name[:min(len(name), maxName-len("-100000"))]; n.taken[free]; {
+		n.numbers[stem] = max(n.numbers[stem], 1) + 1
+		suffix := "-" + strconv.Itoa(n.numbers[stem])
+		free = strings.TrimRight(name[:min(len(name), maxName-len(suffix))], "-_") + suffix
+	}
+	n.taken[free] = true
+	return free
+}
+
+// validName returns a valid name that was not taken, and warns if it differs from the given one.
+func (im *importer) validName(name string, at *value, what string, taken *names) string {
 	legal := strings.Trim(illegal.ReplaceAllString(name, "-"), "-_")
 	if what == "role" && legal != "" && legal[0] <= '9' {
 		legal = "role-" + legal // role.NAME must be a name in an expression
@@ -511,11 +539,7 @@ func (im *importer) validName(name string, at *value, what string, taken []strin
 	if legal == "" {
 		legal = what
 	}
-	free := legal
-	for n := 2; slices.Contains(taken, free); n++ {
-		suffix := "-" + strconv.Itoa(n)
-		free = strings.TrimRight(legal[:min(len(legal), maxName-len(suffix))], "-_") + suffix
-	}
+	free := taken.take(legal)
 	switch {
 	case at == nil || free == name:
 	case legal != name:
@@ -530,11 +554,7 @@ func (im *importer) validName(name string, at *value, what string, taken []strin
 func (im *importer) newRole(j *imported, name string, at *value) *role {
 	r := &role{}
 	setDefaults(&r.Role)
-	var taken []string
-	for _, other := range j.roles {
-		taken = append(taken, other.Name)
-	}
-	r.Name = im.validName(name, at, "role", taken)
+	r.Name = im.validName(name, at, "role", &j.names)
 	j.roles = append(j.roles, r)
 	return r
 }
@@ -574,7 +594,7 @@ func (im *importer) command(words []string) {
 		return
 	}
 	if o := r.launch.option("role"); o != nil {
-		r.Name = im.validName(o.text, o.at, "role", nil)
+		r.Name = im.validName(o.text, o.at, "role", new(names))
 	}
 	im.applyLaunch(j, r, size{})
 	im.leftovers(line)

@@ -60,13 +60,18 @@ func setText(v reflect.Value, text string) {
 func (im *importer) write() []byte {
 	file := hclwrite.NewEmptyFile()
 	body := file.Body()
+	empty := true
+	separate := func() {
+		if !empty { // body.Blocks would take time for each block
+			body.AppendNewline()
+		}
+		empty = false
+	}
 	for _, name := range []string{kubernetes, volcano} {
 		if !slices.ContainsFunc(im.jobs, func(j *imported) bool { return j.Provider == name }) {
 			continue
 		}
-		if len(body.Blocks()) > 0 {
-			body.AppendNewline()
-		}
+		separate()
 		block := body.AppendNewBlock("provider", []string{name}).Body()
 		if im.namespace != "" {
 			block.SetAttributeValue("namespace", cty.StringVal(im.namespace))
@@ -76,9 +81,7 @@ func (im *importer) write() []byte {
 		}
 	}
 	for _, j := range im.jobs {
-		if len(body.Blocks()) > 0 {
-			body.AppendNewline()
-		}
+		separate()
 		comment(body, fmt.Sprintf("Imported: %s.", j.from))
 		block := body.AppendNewBlock("job", []string{j.Name})
 		writeBlock(block.Body(), reflect.ValueOf(j.Job), j)
@@ -90,7 +93,7 @@ func (im *importer) write() []byte {
 // comment appends a comment of one line.
 func comment(body *hclwrite.Body, text string) {
 	clean := strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
+		if r == '\t' || r == '\n' || !job.Displayable(r) {
 			return ' '
 		}
 		return r

@@ -85,7 +85,7 @@ func TestNamesAreMadeLegal(t *testing.T) {
 	} {
 		im := newImporter("in.yaml", []byte("name\n"))
 		at := &value{path: "metadata.name", key: place{line: 1, column: 1}}
-		got := im.validName(c.name, at, c.what, []string{"taken", strings.Repeat("b", 63)})
+		got := im.validName(c.name, at, c.what, &names{taken: map[string]bool{"taken": true, strings.Repeat("b", 63): true}, numbers: map[string]int{}})
 		if got != c.want || !job.ValidName(got) {
 			t.Errorf("the %s %q is called %q, not %q", c.what, c.name, got, c.want)
 		}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/eltrain/eltrain/internal/atomicfile"
+	"github.com/eltrain/eltrain/internal/regular"
 	"github.com/eltrain/eltrain/job"
 )
 
@@ -41,6 +42,10 @@ const (
 	endedFile        = "ended.json"
 	agentLogFile     = "agent.log"
 )
+
+// maxRecord bounds each file that is read as a whole. The largest are exit.json, of some 32 KiB (see package agent), and
+// certificates.
+const maxRecord = 1 << 20
 
 // launchRecord is what is kept of a launch: what Observe reports, and the cgroups of its limits. The program is omitted,
 // since its environment may hold secrets.
@@ -142,25 +147,21 @@ func (p *Provider) keys() ([]key, error) {
 
 // list returns the names in a directory; none if it does not exist.
 func list(dir string) ([]string, error) {
-	d, err := os.Open(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer d.Close()
-	names, err := d.Readdirnames(-1)
+	entries, err := os.ReadDir(dir)
 	// A directory that is removed while it is read counts as missing.
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
+	}
+	names := make([]string, len(entries))
+	for i, e := range entries {
+		names[i] = e.Name()
 	}
 	return names, err
 }
 
 // readJSON reads a file that is replaced atomically. found is false if it does not exist.
 func readJSON(dir, name string, v any) (found bool, err error) {
-	b, err := os.ReadFile(filepath.Join(dir, name))
+	b, err := regular.Read(filepath.Join(dir, name), maxRecord)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
@@ -191,7 +192,7 @@ const (
 // lock locks an incarnation's directory for an agent, which inherits the lock and holds it until it exits. It returns nil if
 // another agent holds it. As a probe (locked) holds the lock for an instant, lock retries.
 func lock(dir string) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := regular.Open(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -214,7 +215,7 @@ func lock(dir string) (*os.File, error) {
 
 // locked reports whether an agent holds the lock. It probes with a shared lock, released at once.
 func locked(dir string) bool {
-	f, err := os.Open(filepath.Join(dir, lockFile))
+	f, err := regular.Open(filepath.Join(dir, lockFile), os.O_RDONLY, 0)
 	if err != nil {
 		return false
 	}
@@ -224,7 +225,7 @@ func locked(dir string) bool {
 
 // lastLines are the last n lines of a file, cut to a few KiB, for people; none if it cannot be read.
 func lastLines(path string, n int) []string {
-	f, err := os.Open(path)
+	f, err := regular.Open(path, os.O_RDONLY, 0)
 	if err != nil {
 		return nil
 	}

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/eltrain/eltrain/internal/regular"
 	"github.com/eltrain/eltrain/job"
 )
 
@@ -115,7 +116,7 @@ func (p *Provider) start(i *incarnation, l job.Launch, work string, held *os.Fil
 	if len(i.launch.Cgroups) > 0 {
 		argv = append(append(append([]string{"/bin/sh", "-c", intoCgroups, "sh"}, i.launch.Cgroups...), "--"), argv...)
 	}
-	out, err := os.OpenFile(filepath.Join(i.dir, agentLogFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	out, err := regular.Open(filepath.Join(i.dir, agentLogFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}

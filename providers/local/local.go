@@ -26,6 +26,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/eltrain/eltrain/internal/atomicfile"
+	"github.com/eltrain/eltrain/internal/regular"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/providers"
 )
@@ -213,7 +214,7 @@ func (p *Provider) republish(ctx context.Context) error {
 		return nil
 	}
 	for _, f := range serviceFiles(*s) {
-		if there, err := os.ReadFile(filepath.Join(p.runDir, f.name)); err != nil || !bytes.Equal(there, f.text) {
+		if there, err := regular.Read(filepath.Join(p.runDir, f.name), maxRecord); err != nil || !bytes.Equal(there, f.text) {
 			return p.Publish(ctx, *s)
 		}
 	}
@@ -247,7 +248,7 @@ func (p *Provider) prepare(uid, name string) (string, error) {
 	if err := writeOnce(path, rand.Text()); err != nil {
 		return "", err
 	}
-	token, err := os.ReadFile(path)
+	token, err := regular.Read(path, maxRecord)
 	return strings.TrimSpace(string(token)), err
 }
 

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/eltrain/eltrain/internal/regular"
 	"github.com/eltrain/eltrain/job"
 )
 
@@ -48,7 +49,7 @@ type logReader struct {
 
 // open opens the file at its last tail lines, or at the beginning if tail is negative.
 func (l *logReader) open(tail int) error {
-	f, err := os.Open(l.path)
+	f, err := regular.Open(l.path, os.O_RDONLY, 0)
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+
+	"github.com/eltrain/eltrain/job"
 )
 
 func (b *bench) writeLog(text string) {
@@ -69,6 +72,43 @@ func TestLogsOfASlotThatNeverRan(t *testing.T) {
 	b := newBench(t)
 	if _, err := b.Logs(b.ctx, testUID, worker(0), -1, false); err == nil || !strings.Contains(err.Error(), "job.gpt.worker[0]") {
 		t.Errorf("error %v", err)
+	}
+}
+
+// What a training process puts in place of its log or its agent's files is neither waited for nor followed elsewhere.
+func TestIrregularFilesAreRefused(t *testing.T) {
+	for name, place := range map[string]func(path string) error{
+		"a named pipe":    func(path string) error { return syscall.Mkfifo(path, 0o600) },
+		"a symbolic link": func(path string) error { return os.Symlink("/etc/passwd", path) },
+	} {
+		b := newBench(t)
+		b.writeLog("")
+		b.ok(os.Remove(b.logPath(worker(0))))
+		b.ok(place(b.logPath(worker(0))))
+		if _, err := b.Logs(b.ctx, testUID, worker(0), -1, false); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("the log is %s: %v", name, err)
+		}
+		if lines := lastLines(b.logPath(worker(0)), 1); lines != nil {
+			t.Errorf("the log is %s: it has the lines %q", name, lines)
+		}
+		dir := b.Provider.dir(key{testUID, "worker", 0, 1})
+		b.ok(os.MkdirAll(dir, 0o700))
+		for _, file := range []string{agentFile, processesFile, exitFile, endedFile, launchFile} {
+			b.ok(place(filepath.Join(dir, file)))
+			if _, err := readJSON(dir, file, new(any)); err == nil || !strings.Contains(err.Error(), name) {
+				t.Errorf("%s is %s: %v", file, name, err)
+			}
+		}
+		b.ok(place(filepath.Join(dir, lockFile)))
+		if _, err := lock(dir); err == nil || locked(dir) {
+			t.Errorf("the lock is %s: %v", name, err)
+		}
+		b.ok(os.RemoveAll(dir))
+		b.ok(os.Remove(filepath.Join(b.jobDir(testUID), tokenFile)))
+		b.ok(place(filepath.Join(b.jobDir(testUID), tokenFile)))
+		if _, err := b.Prepare(b.ctx, job.Group{UID: testUID, Name: "gpt"}); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("the token is %s: %v", name, err)
+		}
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -17,6 +16,7 @@ import (
 	"time"
 
 	"github.com/eltrain/eltrain/internal/atomicfile"
+	"github.com/eltrain/eltrain/internal/regular"
 	"github.com/eltrain/eltrain/state"
 )
 
@@ -30,6 +30,12 @@ const (
 
 // mode of the files: states contain addresses of services and the like, which other users must not read.
 const mode = 0o600
+
+// MaxSize is the most bytes of a state that are read: a state of 100,000 slots has some 50 MB.
+const MaxSize = 256 << 20
+
+// maxRecord bounds the lock's files and the key, which have some hundred bytes.
+const maxRecord = 64 << 10
 
 // Options adjust a Store. Zero values are the defaults.
 type Options struct {
@@ -121,7 +127,7 @@ func (s *Store) remember(st state.State, info os.FileInfo) {
 
 // load reads one whole file. An error that is not a contentError is the system's.
 func load(path string) (state.State, os.FileInfo, error) {
-	f, err := os.Open(path)
+	f, err := regular.Open(path, os.O_RDONLY, 0)
 	if err != nil {
 		return state.State{}, nil, err
 	}
@@ -130,7 +136,7 @@ func load(path string) (state.State, os.FileInfo, error) {
 	if err != nil {
 		return state.State{}, nil, err
 	}
-	b, err := io.ReadAll(f)
+	b, err := regular.All(f, MaxSize)
 	if err != nil {
 		return state.State{}, nil, err
 	}
@@ -301,7 +307,7 @@ func (s *Store) keepBackup() error {
 }
 
 func (s *Store) copyBackup() error {
-	content, err := os.ReadFile(s.path)
+	content, err := regular.Read(s.path, MaxSize)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/eltrain/eltrain/internal/regular"
 )
 
 // guardPatience bounds the wait for the guard. It is held for a few file operations only, so a longer wait
@@ -39,7 +41,7 @@ func (s *Store) takeGuard(ctx context.Context) (*guard, error) {
 
 // tryGuard returns nil without an error if the guard is held.
 func (s *Store) tryGuard() (*guard, error) {
-	f, err := os.OpenFile(s.guardPath(), os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := regular.Open(s.guardPath(), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
 	}

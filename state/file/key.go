@@ -8,6 +8,7 @@ import (
 	"os"
 
 	"github.com/eltrain/eltrain/internal/atomicfile"
+	"github.com/eltrain/eltrain/internal/regular"
 	"github.com/eltrain/eltrain/state"
 )
 
@@ -16,7 +17,7 @@ func (s *Store) keyPath() string { return s.lockFile(".key") }
 
 // Key implements state.Store.
 func (s *Store) Key(ctx context.Context) ([]byte, error) {
-	key, err := s.readKey(ctx, func() ([]byte, error) { return os.ReadFile(s.keyPath()) })
+	key, err := s.readKey(ctx, func() ([]byte, error) { return regular.Read(s.keyPath(), maxRecord) })
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -45,7 +46,7 @@ func (s *Store) readKey(ctx context.Context, read func() ([]byte, error)) ([]byt
 // makeKey returns the existing key, or creates one atomically and durably, or reads the one that another process has just
 // created.
 func (s *Store) makeKey() ([]byte, error) {
-	if key, err := os.ReadFile(s.keyPath()); !errors.Is(err, fs.ErrNotExist) {
+	if key, err := regular.Read(s.keyPath(), maxRecord); !errors.Is(err, fs.ErrNotExist) {
 		return key, err
 	}
 	if err := os.Mkdir(s.lockDir(), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -54,5 +55,5 @@ func (s *Store) makeKey() ([]byte, error) {
 	if err := atomicfile.Create(s.keyPath(), state.NewKey(), mode); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
-	return os.ReadFile(s.keyPath())
+	return regular.Read(s.keyPath(), maxRecord)
 }

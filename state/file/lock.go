@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -15,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/eltrain/eltrain/internal/atomicfile"
+	"github.com/eltrain/eltrain/internal/regular"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/state"
 )
@@ -58,7 +58,7 @@ const unreadableHolder = "an unknown holder (its lock file cannot be read)"
 // readLock returns the zero held if the lock is free. A lock file that cannot be parsed has an unknown holder, which is
 // waited for like one on another host.
 func (s *Store) readLock() (held, error) {
-	f, err := os.Open(s.lockPath())
+	f, err := regular.Open(s.lockPath(), os.O_RDONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return held{}, nil
 	}
@@ -70,8 +70,7 @@ func (s *Store) readLock() (held, error) {
 	if err != nil {
 		return held{}, err
 	}
-	const most = 64 << 10 // a record is some hundred bytes
-	raw, err := io.ReadAll(io.LimitReader(f, most))
+	raw, err := regular.All(f, maxRecord)
 	if err != nil {
 		return held{}, err
 	}
@@ -199,7 +198,7 @@ func (s *Store) lastEpoch() uint64 {
 
 // lastUnlocked is the last lock that was released or broken; the zero record if it cannot be read.
 func (s *Store) lastUnlocked() record {
-	raw, err := os.ReadFile(s.unlockedPath())
+	raw, err := regular.Read(s.unlockedPath(), maxRecord)
 	var last record
 	if err != nil || json.Unmarshal(raw, &last) != nil {
 		return record{}

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+)
+
+// A pipe or a link in place of one of eltrain's own files ends a command with the file's name; none is waited for or followed.
+func TestIrregularFilesEndACommand(t *testing.T) {
+	t.Parallel()
+	pipe := func(path string) error { return syscall.Mkfifo(path, 0o600) }
+	link := func(path string) error { return os.Symlink("/dev/zero", path) }
+	run := func(name string) string { return filepath.Join(runDirectory, name) }
+	for _, c := range []struct {
+		path  string
+		place func(string) error
+		args  []string
+		told  string
+	}{
+		{defaultState, pipe, []string{"plan"}, "eltrain.state is a named pipe, not a regular file: move it away"},
+		{defaultState, link, []string{"plan"}, "/dev/zero is a device, not a regular file"},
+		{run("eltrain.state.lock"), pipe, []string{"apply", "-auto-approve"}, "eltrain.state.lock is a named pipe"},
+		{run("eltrain.state.key"), pipe, []string{"apply", "-auto-approve"}, "eltrain.state.key is a named pipe"},
+		{run("observation.json"), pipe, []string{"plan", "-refresh=false"}, "observation.json is a named pipe"},
+		{run("observation.json"), link, []string{"plan", "-refresh=false"}, "observation.json is a symbolic link"},
+		{run("master.json"), pipe, []string{"status"}, "master.json is a named pipe"},
+		{"more.hcl", pipe, []string{"fmt"}, "more.hcl is a named pipe"},
+		{"more.hcl", pipe, []string{"validate"}, "more.hcl is a named pipe"},
+	} {
+		dir := directoryWith(t, map[string]string{"main.hcl": `variable "word" {
+  default   = "correct horse"
+  sensitive = true
+}
+job "tiny" {
+  role "worker" {
+    command = ["true", var.word]
+  }
+}
+`})
+		if err := os.Mkdir(filepath.Join(dir, runDirectory), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.place(filepath.Join(dir, c.path)); err != nil {
+			t.Fatal(err)
+		}
+		eltrain(t, dir, c.args...).unwrapped().check(t, exitError, c.told)
+	}
+}
+
+// Whoever may write to the directory could replace the service's address, or a job's token.
+func TestADirectoryThatOthersMayWriteToIsRefused(t *testing.T) {
+	t.Parallel()
+	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
+	runs := filepath.Join(dir, runDirectory)
+	if err := os.Mkdir(runs, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, mode := range []os.FileMode{0o777, 0o720, 0o702, 0o755} {
+		if err := os.Chmod(runs, mode); err != nil {
+			t.Fatal(err)
+		}
+		for _, command := range []string{"plan", "status"} {
+			o := eltrain(t, dir, command).unwrapped()
+			if mode == 0o755 { // to list it is harmless
+				o.check(t, exitDone)
+				continue
+			}
+			o.check(t, exitError, "Unsafe directory", "chmod 700 "+runDirectory, "ELTRAIN_DATA_DIR")
+		}
+	}
+}
