@@ -46,6 +46,7 @@ var rooms = map[string][]string{
 	"internal/loopback":      {}, // for tests
 	"internal/soak":          {}, // for tests
 	"internal/hang":          {}, // for tests
+	"internal/trusting":      {}, // for tests
 	"conditions":             {"job"},
 	"apply":                  {"job", "conditions", "plan", "elastic", "providers", "state", "internal/atomicfile"},
 	"cmd/view":               {"job", "conditions", "plan", "apply", "state"},

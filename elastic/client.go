@@ -34,12 +34,12 @@ type Client struct {
 	http  *http.Client
 }
 
-// NewClient makes a client of the service at an http or https URL. roots verify the service's certificate; nil means the
-// system's.
+// NewClient makes a client of the service at an https URL: the token is sent only to who proves to be the service. roots verify
+// its certificate; nil means the system's.
 func NewClient(service, token string, roots *x509.CertPool) (*Client, error) {
 	u, err := url.Parse(service)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, fmt.Errorf("%q is not the URL of a service: write http://HOST:PORT or https://HOST:PORT", service)
+	if err != nil || u.Scheme != "https" || u.Host == "" {
+		return nil, fmt.Errorf("%q is not the URL of a service: write https://HOST:PORT", service)
 	}
 	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}
 	return &Client{
