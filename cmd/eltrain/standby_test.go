@@ -242,6 +242,33 @@ func TestAKilledMastersAddressIsWorthNothing(t *testing.T) {
 	}
 }
 
+// The requests in docs/api.md work as written.
+func TestTheDocumentedRequestsWork(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("curl"); err != nil {
+		t.Skip("curl is not installed")
+	}
+	page, err := os.ReadFile("../../docs/api.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, script, _ := strings.Cut(string(page), "```sh\nservice=")
+	script, _, found := strings.Cut("service="+script, "```")
+	if !found {
+		t.Fatal("the page has no such requests")
+	}
+	dir := directoryWith(t, map[string]string{"main.hcl": strings.Replace(twoWorkers, `job "tiny"`, `job "mnist"`, 1)})
+	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
+	startWatch(t, dir)
+	eventually(t, "two workers train", func() bool { _, running, _ := status(t, dir); return running == 2 })
+	requests := exec.Command("sh", "-e", "-c", script)
+	requests.Dir = dir
+	out, err := requests.CombinedOutput()
+	if text := string(out); err != nil || !strings.Contains(text, `"status":"ready"`) || !strings.Contains(text, `"slot":"worker[1]"`) || !strings.Contains(text, "eltrain_members{") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 // Without jobs there is nothing to wait for: the master must become ready.
 func TestMasterWithoutJobsIsReady(t *testing.T) {
 	w := startWatch(t, directoryWith(t, map[string]string{"main.hcl": "locals {}\n"}))
