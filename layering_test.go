@@ -48,8 +48,9 @@ var rooms = map[string][]string{
 	"internal/loopback":      {}, // for tests
 	"internal/soak":          {}, // for tests
 	"internal/hang":          {}, // for tests
+	"internal/trusting":      {}, // for tests
 	"conditions":             {"job"},
-	"apply":                  {"job", "conditions", "plan", "elastic", "providers", "state", "internal/atomicfile", "internal/connlimit", "internal/regular"},
+	"apply":                  {"job", "conditions", "plan", "elastic", "providers", "state", "internal/atomicfile", "internal/regular"},
 	"cmd/view":               {"job", "conditions", "plan", "apply", "state"},
 	"cmd/planfile":           {"job", "lang", "plan", "cmd/view", "internal/atomicfile", "internal/regular"},
 	"cmd/eltrain-agent":      {"job", "agent", "internal/atomicfile"},

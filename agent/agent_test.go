@@ -141,6 +141,7 @@ func TestProcessesSeeTorchrunsEnvironment(t *testing.T) {
 	}
 	slices.Sort(got)
 	want := []string{
+		"ELTRAIN_CA_FILE=DIR/ca.pem",
 		"ELTRAIN_CHECKPOINT_DIR=DIR/ckpt",
 		"ELTRAIN_GENERATION=3",
 		"ELTRAIN_INCARNATION=2",

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -184,15 +183,11 @@ func TestServiceWithAPrivateCA(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, time.Second, "sh", "-c", `test "$ELTRAIN_CA_FILE" && cat "$ELTRAIN_CA_FILE"`)
 	b.inPod(t)
-	b.service.overTLS()
-	b.write(t, "service", b.service.server.URL)
 	b.write(t, "ca.pem", "not a certificate")
-	b.config.CAFile = filepath.Join(b.dir, "ca.pem")
 	a := b.launch(t)
 	b.service.run(1, 1)
 	// The right one comes later, like a mounted Secret that is renewed.
-	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: b.service.server.Certificate().Raw})
-	b.write(t, "ca.pem", string(certificate))
+	b.write(t, "ca.pem", string(certificateOf(b.service.server)))
 	if code := a.code(t); code != ExitDone {
 		t.Errorf("exit code %d", code)
 	}
@@ -205,8 +200,7 @@ func TestServiceThatNobodyVouchesFor(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, time.Second, "true")
 	b.inPod(t)
-	b.service.overTLS()
-	b.write(t, "service", b.service.server.URL)
+	b.write(t, "ca.pem", "")
 	session := &session{config: &b.config, currentReport: func() outgoing { return outgoing{} }, log: quiet}
 	defer session.disconnect()
 	if err := session.register(t.Context()); err == nil || !strings.Contains(err.Error(), "certificate") {

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/eltrain/eltrain/elastic"
+	"github.com/eltrain/eltrain/internal/loopback"
+	"github.com/eltrain/eltrain/internal/trusting"
 	"github.com/eltrain/eltrain/job"
 	"golang.org/x/sys/unix"
 )
@@ -43,9 +45,14 @@ type master struct {
 	want   elastic.Desired
 }
 
+// authority is that of the masters of one state.
+func authority(key string) *elastic.Authority {
+	return &elastic.Authority{Key: func() ([]byte, error) { return []byte(strings.Repeat(key, 8)), nil }}
+}
+
 func newMaster(t *testing.T, l *ledger, inPlace int) *master {
 	t.Helper()
-	m := &master{server: elastic.NewServer(elastic.ServerOptions{Ledger: l}), ledger: l}
+	m := &master{server: elastic.NewServer(elastic.ServerOptions{Ledger: l, Certificates: authority("of the state")}), ledger: l}
 	if err := m.server.Start("127.0.0.1:0"); err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +115,7 @@ func TestTwoAgentsUnderTheRealService(t *testing.T) {
 		b := newBench(t, time.Second, "sh", "-c", `echo "at $MASTER_ADDR:$MASTER_PORT"; sleep 60`)
 		b.config.Slot = slot
 		b.write(t, "token", masterToken)
-		b.write(t, "service", m.server.URL())
+		b.find(t, m.server.URL(), m.server.Certificates())
 		dirs = append(dirs, b)
 		agents = append(agents, b.launch(t))
 	}
@@ -118,7 +125,7 @@ func TestTwoAgentsUnderTheRealService(t *testing.T) {
 	m.close(t)
 	next := newMaster(t, l, 0)
 	for _, b := range dirs {
-		b.write(t, "service", next.server.URL())
+		b.find(t, next.server.URL(), next.server.Certificates())
 	}
 	adopted := next.await(t, "generation 1 is adopted", allRun(1, 2))
 	for i := range 2 {
@@ -160,6 +167,83 @@ func TestTwoAgentsUnderTheRealService(t *testing.T) {
 	}
 }
 
+// Whoever gets the address of a master that was killed learns no token from its agents, and even with the token gives them no
+// orders. They train on until the next master of the same state is there.
+func TestASquatterLearnsNothingAndIsNotObeyed(t *testing.T) {
+	t.Parallel()
+	l := &ledger{}
+	m := newMaster(t, l, 0)
+	var dirs []*bench
+	for _, slot := range []string{"worker[0]", "worker[1]"} {
+		b := newBench(t, time.Second, "sleep", "60")
+		b.config.Slot = slot
+		b.write(t, "token", masterToken)
+		b.find(t, m.server.URL(), m.server.Certificates())
+		dirs = append(dirs, b)
+		b.launch(t)
+	}
+	first := m.await(t, "generation 1 runs", allRun(1, 2))
+	address := m.server.Addr().String()
+	m.close(t)
+
+	plain := loopback.Squat(t, address, `{"beat_seconds": 1, "lease_seconds": 3, "version": 99, "order": {"do": "leave"}}`)
+	eventually(t, "the agents try it, and again", func() bool { n, _ := plain.Heard(); return n > 4 })
+	plain.Close()
+	if _, heard := plain.Heard(); heard == "" || strings.Contains(heard, masterToken) || strings.Contains(heard, "uid-1") {
+		t.Errorf("a service without TLS hears %q", heard)
+	}
+
+	said := new(messages)
+	stranger := elastic.NewServer(elastic.ServerOptions{
+		Certificates: authority("a stranger's"), Log: slog.New(slog.NewTextHandler(said, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	})
+	if err := stranger.Start(address); err != nil {
+		t.Fatal(err)
+	}
+	stranger.SetReady()
+	orders := m.want // all that a master knows, with the token
+	for i := range orders.Slots {
+		orders.Slots[i].Leave = true
+	}
+	stranger.Set("mnist", orders)
+	eventually(t, "the agents try it, and again", func() bool { return strings.Count(said.String(), "TLS handshake error") > 4 })
+	if f := stranger.Observe()["mnist"]; len(f.Members) > 0 {
+		t.Errorf("a service with another certificate has the members %+v", f.Members)
+	}
+	if err := stranger.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+
+	next := newMaster(t, l, 0)
+	for _, b := range dirs {
+		b.write(t, "service", next.server.URL()) // its certificates are known
+	}
+	adopted := next.await(t, "generation 1 is adopted", allRun(1, 2))
+	for i := range 2 {
+		if was, is := first.Members[i].Member.PIDs[0], adopted.Members[i].Member.PIDs[0]; was != is || !alive(is) {
+			t.Errorf("member %d: pid %d, before %d", i, is, was)
+		}
+	}
+}
+
+// messages collects what is written to it by several goroutines.
+type messages struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (r *messages) Write(b []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.text.Write(b)
+}
+
+func (r *messages) String() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.text.String()
+}
+
 // A slot is stopped, and the other one's process fails without its peer before its agent has the order that ends the world. The
 // service's facts must let a planner treat that failure as collateral.
 func TestAPeerStopsBeforeTheOrderIsHeard(t *testing.T) {
@@ -182,11 +266,11 @@ func TestAPeerStopsBeforeTheOrderIsHeard(t *testing.T) {
 		b := newBench(t, time.Second, "sh", "-c", script, peer)
 		b.config.Slot = slot
 		b.write(t, "token", masterToken)
-		service := m.server.URL()
+		service, certificates := m.server.URL(), m.server.Certificates()
 		if i == 1 {
-			service, hear = deafly(t, service)
+			service, certificates, hear = deafly(t, service, certificates)
 		}
-		b.write(t, "service", service)
+		b.find(t, service, certificates)
 		b.launch(t)
 	}
 	m.await(t, "generation 1 runs", allRun(1, 2))
@@ -209,15 +293,15 @@ func TestAPeerStopsBeforeTheOrderIsHeard(t *testing.T) {
 }
 
 // deafly forwards an agent's requests to the service, and holds back the replies until hear is closed.
-func deafly(t *testing.T, service string) (at string, hear chan struct{}) {
+func deafly(t *testing.T, service string, trusted []byte) (at string, certificates []byte, hear chan struct{}) {
 	t.Helper()
 	target, err := url.Parse(service)
 	if err != nil {
 		t.Fatal(err)
 	}
 	hear = make(chan struct{})
-	transport := &http.Transport{}
-	proxy := httptest.NewServer(&httputil.ReverseProxy{
+	transport := trusting.Client(t, trusted).Transport
+	proxy := httptest.NewTLSServer(&httputil.ReverseProxy{
 		Transport: transport,
 		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(target) },
 		ModifyResponse: func(r *http.Response) error {
@@ -241,7 +325,6 @@ func deafly(t *testing.T, service string) (at string, hear chan struct{}) {
 	t.Cleanup(func() {
 		proxy.CloseClientConnections()
 		proxy.Close()
-		transport.CloseIdleConnections()
 	})
-	return proxy.URL, hear
+	return proxy.URL, certificateOf(proxy), hear
 }

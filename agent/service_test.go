@@ -2,6 +2,7 @@ package agent
 
 import (
 	"encoding/json"
+	"encoding/pem"
 	"log/slog"
 	"net"
 	"net/http"
@@ -43,7 +44,9 @@ type fakeService struct {
 
 func newFakeService(t *testing.T, beat time.Duration) *fakeService {
 	s := &fakeService{beat: beat, changed: make(chan struct{}), version: 1, order: elastic.Order{Do: elastic.Wait}, token: "secret"}
-	s.server = httptest.NewServer(s)
+	s.server = httptest.NewUnstartedServer(s)
+	s.server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo) // from refused handshakes
+	s.server.StartTLS()
 	t.Cleanup(s.close)
 	return s
 }
@@ -53,12 +56,9 @@ func (s *fakeService) close() {
 	s.server.Close()
 }
 
-// overTLS moves the service to TLS, with a certificate that no system trusts, at another address.
-func (s *fakeService) overTLS() {
-	s.close()
-	s.server = httptest.NewUnstartedServer(s)
-	s.server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo) // from refused handshakes
-	s.server.StartTLS()
+// certificateOf is what an agent must trust to talk to a server, in PEM.
+func certificateOf(s *httptest.Server) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
 }
 
 func (s *fakeService) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -238,15 +238,22 @@ func newBench(t *testing.T, beat time.Duration, command ...string) *bench {
 	b := &bench{dir: dir, service: newFakeService(t, beat)}
 	b.config = job.AgentConfig{
 		Job: "mnist", UID: "uid-1", Slot: "worker[3]", Incarnation: 2, Host: "127.0.0.1", Node: "n7",
-		ServiceFile: filepath.Join(dir, "service"), TokenFile: filepath.Join(dir, "token"),
+		ServiceFile: filepath.Join(dir, "service"), CAFile: filepath.Join(dir, "ca.pem"), TokenFile: filepath.Join(dir, "token"),
 		Dir: filepath.Join(dir, "agent"), Log: filepath.Join(dir, "log"),
 		Processes: 1, Ranked: true, StopGrace: job.Duration(10 * time.Second), MaxRestarts: 10, Command: command,
 	}
-	b.write(t, "service", b.service.server.URL+"\n")
+	b.find(t, b.service.server.URL+"\n", certificateOf(b.service.server))
 	// A port released by one test may be reused by the next: the token keeps agents apart.
 	b.service.token = "secret of " + t.Name()
 	b.write(t, "token", b.service.token+"\n")
 	return b
+}
+
+// find makes a service known to the agent, as a provider does.
+func (b *bench) find(t *testing.T, url string, certificates []byte) {
+	t.Helper()
+	b.write(t, "ca.pem", string(certificates))
+	b.write(t, "service", url)
 }
 
 func (b *bench) write(t *testing.T, name, text string) {
@@ -300,7 +307,7 @@ func hangUp(t *testing.T) (url string, tried <-chan struct{}) {
 		l.Close()
 		<-done
 	})
-	return "http://" + l.Addr().String(), first
+	return "https://" + l.Addr().String(), first
 }
 
 // eventually polls for what no message reports.

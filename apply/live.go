@@ -1,94 +1,107 @@
 package apply
 
 import (
-	"bytes"
 	"context"
-	"crypto/rand"
-	"crypto/subtle"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/eltrain/eltrain/internal/atomicfile"
-	"github.com/eltrain/eltrain/internal/connlimit"
-	"github.com/eltrain/eltrain/internal/regular"
 )
 
-// liveFile holds the address and token of the directory's master. It is in the run directory, readable by its owner alone.
-const liveFile = "master.json"
+// liveSocket is where the directory's master answers, in the run directory. Only its owner can connect.
+const liveSocket = "master.sock"
 
 // Bounds of a request to a master, which is on this machine and answers from memory.
 const (
 	liveTimeout  = 5 * time.Second
 	liveMaxBytes = 256 << 20
-	// liveConns is how many requests are open at once; others wait. It is part of the descriptors that connlimit keeps from agents.
-	liveConns   = 32
-	liveMaxFile = 64 << 10
 )
-
-type liveAddress struct {
-	URL   string `json:"url"`
-	Token string `json:"token"`
-}
 
 // LiveServer serves Fetch on this machine until Close.
 type LiveServer struct {
 	http    *http.Server
-	file    string
-	text    []byte // of file
+	path    string
+	info    fs.FileInfo // of path
 	serving sync.WaitGroup
 }
 
-// ServeLive serves what the master knows to other processes of the same user. It listens on loopback only; the
-// address and a token are in a file in runDir that only its owner can read.
+// ServeLive serves what the master knows to other processes of the same user, on a socket in runDir.
 func ServeLive(live func() Live, runDir string) (*LiveServer, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, fmt.Errorf("listen for status: %w", err)
-	}
-	listener = connlimit.Limit(listener, liveConns, func() {})
-	token := rand.Text()
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /v1/live", func(w http.ResponseWriter, req *http.Request) {
-		given := strings.TrimPrefix(req.Header.Get("Authorization"), "Bearer ")
-		if subtle.ConstantTimeCompare([]byte(given), []byte(token)) != 1 {
-			http.Error(w, "unauthorized", http.StatusUnauthorized)
-			return
-		}
+	mux.HandleFunc("GET /v1/live", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		json.NewEncoder(w).Encode(live()) // an error is the client's broken connection
 	})
 	s := &LiveServer{
 		http: &http.Server{Handler: mux, ReadHeaderTimeout: liveTimeout, ReadTimeout: liveTimeout, WriteTimeout: time.Minute, MaxHeaderBytes: 8 << 10},
-		file: filepath.Join(runDir, liveFile),
+		path: filepath.Join(runDir, liveSocket),
+	}
+	atomicfile.Sweep(s.path) // sockets of masters that were killed before they were in place
+	listener, err := s.listen(runDir)
+	if err != nil {
+		return nil, fmt.Errorf("listen for status: %w", err)
 	}
 	s.serving.Go(func() { s.http.Serve(listener) })
-	s.text, err = json.Marshal(liveAddress{"http://" + listener.Addr().String(), token})
-	if err == nil {
-		atomicfile.Sweep(s.file) // temporary files of killed masters
-		err = atomicfile.Write(s.file, s.text, 0o600)
-	}
-	if err != nil {
-		s.Close()
-		return nil, fmt.Errorf("publish the status address: %w", err)
-	}
 	return s, nil
 }
 
-// Close stops serving. It leaves the file alone if a successor, which took over while this process was suspended, has
-// replaced it.
+// listen replaces a former master's socket. The new one is in place once only its owner can connect.
+func (s *LiveServer) listen(runDir string) (listener *net.UnixListener, err error) {
+	err = withShort(runDir, func(dir string) error {
+		draft := fmt.Sprintf("%s/.%s.%d.tmp", dir, liveSocket, rand.Uint64())
+		if listener, err = net.ListenUnix("unix", &net.UnixAddr{Name: draft, Net: "unix"}); err != nil {
+			return err
+		}
+		listener.SetUnlinkOnClose(false)
+		err := os.Chmod(draft, 0o600)
+		if err == nil {
+			s.info, err = os.Lstat(draft)
+		}
+		if err == nil {
+			err = os.Rename(draft, filepath.Join(dir, liveSocket))
+		}
+		if err != nil {
+			listener.Close()
+			os.Remove(draft)
+		}
+		return err
+	})
+	return listener, err
+}
+
+// withShort calls use with a path of a directory that is short, where the system has one: that of a socket has at most 107 bytes.
+func withShort(dir string, use func(dir string) error) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	if short := fmt.Sprintf("/proc/self/fd/%d", d.Fd()); sameFile(d, short) {
+		dir = short
+	}
+	return use(dir)
+}
+
+func sameFile(open *os.File, path string) bool {
+	one, err1 := open.Stat()
+	other, err2 := os.Stat(path)
+	return err1 == nil && err2 == nil && os.SameFile(one, other)
+}
+
+// Close stops serving. It leaves the socket of a successor, which took over while this process was suspended.
 func (s *LiveServer) Close() {
-	if text, err := regular.Read(s.file, liveMaxFile); err == nil && bytes.Equal(text, s.text) {
-		os.Remove(s.file)
+	if info, err := os.Lstat(s.path); err == nil && os.SameFile(info, s.info) {
+		os.Remove(s.path)
 	}
 	s.http.Close()
 	s.serving.Wait()
@@ -100,32 +113,27 @@ var ErrNoMaster = errors.New("no master is running")
 // Fetch asks the master of a run directory what it knows. It returns ErrNoMaster if there is none.
 func Fetch(ctx context.Context, runDir string) (Live, error) {
 	var live Live
-	text, err := regular.Read(filepath.Join(runDir, liveFile), liveMaxFile)
-	if errors.Is(err, fs.ErrNotExist) {
-		return live, ErrNoMaster
-	}
-	if err != nil {
-		return live, fmt.Errorf("find the master: %w", err)
-	}
-	var at liveAddress
-	if err := json.Unmarshal(text, &at); err != nil {
-		return live, fmt.Errorf("find the master: %s: %w", liveFile, err)
-	}
 	ctx, cancel := context.WithTimeout(ctx, liveTimeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at.URL+"/v1/live", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://master/v1/live", nil)
 	if err != nil {
 		return live, fmt.Errorf("ask the master: %w", err)
 	}
-	req.Header.Set("Authorization", "Bearer "+at.Token)
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return live, ErrNoMaster // it died without removing its file
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (conn net.Conn, err error) {
+		err = withShort(runDir, func(dir string) error {
+			conn, err = new(net.Dialer).DialContext(ctx, "unix", filepath.Join(dir, liveSocket))
+			return err
+		})
+		return conn, err
+	}}
+	resp, err := transport.RoundTrip(req)
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return live, fmt.Errorf("find the master: %w", err)
+	case err != nil:
+		return live, ErrNoMaster // it never was, or died without removing its socket
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return live, ErrNoMaster // another process has taken its port
-	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, liveMaxBytes))
 	if err != nil && ctx.Err() == nil {
 		return live, ErrNoMaster // it exited in the middle of its answer

@@ -1,16 +1,15 @@
 package apply
 
 import (
-	"context"
-	"encoding/json"
 	"errors"
+	"io/fs"
+	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
-	"github.com/eltrain/eltrain/internal/hang"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/job/jobtest"
 	"github.com/eltrain/eltrain/state"
@@ -33,13 +32,12 @@ func TestFetchGivesWhatTheMasterKnows(t *testing.T) {
 	if err != nil || live.Records["a"] == nil || live.Records["a"].Phase != job.JobRunning {
 		t.Errorf("fetched %+v, %v", live, err)
 	}
-	info, err := os.Stat(filepath.Join(dir, liveFile))
+	info, err := os.Stat(filepath.Join(dir, liveSocket))
 	must(t, err)
-	if info.Mode().Perm() != 0o600 {
-		t.Errorf("the file with the token has mode %v", info.Mode())
+	if info.Mode() != fs.ModeSocket|0o600 {
+		t.Errorf("the socket has mode %v", info.Mode())
 	}
 	s.Close()
-	http.DefaultClient.CloseIdleConnections()
 	if _, err := Fetch(t.Context(), dir); !errors.Is(err, ErrNoMaster) {
 		t.Errorf("after Close: %v", err)
 	}
@@ -47,63 +45,46 @@ func TestFetchGivesWhatTheMasterKnows(t *testing.T) {
 
 // A master that exits in the middle of its answer counts as none, like one that does not answer.
 func TestAMasterThatEndsAmidItsAnswerIsNoMaster(t *testing.T) {
-	dying := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	dir := t.TempDir()
+	listener, err := net.Listen("unix", filepath.Join(dir, liveSocket))
+	must(t, err)
+	dying := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Write([]byte(`{"records": {"a": `))
 		w.(http.Flusher).Flush()
 		panic(http.ErrAbortHandler)
-	}))
-	defer dying.Close()
-	dir := t.TempDir()
-	text, err := json.Marshal(liveAddress{dying.URL, "token"})
-	must(t, err)
-	write(t, filepath.Join(dir, liveFile), string(text))
+	})}
+	ended := make(chan error)
+	go func() { ended <- dying.Serve(listener) }()
 	if _, err := Fetch(t.Context(), dir); !errors.Is(err, ErrNoMaster) {
 		t.Errorf("after half an answer: %v", err)
 	}
+	dying.Close()
+	<-ended
 }
 
-func TestLiveWantsItsToken(t *testing.T) {
-	dir := t.TempDir()
-	s, err := ServeLive(oneJob, dir)
+// What a killed master leaves is not a master, whoever listens meanwhile at whatever port; the next master replaces it, and
+// outlives the end of one that was suspended.
+func TestAKilledMastersSocketIsNoMaster(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), strings.Repeat("a-long-name/", 12)) // a socket's path has at most 107 bytes
+	must(t, os.MkdirAll(dir, 0o700))
+	killed, err := ServeLive(oneJob, dir)
 	must(t, err)
-	defer s.Close()
-	text, err := os.ReadFile(filepath.Join(dir, liveFile))
-	must(t, err)
-	var at liveAddress
-	must(t, json.Unmarshal(text, &at))
-	for _, token := range []string{"", "Bearer ", "Bearer wrong", at.Token[1:]} {
-		req, err := http.NewRequest(http.MethodGet, at.URL+"/v1/live", nil)
-		must(t, err)
-		req.Header.Set("Authorization", token)
-		resp, err := http.DefaultClient.Do(req)
-		must(t, err)
-		resp.Body.Close()
-		if resp.StatusCode != http.StatusUnauthorized {
-			t.Errorf("token %q: status %d", token, resp.StatusCode)
-		}
+	killed.http.Close() // its socket stays
+	killed.serving.Wait()
+	write(t, filepath.Join(dir, "."+liveSocket+".17.tmp"), "")
+	if _, err := Fetch(t.Context(), dir); !errors.Is(err, ErrNoMaster) {
+		t.Errorf("of a killed master: %v", err)
 	}
-	http.DefaultClient.CloseIdleConnections()
-}
-
-// The file of a killed master names a closed port, or one that another process has taken.
-func TestAStaleMasterFileIsNoMaster(t *testing.T) {
-	dir := t.TempDir()
-	stranger, err := ServeLive(oneJob, t.TempDir())
+	next, err := ServeLive(oneJob, dir)
 	must(t, err)
-	defer stranger.Close()
-	text, err := os.ReadFile(stranger.file)
-	must(t, err)
-	var at liveAddress
-	must(t, json.Unmarshal(text, &at))
-	for _, stale := range []liveAddress{{"http://127.0.0.1:1", "x"}, {at.URL, "another token"}} {
-		text, err := json.Marshal(stale)
-		must(t, err)
-		write(t, filepath.Join(dir, liveFile), string(text))
-		ctx, cancel := context.WithTimeout(t.Context(), hang.Bound)
-		if _, err := Fetch(ctx, dir); !errors.Is(err, ErrNoMaster) {
-			t.Errorf("%s: %v", stale.URL, err)
-		}
-		cancel()
+	defer next.Close()
+	killed.Close()
+	if live, err := Fetch(t.Context(), dir); err != nil || live.Records["a"] == nil {
+		t.Errorf("of the next master: %+v, %v", live, err)
 	}
-	http.DefaultClient.CloseIdleConnections()
+	left, err := os.ReadDir(dir)
+	must(t, err)
+	if len(left) != 1 || left[0].Name() != liveSocket {
+		t.Errorf("the run directory has %v", left)
+	}
 }

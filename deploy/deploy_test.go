@@ -51,6 +51,7 @@ import (
 	"github.com/eltrain/eltrain/elastic"
 	"github.com/eltrain/eltrain/internal/hang"
 	"github.com/eltrain/eltrain/internal/loopback"
+	"github.com/eltrain/eltrain/internal/trusting"
 	"github.com/eltrain/eltrain/lang"
 	provider "github.com/eltrain/eltrain/providers/kubernetes"
 	"github.com/eltrain/eltrain/testbed"
@@ -755,7 +756,7 @@ func TestProgramsAreStatic(t *testing.T) {
 
 func startMaster(t *testing.T, binary, kubeconfig string, objects []*unstructured.Unstructured, env ...string) *master {
 	t.Helper()
-	m := &master{t: t, dir: t.TempDir(), out: &bytes.Buffer{}, ended: make(chan error, 1), http: http.DefaultClient}
+	m := &master{t: t, dir: t.TempDir(), out: &bytes.Buffer{}, ended: make(chan error, 1), http: trusting.Kubelet(t)}
 	var files corev1.ConfigMap
 	find(t, objects, "ConfigMap", &files)
 	for name, text := range files.Data {
@@ -764,7 +765,7 @@ func startMaster(t *testing.T, binary, kubeconfig string, objects []*unstructure
 		}
 	}
 	address := loopback.Free(t)
-	m.url = "http://" + address
+	m.url = "https://" + address
 	container := masterPod(t, objects).Spec.Containers[0]
 	m.liveness, m.readiness = container.LivenessProbe.HTTPGet.Path, container.ReadinessProbe.HTTPGet.Path
 	command := slices.Clone(container.Command)
@@ -864,7 +865,7 @@ func TestMasterWithTLS(t *testing.T) {
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: "eltrain.eltrain.svc"}}
 	defer transport.CloseIdleConnections()
 	m.http = &http.Client{Transport: transport}
-	m.url = "https" + strings.TrimPrefix(m.url, "http")
+	plain.http, plain.url = http.DefaultClient, strings.Replace(m.url, "https", "http", 1)
 	eventually(t, "the master is ready", func() bool { return m.probe(m.readiness) == http.StatusOK })
 	if got := plain.probe(plain.readiness); got == http.StatusOK {
 		t.Error("it also answers without TLS")

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/eltrain/eltrain/e2e/site"
+	"github.com/eltrain/eltrain/internal/trusting"
 )
 
 // sleeper is a job that is up at once and uses no CPU. resources is what each slot reserves.
@@ -526,7 +527,7 @@ func TestStrangersAtTheServiceAreTurnedAway(t *testing.T) {
 	site.Kill(t, syscall.SIGKILL, victim.AgentPID, victim.PID)
 	before = s.AwaitWorld(4, before.Generation+1)
 
-	url := strings.TrimSpace(s.Read(".eltrain/service"))
+	url, client := strings.TrimSpace(s.Read(".eltrain/service")), trusting.ClientOf(t, filepath.Join(s.Dir, ".eltrain/service-ca.pem"))
 	token := strings.TrimSpace(s.Read(filepath.Join(".eltrain/jobs", before.UID, "token")))
 	member := func(slot string, incarnation int, uid string) string {
 		return fmt.Sprintf(`{"uid": %q, "slot": %q, "incarnation": %d, "host": "127.0.0.1", "state": "waiting", "seen": 0}`, uid, slot, incarnation)
@@ -551,7 +552,7 @@ func TestStrangersAtTheServiceAreTurnedAway(t *testing.T) {
 		{"huge", "mnist/sync", token, `{"uid": "` + strings.Repeat("x", 8<<20) + `"}`, 413, "too_large"},
 		{"nowhere", "mnist/admin", token, "{}", 404, "no_such_path"},
 	} {
-		status, reply := post(t, url+"/v1/jobs/"+c.path, c.token, c.body)
+		status, reply := post(t, client, url+"/v1/jobs/"+c.path, c.token, c.body)
 		if status != c.status || reply.Code != c.code {
 			t.Errorf("%s: %d %s (%s), want %d %s", c.name, status, reply.Code, reply.Message, c.status, c.code)
 		}
@@ -571,7 +572,7 @@ func TestStrangersAtTheServiceAreTurnedAway(t *testing.T) {
 
 type refusal struct{ Code, Message string }
 
-func post(t *testing.T, url, token, body string) (int, refusal) {
+func post(t *testing.T, client *http.Client, url, token, body string) (int, refusal) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), site.Bound)
 	defer cancel()
@@ -582,7 +583,7 @@ func post(t *testing.T, url, token, body string) (int, refusal) {
 	if token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		t.Fatalf("POST %s: %v", url, err)
 	}

@@ -4,9 +4,12 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -29,29 +32,57 @@ import (
 //
 //	go test ./elastic -run '^$' -bench 'Rendezvous|Beats' -benchtime 1x
 
-// benchClientsEnv makes the test binary run agents: "URL COUNT".
-const benchClientsEnv = "ELTRAIN_BENCH_CLIENTS"
+// benchClientsEnv makes the test binary run agents: "ADDRESS COUNT". benchRootsEnv has the CA certificates that they verify the
+// service by; empty is a service without TLS, which exists only here, for comparison.
+const (
+	benchClientsEnv = "ELTRAIN_BENCH_CLIENTS"
+	benchRootsEnv   = "ELTRAIN_BENCH_ROOTS"
+)
 
-// BenchmarkRendezvousHTTP: seconds from the first registration until every agent has the order to run.
+// withAndWithoutTLS runs a benchmark in turn with TLS, as shipped, and in clear.
+func withAndWithoutTLS(b *testing.B, bench func(b *testing.B, encrypted bool)) {
+	b.Run("tls", func(b *testing.B) { bench(b, true) })
+	b.Run("clear", func(b *testing.B) { bench(b, false) })
+}
+
+// BenchmarkRendezvousHTTP: seconds from the first connection until every agent has the order to run, and the processor time of
+// both sides.
 func BenchmarkRendezvousHTTP(b *testing.B) {
 	for _, n := range []int{1000, 10000} {
 		b.Run(strconv.Itoa(n), func(b *testing.B) {
-			for range b.N {
-				run := startBench(b, n)
-				took := run.await("running")
-				run.stop()
-				b.ReportMetric(took, "s/rendezvous")
-			}
-			b.ReportMetric(0, "ns/op")
+			withAndWithoutTLS(b, func(b *testing.B, encrypted bool) {
+				for range b.N {
+					used := cpuSeconds(b)
+					run := startBench(b, n, encrypted)
+					took := run.await("running")
+					b.ReportMetric(took, "s/rendezvous")
+					b.ReportMetric(cpuSeconds(b)-used, "service-cpu-s")
+					b.ReportMetric(run.cpuSeconds(), "agents-cpu-s")
+					b.ReportMetric(run.ask("retries"), "retries")
+					run.stop()
+				}
+				b.ReportMetric(0, "ns/op")
+			})
 		})
 	}
 }
 
+// BenchmarkAuthorityStart: what the certificates add to the start of a master.
+func BenchmarkAuthorityStart(b *testing.B) {
+	for b.Loop() {
+		if err := (&Authority{Key: newKey}).start(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
 // BenchmarkBeats10000: the cost of 10,000 agents that beat every 5 s, once they train.
-func BenchmarkBeats10000(b *testing.B) {
+func BenchmarkBeats10000(b *testing.B) { withAndWithoutTLS(b, benchmarkBeats10000) }
+
+func benchmarkBeats10000(b *testing.B, encrypted bool) {
 	const window = 20 * time.Second
 	for range b.N {
-		run := startBench(b, 10000)
+		run := startBench(b, 10000, encrypted)
 		run.await("running")
 		run.await("reported")
 		beats := run.beats()
@@ -112,7 +143,7 @@ type noLedger struct{}
 
 func (noLedger) Form(string, string, job.World) error { return nil }
 
-func startBench(b *testing.B, agents int) *benchRun {
+func startBench(b *testing.B, agents int, encrypted bool) *benchRun {
 	raiseFileLimit(b, uint64(agents)+200)
 	s := NewServer(ServerOptions{Ledger: noLedger{}})
 	if err := s.Start("127.0.0.1:0"); err != nil {
@@ -120,8 +151,17 @@ func startBench(b *testing.B, agents int) *benchRun {
 	}
 	s.SetReady()
 	s.Set("bench", desiredOf("bench", agents, 15*time.Second))
+	address, roots := s.Addr(), s.Certificates()
+	if !encrypted {
+		plain, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			b.Fatal(err)
+		}
+		s.running.Go(func() { s.http.Serve(plain) })
+		address, roots = plain.Addr(), nil
+	}
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %d", benchClientsEnv, s.Addr(), agents))
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %d", benchClientsEnv, address, agents), benchRootsEnv+"="+string(roots))
 	cmd.Stderr = os.Stderr
 	stdin, err1 := cmd.StdinPipe()
 	stdout, err2 := cmd.StdoutPipe()
@@ -220,6 +260,10 @@ func benchClients() {
 	}
 	raiseFileLimit(benchless{}, uint64(n)+200)
 	fleet := &benchFleet{address: address, n: n, dials: make(chan struct{}, 256), stopped: make(chan struct{})}
+	if roots := x509.NewCertPool(); roots.AppendCertsFromPEM([]byte(os.Getenv(benchRootsEnv))) {
+		fleet.tls = clientTLS(roots)
+		fleet.tls.ServerName = "127.0.0.1"
+	}
 	fleet.begun = time.Now()
 	var all sync.WaitGroup
 	for i := range n {
@@ -230,6 +274,8 @@ func benchClients() {
 		switch questions.Text() {
 		case "beats":
 			fmt.Println("beats", fleet.beats.Load())
+		case "retries":
+			fmt.Println("retries", fleet.retries.Load())
 		case "cpu":
 			fmt.Println("cpu", cpuSeconds(benchless{}))
 		}
@@ -247,22 +293,21 @@ func (benchless) Skipf(f string, args ...any) { panic(fmt.Sprintf(f, args...)) }
 
 type benchFleet struct {
 	address  string
+	tls      *tls.Config // nil without TLS
 	n        int
 	dials    chan struct{} // bounds concurrent dials, as a kernel's backlog does
 	begun    time.Time
 	running  atomic.Int64
 	reported atomic.Int64
 	beats    atomic.Int64
+	retries  atomic.Int64
 	stopped  chan struct{}
 }
 
 func (f *benchFleet) agent(i int) {
-	f.dials <- struct{}{}
-	conn, err := net.Dial("tcp", f.address)
-	<-f.dials
-	if err != nil {
-		panic(err)
-	}
+	slot := "worker[" + strconv.Itoa(i) + "]"
+	who := `{"uid":"u1","slot":"` + slot + `","incarnation":1,`
+	conn, answers := f.register(who)
 	stop := make(chan struct{})
 	defer close(stop)
 	go func() {
@@ -272,16 +317,14 @@ func (f *benchFleet) agent(i int) {
 		}
 		conn.Close()
 	}()
-	answers := bufio.NewReaderSize(conn, 512)
-	slot := "worker[" + strconv.Itoa(i) + "]"
-	who := `{"uid":"u1","slot":"` + slot + `","incarnation":1,`
-	if _, err := call(conn, answers, "register", who+`"host":"127.0.0.1","port":1,"state":"waiting"}`); err != nil {
-		panic(err)
-	}
 	state := `"state":"waiting","port":1}`
-	seen := uint64(0)
+	seen, placed := uint64(0), false
 	for {
 		answer, err := call(conn, answers, "sync", who+`"seen":`+strconv.FormatUint(seen, 10)+`,`+state)
+		var reply SyncReply
+		if err == nil {
+			err = json.Unmarshal(answer, &reply) // an empty answer is one to a connection that is being closed
+		}
 		if err != nil {
 			select {
 			case <-f.stopped:
@@ -290,25 +333,44 @@ func (f *benchFleet) agent(i int) {
 				panic(err)
 			}
 		}
-		var reply SyncReply
-		if err := json.Unmarshal(answer, &reply); err != nil {
-			panic(err)
-		}
 		f.beats.Add(1)
 		if reply.Version == seen {
-			if f.reported.Add(1) == int64(f.n) {
+			if placed && f.reported.Add(1) == int64(f.n) {
 				fmt.Println("reported", time.Since(f.begun).Seconds())
 			}
 			continue
 		}
 		seen = reply.Version
 		if w := reply.Order.World; w != nil {
+			placed = true
 			state = fmt.Sprintf(`"state":"running","generation":%d,"rank":%d,"world_slots":%d,"pids":[4242],"step":1234,"loss":0.125,"step_rate":41.5,"cpu":987,"memory":"123456KiB"}`,
 				w.Generation, w.GroupRank, w.GroupSize)
 			if f.running.Add(1) == int64(f.n) {
 				fmt.Println("running", time.Since(f.begun).Seconds())
 			}
 		}
+	}
+}
+
+// register connects and registers, again after a while if the service is too busy, as an agent does.
+func (f *benchFleet) register(who string) (net.Conn, *bufio.Reader) {
+	for backoff := 50 * time.Millisecond; ; backoff = min(2*backoff, 2*time.Second) {
+		f.dials <- struct{}{}
+		conn, err := net.Dial("tcp", f.address)
+		<-f.dials
+		if err != nil {
+			panic(err)
+		}
+		if f.tls != nil {
+			conn = tls.Client(conn, f.tls)
+		}
+		answers := bufio.NewReaderSize(conn, 512)
+		if _, err = call(conn, answers, "register", who+`"host":"127.0.0.1","port":1,"state":"waiting"}`); err == nil {
+			return conn, answers
+		}
+		conn.Close()
+		f.retries.Add(1)
+		time.Sleep(backoff/2 + rand.N(backoff))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"log/slog"
+	"net"
 	"slices"
 	"sync"
 	"time"
@@ -22,8 +23,20 @@ const (
 	maxPEM           = 1 << 20
 )
 
-// certificate is the service's own certificate, loaded from files. Whoever renews it replaces the files.
-type certificate struct {
+// Certificates are the source of a service's certificates: CertificateFiles, or an Authority.
+type Certificates interface {
+	// start is called once the service listens on addr, before the other methods.
+	start(addr net.Addr) error
+	// certificate is tls.Config.GetCertificate.
+	certificate(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	// roots are the CA certificates, in PEM, for what is served and what will be served next; nil before start.
+	roots() []byte
+	// watch renews what is served until closing is closed, if something must be done for that.
+	watch(closing <-chan struct{})
+}
+
+// CertificateFiles are a certificate and its key in files. Whoever renews it replaces the files.
+type CertificateFiles struct {
 	certFile, keyFile string
 	interval, delay   time.Duration
 	log               *slog.Logger
@@ -37,6 +50,13 @@ type certificate struct {
 	lastError    string    // the error of the last reload, logged once
 }
 
+// NewCertificateFiles returns files that are read when the service starts, and again when they are replaced. renewed is called
+// by one goroutine with the service's CA certificates, in PEM, after the files were replaced: first including the old ones, which
+// are served until agents can have received the new ones, then without. After an error it is called again.
+func NewCertificateFiles(certFile, keyFile string, renewed func(certificates []byte) error, log *slog.Logger) *CertificateFiles {
+	return &CertificateFiles{certFile: certFile, keyFile: keyFile, interval: certificateInterval, delay: certificateDelay, log: log, renewed: renewed}
+}
+
 // pair is a certificate with its key, and the contents of both files.
 type pair struct {
 	certificate *tls.Certificate
@@ -45,7 +65,7 @@ type pair struct {
 
 func (p pair) same(o pair) bool { return bytes.Equal(p.cert, o.cert) && bytes.Equal(p.key, o.key) }
 
-func (c *certificate) read() (pair, error) {
+func (c *CertificateFiles) read() (pair, error) {
 	var p pair
 	var err error
 	if p.cert, err = regular.ReadNamed(c.certFile, maxPEM); err == nil {
@@ -62,8 +82,8 @@ func (c *certificate) read() (pair, error) {
 	return p, nil
 }
 
-// load reads the certificate to serve first.
-func (c *certificate) load() error {
+// start implements Certificates.
+func (c *CertificateFiles) start(net.Addr) error {
 	p, err := c.read()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -71,22 +91,22 @@ func (c *certificate) load() error {
 	return err
 }
 
-// get implements tls.Config.GetCertificate.
-func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+// certificate implements Certificates.
+func (c *CertificateFiles) certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.served.certificate, nil
 }
 
-// certificates are the CA certificates, in PEM, for what is served and what will be served next.
-func (c *certificate) certificates() []byte {
+// roots implements Certificates.
+func (c *CertificateFiles) roots() []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Concat(c.next.cert, c.served.cert)
 }
 
-// watch reloads the files until closing is closed.
-func (c *certificate) watch(closing <-chan struct{}) {
+// watch implements Certificates: it reloads the files.
+func (c *CertificateFiles) watch(closing <-chan struct{}) {
 	look := time.NewTicker(c.interval)
 	defer look.Stop()
 	for {
@@ -101,7 +121,7 @@ func (c *certificate) watch(closing <-chan struct{}) {
 
 // renew reloads the files once. New content is announced first and served later, or at once if the served certificate has
 // expired. Invalid content changes nothing: the files may be half replaced.
-func (c *certificate) renew(now time.Time) {
+func (c *CertificateFiles) renew(now time.Time) {
 	p, err := c.read()
 	if err == nil && c.setNext(p) {
 		err = c.announce(now)
@@ -111,7 +131,7 @@ func (c *certificate) renew(now time.Time) {
 		c.oldAnnounced = true
 	}
 	if c.oldAnnounced {
-		told := c.renewed(c.certificates()) // without the old one
+		told := c.renewed(c.roots()) // without the old one
 		c.oldAnnounced = told != nil
 		err = cmp.Or(err, told)
 	}
@@ -119,7 +139,7 @@ func (c *certificate) renew(now time.Time) {
 }
 
 // setNext stores the files' content, and reports whether it must be announced.
-func (c *certificate) setNext(p pair) bool {
+func (c *CertificateFiles) setNext(p pair) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
@@ -131,8 +151,8 @@ func (c *certificate) setNext(p pair) bool {
 	return c.next.certificate != nil && c.announcedAt.IsZero()
 }
 
-func (c *certificate) announce(now time.Time) error {
-	if err := c.renewed(c.certificates()); err != nil {
+func (c *CertificateFiles) announce(now time.Time) error {
+	if err := c.renewed(c.roots()); err != nil {
 		return fmt.Errorf("publish the renewed certificate to the agents: %w", err)
 	}
 	c.mu.Lock()
@@ -142,7 +162,7 @@ func (c *certificate) announce(now time.Time) error {
 }
 
 // serveNext starts serving next if it is time, and reports whether it did.
-func (c *certificate) serveNext(now time.Time) bool {
+func (c *CertificateFiles) serveNext(now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	known := !c.announcedAt.IsZero() && now.Sub(c.announcedAt) >= c.delay
@@ -154,7 +174,7 @@ func (c *certificate) serveNext(now time.Time) bool {
 }
 
 // logOnce logs an error, once.
-func (c *certificate) logOnce(err error) {
+func (c *CertificateFiles) logOnce(err error) {
 	text := ""
 	if err != nil {
 		text = err.Error()

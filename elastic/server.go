@@ -37,12 +37,8 @@ const (
 type ServerOptions struct {
 	// Ledger is called by one goroutine, without any lock of the server.
 	Ledger Ledger
-	// CertFile and KeyFile enable TLS. They are read again when they are replaced.
-	CertFile, KeyFile string
-	// Renewed is called by one goroutine with the service's CA certificates, in PEM, after the files were replaced: first
-	// including the old ones, which are served until agents can have received the new ones, then without. After an error it is
-	// called again. It may be nil.
-	Renewed func(certificates []byte) error
+	// Certificates are the service's. nil is an Authority that nobody else has the key of.
+	Certificates Certificates
 	// Reconcile answers POST /v1/reconcile for clients with Webhook's token. Without Webhook all are refused.
 	Reconcile func(context.Context, ReconcileRequest) ReconcileReply
 	Webhook   func() (token string, err error)
@@ -63,7 +59,6 @@ type Server struct {
 	closed  sync.Once
 	running sync.WaitGroup
 	addr    net.Addr
-	cert    *certificate // nil without TLS
 
 	mu       sync.Mutex
 	c        *Coordinator
@@ -84,6 +79,9 @@ func NewServer(opts ServerOptions) *Server {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
+	if opts.Certificates == nil {
+		opts.Certificates = &Authority{Key: newKey}
+	}
 	s := &Server{
 		opts:    opts,
 		log:     opts.Log,
@@ -93,15 +91,6 @@ func NewServer(opts ServerOptions) *Server {
 		closing: make(chan struct{}),
 		c:       NewCoordinator(),
 		polls:   map[Told]*poll{},
-	}
-	if opts.CertFile != "" || opts.KeyFile != "" {
-		renewed := opts.Renewed
-		if renewed == nil {
-			renewed = func([]byte) error { return nil }
-		}
-		s.cert = &certificate{
-			certFile: opts.CertFile, keyFile: opts.KeyFile, interval: certificateInterval, delay: certificateDelay, log: opts.Log, renewed: renewed,
-		}
 	}
 	s.traffic = newTraffic(s)
 	s.handler = s.routes()
@@ -130,14 +119,12 @@ func (s *Server) Start(addr string) error {
 	listener = connlimit.Limit(listener, most, func() {
 		s.log.Warn("the service has as many connections as the limit on open files allows: others wait", "connections", most)
 	})
-	if s.cert != nil {
-		if err := s.cert.load(); err != nil {
-			listener.Close()
-			return err
-		}
-		listener = tls.NewListener(listener, &tls.Config{GetCertificate: s.cert.get, MinVersion: tls.VersionTLS12})
-		s.running.Go(func() { s.cert.watch(s.closing) })
+	if err := s.opts.Certificates.start(listener.Addr()); err != nil {
+		listener.Close()
+		return err
 	}
+	listener = tls.NewListener(listener, &tls.Config{GetCertificate: s.opts.Certificates.certificate, MinVersion: tls.VersionTLS12})
+	s.running.Go(func() { s.opts.Certificates.watch(s.closing) })
 	s.addr = listener.Addr()
 	s.running.Go(func() {
 		if err := s.http.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
@@ -153,21 +140,10 @@ func (s *Server) Start(addr string) error {
 func (s *Server) Addr() net.Addr { return s.addr }
 
 // URL is the server's address for clients that can reach the listening address.
-func (s *Server) URL() string {
-	scheme := "http"
-	if s.cert != nil {
-		scheme = "https"
-	}
-	return scheme + "://" + s.addr.String()
-}
+func (s *Server) URL() string { return "https://" + s.addr.String() }
 
-// Certificates are the service's CA certificates, in PEM; nil without TLS, and before Start.
-func (s *Server) Certificates() []byte {
-	if s.cert == nil {
-		return nil
-	}
-	return s.cert.certificates()
-}
+// Certificates are the service's CA certificates, in PEM; nil before Start.
+func (s *Server) Certificates() []byte { return s.opts.Certificates.roots() }
 
 // Handler is the server's handler, for use without Start.
 func (s *Server) Handler() http.Handler { return s.handler }

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/big"
 	"net"
 	"net/http"
@@ -29,6 +30,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/eltrain/eltrain/internal/hang"
+	"github.com/eltrain/eltrain/internal/trusting"
 	"github.com/eltrain/eltrain/job"
 )
 
@@ -43,7 +45,8 @@ func TestMain(m *testing.M) {
 // testServer is a started server with a ledger in memory.
 type testServer struct {
 	*Server
-	base string
+	base   string
+	client *http.Client
 
 	mu     sync.Mutex
 	worlds []job.World
@@ -65,9 +68,8 @@ func startServer(t testing.TB, otherJob string) *testServer {
 	if err := s.Start("127.0.0.1:0"); err != nil {
 		t.Fatal(err)
 	}
-	s.base = s.URL()
+	s.base, s.client = s.URL(), trusting.Client(t, s.Certificates())
 	t.Cleanup(func() {
-		http.DefaultClient.CloseIdleConnections()
 		ctx, cancel := context.WithTimeout(context.Background(), hang.Bound)
 		defer cancel()
 		if err := s.Close(ctx); err != nil {
@@ -109,7 +111,7 @@ func (s *testServer) send(t testing.TB, method, path, token, body string) (int, 
 	}
 	req.Header.Set("Authorization", "Bearer "+token)
 	req.Header.Set("Content-Type", "application/json")
-	res, err := http.DefaultClient.Do(req)
+	res, err := s.client.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +132,7 @@ type testMember struct {
 
 func (s *testServer) member(t testing.TB, index int) *testMember {
 	t.Helper()
-	c, err := NewClient(s.base, "secret", nil)
+	c, err := NewClient(s.base, "secret", trusting.Pool(t, s.Certificates()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,9 +210,13 @@ func TestMemberByCurl(t *testing.T) {
 	if err := os.WriteFile(header, []byte("Authorization: Bearer secret\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	roots := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(roots, s.Certificates(), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	post := func(verb, body string, into any) {
 		t.Helper()
-		out, err := exec.Command(curl, "-sS", "--fail-with-body", "--max-time", "10", "-H", "@"+header, "-d", body, s.base+"/v1/jobs/gpt/"+verb).CombinedOutput()
+		out, err := exec.Command(curl, "-sS", "--fail-with-body", "--max-time", "10", "--cacert", roots, "-H", "@"+header, "-d", body, s.base+"/v1/jobs/gpt/"+verb).CombinedOutput()
 		if err != nil {
 			t.Fatalf("curl %s: %v: %s", verb, err, out)
 		}
@@ -604,7 +610,7 @@ func TestPortTaken(t *testing.T) {
 
 func TestTLS(t *testing.T) {
 	cert, key, pool := selfSigned(t)
-	s := NewServer(ServerOptions{CertFile: cert, KeyFile: key})
+	s := NewServer(ServerOptions{Certificates: NewCertificateFiles(cert, key, nil, nil)})
 	if err := s.Start("127.0.0.1:0"); err != nil {
 		t.Fatal(err)
 	}
@@ -626,7 +632,7 @@ func TestTLS(t *testing.T) {
 	if err := members(pool); err != nil {
 		t.Error(err)
 	}
-	if err := NewServer(ServerOptions{CertFile: cert, KeyFile: cert}).Start("127.0.0.1:0"); err == nil {
+	if err := NewServer(ServerOptions{Certificates: NewCertificateFiles(cert, cert, nil, nil)}).Start("127.0.0.1:0"); err == nil {
 		t.Error("a file without a key is accepted")
 	}
 	// The group may read root's file, as when Kubernetes mounts a Secret for an fsGroup.
@@ -634,7 +640,7 @@ func TestTLS(t *testing.T) {
 		if err := os.Chmod(key, mode); err != nil {
 			t.Fatal(err)
 		}
-		s := NewServer(ServerOptions{CertFile: cert, KeyFile: key})
+		s := NewServer(ServerOptions{Certificates: NewCertificateFiles(cert, key, nil, nil)})
 		err := s.Start("127.0.0.1:0")
 		if (err == nil) != allowed || err != nil && !strings.Contains(err.Error(), "chmod 600 "+key) {
 			t.Errorf("a key of mode %04o: %v", mode, err)
@@ -652,14 +658,15 @@ func TestARenewedCertificateIsTakenUp(t *testing.T) {
 	told := make(chan []byte, 8)
 	refuse := errors.New("the API server is away")
 	refusals := 1
-	s := NewServer(ServerOptions{CertFile: cert, KeyFile: key, Renewed: func(certificates []byte) error {
+	files := NewCertificateFiles(cert, key, func(certificates []byte) error {
 		if refusals--; refusals >= 0 {
 			return refuse
 		}
 		told <- certificates
 		return nil
-	}})
-	s.cert.interval = time.Hour // the test triggers the reloads
+	}, slog.New(slog.DiscardHandler))
+	files.interval = time.Hour // the test triggers the reloads
+	s := NewServer(ServerOptions{Certificates: files})
 	if err := s.Start("127.0.0.1:0"); err != nil {
 		t.Fatal(err)
 	}
@@ -684,42 +691,42 @@ func TestARenewedCertificateIsTakenUp(t *testing.T) {
 		}
 	}
 	rename(nextCert, cert)
-	s.cert.renew(now) // only half of the renewal is written
+	files.renew(now) // only half of the renewal is written
 	if !trusts(before) || len(told) > 0 {
 		t.Fatal("half a renewal was applied")
 	}
 	rename(nextKey, key)
-	s.cert.renew(now) // the announcement fails
-	s.cert.renew(now.Add(certificateDelay))
+	files.renew(now) // the announcement fails
+	files.renew(now.Add(certificateDelay))
 	if !trusts(before) || trusts(after) {
 		t.Fatal("it is served before it was announced")
 	}
 	both := pool(<-told)
-	s.cert.renew(now.Add(2*certificateDelay - time.Second))
+	files.renew(now.Add(2*certificateDelay - time.Second))
 	if !trusts(before) || !trusts(both) {
 		t.Fatal("it is served before all agents can have received it")
 	}
 	refusals = 1
-	s.cert.renew(now.Add(2 * certificateDelay)) // the announcement without the old certificate fails
+	files.renew(now.Add(2 * certificateDelay)) // the announcement without the old certificate fails
 	if trusts(before) || !trusts(after) || !trusts(both) {
 		t.Fatal("it is not served when its time has come")
 	}
-	s.cert.renew(now.Add(2*certificateDelay + time.Second))
+	files.renew(now.Add(2*certificateDelay + time.Second))
 	if len(told) == 0 {
 		t.Fatal("the withdrawal of the old certificate is not retried")
 	}
 	if last := pool(<-told); !last.Equal(after) || !pool(s.Certificates()).Equal(after) {
 		t.Error("the old certificate is still announced")
 	}
-	s.cert.renew(now.Add(3 * certificateDelay))
+	files.renew(now.Add(3 * certificateDelay))
 	if len(told) > 0 {
 		t.Error("an unchanged certificate was announced")
 	}
-	expired := s.cert.served.certificate.Leaf.NotAfter.Add(time.Second)
+	expired := files.served.certificate.Leaf.NotAfter.Add(time.Second)
 	nextCert, nextKey, after = selfSigned(t)
 	rename(nextCert, cert)
 	rename(nextKey, key)
-	s.cert.renew(expired)
+	files.renew(expired)
 	if !trusts(after) {
 		t.Error("an expired certificate is still served")
 	}
@@ -729,11 +736,12 @@ func TestARenewedCertificateIsTakenUp(t *testing.T) {
 func TestTheCertificateIsLookedAt(t *testing.T) {
 	cert, key, _ := selfSigned(t)
 	told := make(chan []byte, 1)
-	s := NewServer(ServerOptions{CertFile: cert, KeyFile: key, Renewed: func(certificates []byte) error {
+	files := NewCertificateFiles(cert, key, func(certificates []byte) error {
 		told <- certificates
 		return nil
-	}})
-	s.cert.interval = time.Millisecond
+	}, slog.New(slog.DiscardHandler))
+	files.interval = time.Millisecond
+	s := NewServer(ServerOptions{Certificates: files})
 	if err := s.Start("127.0.0.1:0"); err != nil {
 		t.Fatal(err)
 	}
@@ -792,9 +800,9 @@ func TestClientTellsServicesFromOthers(t *testing.T) {
 		"endless answer": func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, strings.Repeat("[", 1<<20)) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			other := httptest.NewServer(handler)
+			other := httptest.NewTLSServer(handler)
 			defer other.Close()
-			c, err := NewClient(other.URL, "secret", nil)
+			c, err := NewClient(other.URL, "secret", other.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -809,7 +817,7 @@ func TestClientTellsServicesFromOthers(t *testing.T) {
 			}
 		})
 	}
-	for _, bad := range []string{"", "127.0.0.1:80", "ftp://x", "http://", "::"} {
+	for _, bad := range []string{"", "127.0.0.1:80", "ftp://x", "https://", "::", "http://127.0.0.1:80"} {
 		if _, err := NewClient(bad, "t", nil); err == nil {
 			t.Errorf("%q is accepted as a URL", bad)
 		}

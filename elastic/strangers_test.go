@@ -3,6 +3,7 @@ package elastic
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"log/slog"
@@ -224,7 +225,7 @@ func TestConnectionsLeaveDescriptorsForFiles(t *testing.T) {
 	full := make(chan struct{})
 	for range 200 {
 		all.Go(func() {
-			conn, err := net.Dial("tcp", s.Addr().String())
+			conn, err := tls.Dial("tcp", s.Addr().String(), &tls.Config{InsecureSkipVerify: true})
 			if err != nil {
 				t.Error(err)
 				return

@@ -34,7 +34,7 @@ type State struct {
 type Service struct {
 	Listen    string `hcl:"listen,optional" default:"127.0.0.1:0" doc:"Address and port to listen on; port 0 picks a free one."`
 	Advertise string `hcl:"advertise,optional" doc:"Address and port that agents dial, if different from listen."`
-	TLSCert   string `hcl:"tls_cert,optional" doc:"File with the certificate (PEM), relative to the job directory. Use it if other machines connect."`
+	TLSCert   string `hcl:"tls_cert,optional" doc:"File with the service's certificate (PEM), relative to the job directory, instead of one under the state's own authority."`
 	TLSKey    string `hcl:"tls_key,optional" doc:"File with its key (PEM), readable only by its owner (0600)."`
 	// ReconcileTokenFile is for POST /v1/reconcile.
 	ReconcileTokenFile string `hcl:"reconcile_token_file,optional" doc:"File with the token for POST /v1/reconcile, readable only by its owner (0600), relative to the job directory. Without it the endpoint is disabled."`

@@ -67,7 +67,7 @@ const Persists = 4
 // Service is how agents reach the service.
 type Service struct {
 	URL string
-	// Certificates are its CA certificates, in PEM, if its URL is https; if empty, the agents use their systems'.
+	// Certificates are its CA certificates, in PEM; if empty, the agents use their systems'.
 	Certificates []byte
 }
 

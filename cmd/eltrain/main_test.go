@@ -722,7 +722,7 @@ func TestStandbyListensAfterItsLeader(t *testing.T) {
 	}
 	s := newScreenless("")
 	s.log = slog.New(slog.DiscardHandler)
-	d := &directory{config: &lang.Config{}}
+	d := &directory{config: &lang.Config{}, store: memory.New()}
 	m := newMaster(&s.session, d, applyArgs{planning: planning{watch: true}, listen: leader.Addr().String()})
 	defer closeServer(&s.session, m.server)
 	if err := m.attend(); err != nil || m.server.Addr() != nil {
@@ -751,9 +751,9 @@ func TestDoubtfulAddresses(t *testing.T) {
 		want    string
 	}{
 		{ip: net.IPv4(127, 0, 0, 1)},
-		{ip: net.IPv4(10, 0, 0, 1), want: "without TLS"},
-		{ip: net.IPv6unspecified, service: lang.Service{TLSCert: "c", Advertise: "eltrain.train.svc:7070"}},
-		{ip: net.IPv6unspecified, service: lang.Service{TLSCert: "c"}, want: "advertise in service"},
+		{ip: net.IPv4(10, 0, 0, 1)},
+		{ip: net.IPv6unspecified, service: lang.Service{Advertise: "eltrain.train.svc:7070"}},
+		{ip: net.IPv6unspecified, want: "advertise in service"},
 	} {
 		s := newScreenless("")
 		m := master{session: &s.session}
@@ -805,7 +805,7 @@ func TestReconfigure(t *testing.T) {
 
 func TestAdvertised(t *testing.T) {
 	for _, c := range [][3]string{
-		{"http://127.0.0.1:4000", "", "http://127.0.0.1:4000"},
+		{"https://127.0.0.1:4000", "", "https://127.0.0.1:4000"},
 		{"https://0.0.0.0:4000", "train.example:443", "https://train.example:443"},
 	} {
 		if got := advertised(c[0], c[1]); got != c[2] {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -33,7 +34,7 @@ import (
 // defaultListen is a free port, reachable only from this machine.
 const defaultListen = "127.0.0.1:0"
 
-// keyTimeout bounds reading the seals' key, when an edit adds the first sensitive value.
+// keyTimeout bounds reading the state's key: for the service's certificate, and when an edit adds the first sensitive value.
 const keyTimeout = 10 * time.Second
 
 // closeTimeout bounds answering the open requests at shutdown.
@@ -59,7 +60,10 @@ type master struct {
 func newMaster(s *session, d *directory, a applyArgs) *master {
 	service := d.config.Settings.Service
 	worlds, asked, renewals := new(ledger), new(webhook), new(renewals)
-	o := elastic.ServerOptions{Ledger: worlds, CertFile: service.TLSCert, KeyFile: service.TLSKey, Renewed: renewals.tell, Log: s.log}
+	o := elastic.ServerOptions{Ledger: worlds, Certificates: d.authority(), Log: s.log}
+	if service.TLSCert != "" {
+		o.Certificates = elastic.NewCertificateFiles(service.TLSCert, service.TLSKey, renewals.tell, s.log)
+	}
 	if file := service.ReconcileTokenFile; file != "" && a.watch {
 		asked.tokenFile = file
 		o.Reconcile, o.Webhook = asked.answer, asked.token
@@ -198,8 +202,22 @@ func (m *master) view() apply.View {
 	return view.Both{m.progress, view.NewStreamProgress(m.stream, &m.redactor)}
 }
 
-// reached returns how agents reach the service: its URL, and the certificates that they trust: its own, or the chain with
-// the root from the same file.
+// authority makes the service's certificates if no files have one. Its key is the state's: agents that one master has launched
+// trust the next, wherever it runs.
+func (d *directory) authority() *elastic.Authority {
+	names := []string{d.config.Settings.Service.Advertise}
+	if host, err := os.Hostname(); err == nil {
+		names = append(names, host)
+	}
+	return &elastic.Authority{Names: names, Key: func() ([]byte, error) {
+		ctx, cancel := context.WithTimeout(context.Background(), keyTimeout)
+		defer cancel()
+		return d.store.MakeKey(ctx)
+	}}
+}
+
+// reached returns how agents reach the service: its URL, and the certificates that they trust: its authority's, or those of
+// tls_cert.
 func (m *master) reached(certificates []byte) providers.Service {
 	return providers.Service{URL: advertised(m.server.URL(), m.config.Settings.Service.Advertise), Certificates: certificates}
 }
@@ -226,29 +244,20 @@ func (r *renewals) follow(publish func(certificates []byte)) {
 	r.publish = publish
 }
 
-// cautionAddress warns about an address that is insecure, or that agents cannot dial.
+// cautionAddress warns about an address that agents cannot dial.
 func (m *master) cautionAddress(a net.Addr, service lang.Service) {
-	tcp, ok := a.(*net.TCPAddr)
-	if !ok || tcp.IP.IsLoopback() {
-		return
-	}
-	if service.TLSCert == "" {
-		m.diagnose(view.Caution("The service accepts other machines without TLS",
-			fmt.Sprintf("It listens on %s, and tokens are sent in clear text. Set tls_cert and tls_key in service { }, or listen on 127.0.0.1.", tcp)))
-	}
-	if tcp.IP.IsUnspecified() && service.Advertise == "" {
+	if tcp, ok := a.(*net.TCPAddr); ok && tcp.IP.IsUnspecified() && service.Advertise == "" {
 		m.diagnose(view.Caution("Agents on other machines cannot find the service",
 			fmt.Sprintf("It listens on %s, which is not an address that agents can dial. Set advertise in service { } to a name or address that they can, with the port.", tcp)))
 	}
 }
 
-// advertised returns the URL that agents dial: the server's own, or its scheme with the advertised address.
+// advertised returns the URL that agents dial: the server's own, or with the advertised address.
 func advertised(url, address string) string {
 	if address == "" {
 		return url
 	}
-	scheme, _, _ := strings.Cut(url, "://")
-	return scheme + "://" + address
+	return "https://" + address
 }
 
 func closeServer(s *session, server *elastic.Server) {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/eltrain/eltrain/internal/hang"
 	"github.com/eltrain/eltrain/internal/loopback"
+	"github.com/eltrain/eltrain/internal/trusting"
 	"github.com/eltrain/eltrain/lang"
 	"github.com/eltrain/eltrain/state"
 	"github.com/eltrain/eltrain/state/file"
@@ -44,13 +45,14 @@ type watchProcess struct {
 	cmd  *exec.Cmd
 	out  output // both streams
 	url  string
+	http *http.Client // verifies nothing: before a master leads it has published no certificates
 	done chan struct{}
 }
 
 func startWatch(t *testing.T, dir string, args ...string) *watchProcess {
 	t.Helper()
 	address := loopback.Free(t)
-	w := &watchProcess{url: "http://" + address, done: make(chan struct{})}
+	w := &watchProcess{url: "https://" + address, http: trusting.Kubelet(t), done: make(chan struct{})}
 	w.cmd = commandIn(dir, append([]string{"apply", "-watch", "-auto-approve", "-listen=" + address}, args...)...)
 	w.cmd.Stdout, w.cmd.Stderr = &w.out, &w.out
 	if err := w.cmd.Start(); err != nil {
@@ -72,7 +74,7 @@ func startWatch(t *testing.T, dir string, args ...string) *watchProcess {
 
 // probe returns the HTTP status of a path; 0 without an answer.
 func (w *watchProcess) probe(path string) int {
-	resp, err := http.Get(w.url + path)
+	resp, err := w.http.Get(w.url + path)
 	if err != nil {
 		return 0
 	}
@@ -203,6 +205,67 @@ func TestInterruptEndsTheWaitForTheLock(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(dir, ".eltrain", "jobs")); err == nil {
 		t.Error("something was started")
+	}
+}
+
+// Whoever binds a killed master's address hears no token, and status does not ask there.
+func TestAKilledMastersAddressIsWorthNothing(t *testing.T) {
+	t.Parallel()
+	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
+	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
+	w := startWatch(t, dir)
+	eventually(t, "two workers train", func() bool { _, running, _ := status(t, dir); return running == 2 })
+	before := slotsOf(t, dir)
+	w.cmd.Process.Kill()
+	w.code(t)
+	tokens, err := filepath.Glob(filepath.Join(dir, ".eltrain", "jobs", "*", "token"))
+	if err != nil || len(tokens) != 1 {
+		t.Fatalf("%q, %v", tokens, err)
+	}
+	token, err := os.ReadFile(tokens[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	squatter := loopback.Squat(t, strings.TrimPrefix(w.url, "https://"), `{"order": {"do": "leave"}, "version": 99, "records": {}}`)
+	eventually(t, "both agents try it", func() bool { n, _ := squatter.Heard(); return n > 4 })
+	eltrain(t, dir, "status").check(t, exitDone, "job.tiny  Running")
+	squatter.Close()
+	if _, heard := squatter.Heard(); heard == "" || strings.Contains(heard, strings.TrimSpace(string(token))) || strings.Contains(heard, "Bearer") {
+		t.Errorf("the squatter heard %q", heard)
+	}
+	w = startWatch(t, dir)
+	eventually(t, "the next master is ready", func() bool { return w.probe("/readyz") == http.StatusOK })
+	for address, s := range slotsOf(t, dir) {
+		if before[address] != s {
+			t.Errorf("%s was %+v and is %+v", address, before[address], s)
+		}
+	}
+}
+
+// The requests in docs/api.md work as written.
+func TestTheDocumentedRequestsWork(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("curl"); err != nil {
+		t.Skip("curl is not installed")
+	}
+	page, err := os.ReadFile("../../docs/api.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, script, _ := strings.Cut(string(page), "```sh\nservice=")
+	script, _, found := strings.Cut("service="+script, "```")
+	if !found {
+		t.Fatal("the page has no such requests")
+	}
+	dir := directoryWith(t, map[string]string{"main.hcl": strings.Replace(twoWorkers, `job "tiny"`, `job "mnist"`, 1)})
+	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
+	startWatch(t, dir)
+	eventually(t, "two workers train", func() bool { _, running, _ := status(t, dir); return running == 2 })
+	requests := exec.Command("sh", "-e", "-c", script)
+	requests.Dir = dir
+	out, err := requests.CombinedOutput()
+	if text := string(out); err != nil || !strings.Contains(text, `"status":"ready"`) || !strings.Contains(text, `"slot":"worker[1]"`) || !strings.Contains(text, "eltrain_members{") {
+		t.Errorf("%v\n%s", err, out)
 	}
 }
 

@@ -11,17 +11,18 @@ import (
 
 	"github.com/eltrain/eltrain/apply"
 	"github.com/eltrain/eltrain/elastic"
+	"github.com/eltrain/eltrain/internal/trusting"
 )
 
-// askToReconcile asks a master at a URL to read its files now.
-func askToReconcile(t *testing.T, url, token string) (*http.Response, error) {
+// askToReconcile asks a directory's master at a URL to read its files now.
+func askToReconcile(t *testing.T, dir, url, token string) (*http.Response, error) {
 	t.Helper()
 	req, err := http.NewRequest(http.MethodPost, url+"/v1/reconcile", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	req.Header.Set("Authorization", "Bearer "+token)
-	return http.DefaultClient.Do(req)
+	return trusting.ClientOf(t, filepath.Join(dir, ".eltrain", "service-ca.pem")).Do(req)
 }
 
 // An invalid token file is the master's fault, not the caller's: the answer is 503, and the master says why, once while that
@@ -45,7 +46,7 @@ func TestATokenFileThatIsNoGoodIsToldByTheMaster(t *testing.T) {
 	eventually(t, "it watches", func() bool { return w.probe("/readyz") == http.StatusOK })
 	ask := func() int {
 		t.Helper()
-		resp, err := askToReconcile(t, w.url, token)
+		resp, err := askToReconcile(t, dir, w.url, token)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -108,9 +109,9 @@ func TestARequestTakesUpAtOnceWhatIsNotWatched(t *testing.T) {
 	w := startWatch(t, dir)
 	ask := func() (reply elastic.ReconcileReply) {
 		t.Helper()
-		resp, err := askToReconcile(t, w.url, token)
+		resp, err := askToReconcile(t, dir, w.url, token)
 		if err != nil {
-			return reply // it does not listen yet
+			t.Fatal(err)
 		}
 		defer resp.Body.Close()
 		if err := json.NewDecoder(resp.Body).Decode(&reply); err != nil {
@@ -118,6 +119,7 @@ func TestARequestTakesUpAtOnceWhatIsNotWatched(t *testing.T) {
 		}
 		return reply
 	}
+	eventually(t, "it watches", func() bool { return w.probe("/readyz") == http.StatusOK })
 	// At rest: a read of the files changes nothing now, and the next one is in half a minute.
 	eventually(t, "its job is as declared", func() bool {
 		r := ask()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -126,7 +125,7 @@ func TestTheSampleJobIsHealedAndTakenAway(t *testing.T) {
 	site.Has(t, r.page.Block("sh"), "docker build", "docker push") // masterImage stands in for the result, from podsite.Dockerfile
 	site.Has(t, r.runNext(""), "successfully rolled out")
 	const most = 4 // slots, which it grows to
-	all := func() bool { return ready(r.deployed()) && r.beats(http.DefaultClient, "http") == most }
+	all := func() bool { return ready(r.deployed()) && r.beats(nil) == most }
 	site.Until(t, "the sample job trains", all)
 	before := r.podUIDs()
 	r.page.To("## The first job")

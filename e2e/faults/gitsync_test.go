@@ -3,7 +3,6 @@ package faults
 import (
 	"fmt"
 	"maps"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -71,7 +70,7 @@ patches:
 	t.Cleanup(func() { r.Shell(r.dir, "kubectl delete --ignore-not-found -k here") }) // the objects outside the namespace
 	r.Shell(r.dir, "kubectl apply -k here && kubectl rollout status deployment/eltrain")
 	trains := func(workers int) func() bool {
-		return func() bool { return ready(r.deployed()) && r.beats(http.DefaultClient, "http") == workers }
+		return func() bool { return ready(r.deployed()) && r.beats(nil) == workers }
 	}
 	site.Until(t, "the repository's job trains", trains(workers))
 	before, master := r.podUIDs(), r.deployed()

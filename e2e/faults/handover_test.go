@@ -111,8 +111,9 @@ func (s *trial) deployedSays() string {
 	return string(text)
 }
 
-// beats returns how many agents train under the Deployment's master, according to its metrics.
-func (s *trial) beats(client *http.Client, scheme string) int {
+// beats returns how many agents train under the Deployment's master, according to its metrics. The certificates are those that
+// the agents get if cert is nil.
+func (s *trial) beats(cert []byte) int {
 	s.T.Helper()
 	p := s.deployed()
 	secrets, err := s.Cluster.Admin().CoreV1().Secrets(s.Namespace).List(s.T.Context(), metav1.ListOptions{LabelSelector: "eltrain.dev/job"})
@@ -120,12 +121,15 @@ func (s *trial) beats(client *http.Client, scheme string) int {
 	if len(secrets.Items) != 1 || p == nil {
 		return 0 // not yet
 	}
-	request, err := http.NewRequestWithContext(s.T.Context(), http.MethodGet, scheme+"://"+p.Status.PodIP+":7070/metrics", nil)
+	if cert == nil {
+		cert = []byte(s.trusted())
+	}
+	request, err := http.NewRequestWithContext(s.T.Context(), http.MethodGet, "https://"+p.Status.PodIP+":7070/metrics", nil)
 	if err != nil {
 		s.T.Fatal(err)
 	}
 	request.Header.Set("Authorization", "Bearer "+string(secrets.Items[0].Data["token"]))
-	answer, err := client.Do(request)
+	answer, err := s.trusting(cert).Do(request)
 	if err != nil {
 		return 0 // it does not listen yet
 	}
@@ -212,7 +216,7 @@ func TestHandOverToTheDeploymentAndBack(t *testing.T) {
 	}
 	laptop.Interrupt()
 	site.Until(t, "the Deployment's master is ready", func() bool { return ready(s.deployed()) })
-	site.Until(t, "every agent beats at the Deployment's master", func() bool { return s.beats(http.DefaultClient, "http") == workers })
+	site.Until(t, "every agent beats at the Deployment's master", func() bool { return s.beats(nil) == workers })
 	if unchanged("the Deployment"); t.Failed() {
 		t.FailNow() // the master's log is deleted with the Deployment
 	}

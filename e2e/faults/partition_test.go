@@ -3,14 +3,17 @@ package faults
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -21,6 +24,7 @@ import (
 	"github.com/eltrain/eltrain/e2e/site"
 	"github.com/eltrain/eltrain/internal/loopback"
 	"github.com/eltrain/eltrain/internal/soak"
+	"github.com/eltrain/eltrain/internal/trusting"
 )
 
 // relay is a proxy at the address that agents get, in front of the master. It can cut off single agents, since there is no
@@ -41,12 +45,21 @@ type passing struct {
 	hangUp func()
 }
 
-func newRelay(t *testing.T, master string) *relay {
+// newRelay returns a relay with the master's own certificate.
+func newRelay(t *testing.T, master, certFile, keyFile string) *relay {
 	t.Helper()
+	certificate, err := tls.LoadX509KeyPair(certFile, keyFile)
+	if err != nil {
+		t.Fatal(err)
+	}
 	r := &relay{open: map[int]passing{}}
-	r.forward = httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: master})
+	r.forward = httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "https", Host: master})
+	r.forward.Transport = trusting.ClientOf(t, certFile).Transport
 	r.forward.ErrorLog = log.New(io.Discard, "", 0) // errors while the master does not listen yet
-	r.server = httptest.NewServer(r)
+	r.server = httptest.NewUnstartedServer(r)
+	r.server.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}}
+	r.server.Config.ErrorLog = r.forward.ErrorLog
+	r.server.StartTLS()
 	t.Cleanup(func() {
 		r.server.CloseClientConnections()
 		r.server.Close()
@@ -107,8 +120,12 @@ func TestHalfOfTheAgentsCutOffFromTheService(t *testing.T) {
 	t.Parallel()
 	s := newTrial(t, calm.start(t))
 	listen := loopback.Free(t)
-	r := newRelay(t, listen)
-	s.Write("job.hcl", strings.Replace(settings, "eltrain {", fmt.Sprintf("eltrain {\n  service { advertise = %q }", r.address()), 1)+provider()+s.training(2, 4))
+	host, _, err := net.SplitHostPort(listen)
+	s.OK(err)
+	s.Certify("127.0.0.1", host)
+	r := newRelay(t, listen, filepath.Join(s.Dir, "service.pem"), filepath.Join(s.Dir, "service.key"))
+	service := fmt.Sprintf("eltrain {\n  service {\n    advertise = %q\n    tls_cert = \"service.pem\"\n    tls_key = \"service.key\"\n  }", r.address())
+	s.Write("job.hcl", strings.Replace(settings, "eltrain {", service, 1)+provider()+s.training(2, 4))
 	m := s.Watch("-listen=" + listen)
 	before := s.AwaitWorld(4, 1)
 	s.MakesProgress()               // all have noted their start: a step needs each

@@ -2,6 +2,7 @@ package local
 
 import (
 	"context"
+	"encoding/pem"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -45,11 +46,11 @@ func oneWorld(w http.ResponseWriter, r *http.Request) {
 
 // The real agent, not the stand-in, writes the files that this package reads.
 func TestRealAgent(t *testing.T) {
-	service := httptest.NewServer(http.HandlerFunc(oneWorld))
+	service := httptest.NewTLSServer(http.HandlerFunc(oneWorld))
 	defer service.Close()
 	b := newBench(t)
 	b.agent = []string{b.agent[0], "real-agent"}
-	b.ok(b.Publish(b.ctx, providers.Service{URL: service.URL}))
+	b.ok(b.Publish(b.ctx, providers.Service{URL: service.URL, Certificates: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: service.Certificate().Raw})}))
 	launch := func(number int, script string) job.Incarnation {
 		l := b.launchOf(sh(script))
 		l.Ranked, l.Incarnation = true, number

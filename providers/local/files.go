@@ -31,7 +31,7 @@ import (
 const (
 	runDirName       = ".eltrain" // in the job directory, unless configured otherwise
 	serviceFile      = "service"
-	certificatesFile = "service-ca.pem" // empty if the system's CAs apply
+	certificatesFile = "service-ca.pem"
 	tokenFile        = "token"
 	nameFile         = "name"
 	launchFile       = "launch.json"

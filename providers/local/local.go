@@ -182,8 +182,14 @@ func (p *Provider) Publish(_ context.Context, s providers.Service) error {
 		return fmt.Errorf("make the run directory: %w", err)
 	}
 	p.mu.Lock()
+	first := p.service == nil
 	p.service = &s
 	p.mu.Unlock()
+	if first {
+		if err := p.retireTokens(); err != nil {
+			return fmt.Errorf("replace the jobs' tokens: %w", err)
+		}
+	}
 	for _, f := range serviceFiles(s) {
 		path := filepath.Join(p.runDir, f.name)
 		atomicfile.Sweep(path) // left by killed masters: there is one at a time
@@ -192,6 +198,21 @@ func (p *Provider) Publish(_ context.Context, s providers.Service) error {
 		}
 	}
 	return nil
+}
+
+// retireTokens removes the tokens that agents have sent in clear, to a service of a version without TLS: Prepare makes others.
+// An agent whose token is refused reads it again.
+func (p *Provider) retireTokens() error {
+	if text, _ := regular.Read(filepath.Join(p.runDir, serviceFile), maxRecord); !bytes.HasPrefix(text, []byte("http:")) {
+		return nil
+	}
+	uids, err := list(filepath.Join(p.runDir, "jobs"))
+	for _, uid := range uids {
+		if gone := os.Remove(filepath.Join(p.jobDir(uid), tokenFile)); !errors.Is(gone, fs.ErrNotExist) {
+			err = errors.Join(err, gone)
+		}
+	}
+	return err
 }
 
 type namedText struct {

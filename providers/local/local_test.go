@@ -507,6 +507,27 @@ func TestPrepareTellsAgainWhereTheServiceIs(t *testing.T) {
 	}
 }
 
+// A token that agents of an older version have sent in clear is worth nothing once the service has TLS.
+func TestATokenThatWasSentInClearIsReplaced(t *testing.T) {
+	b := newBench(t)
+	tokenAfter := func(url string) string {
+		t.Helper()
+		b.reopen()
+		b.ok(b.Publish(b.ctx, providers.Service{URL: url}))
+		token, err := b.Prepare(b.ctx, job.Group{UID: testUID, Name: "gpt"})
+		b.ok(err)
+		return token
+	}
+	sent := tokenAfter("http://127.0.0.1:1") // by an older version
+	next := tokenAfter("https://127.0.0.1:1")
+	if next == sent || next == "" {
+		t.Errorf("the token was %q and is %q", sent, next)
+	}
+	if kept := tokenAfter("https://127.0.0.1:2"); kept != next {
+		t.Errorf("a token that nobody can have heard was %q and is %q", next, kept)
+	}
+}
+
 func TestModesAndPublish(t *testing.T) {
 	b := newBench(t)
 	b.ok(b.Publish(b.ctx, providers.Service{URL: "http://127.0.0.1:4711"}))
