@@ -93,7 +93,7 @@ func TestPrepareMakesWhatAJobHasBesideItsPods(t *testing.T) {
 	core := w.cluster.Admin().CoreV1()
 	anchor, err := core.ConfigMaps(w.namespace).Get(t.Context(), "gpt-0b0e9", metav1.GetOptions{})
 	w.ok(err)
-	if anchor.Data["service"] != "http://127.0.0.1:1" {
+	if anchor.Data["service"] != "https://127.0.0.1:1" {
 		t.Errorf("the anchor has %v", anchor.Data)
 	}
 	secret, err := core.Secrets(w.namespace).Get(t.Context(), "gpt-0b0e9", metav1.GetOptions{})
@@ -346,8 +346,8 @@ func TestPublishTellsOwnJobsAlone(t *testing.T) {
 	other := w.open()
 	_, err := other.Prepare(t.Context(), job.Group{UID: "other-uid", Name: "theirs"})
 	w.ok(err)
-	w.ok(w.p.Publish(t.Context(), providers.Service{URL: "http://10.0.0.9:7000"}))
-	for name, want := range map[string]string{"gpt-0b0e9": "http://10.0.0.9:7000", "theirs-other": "http://127.0.0.1:1"} {
+	w.ok(w.p.Publish(t.Context(), providers.Service{URL: "https://10.0.0.9:7000"}))
+	for name, want := range map[string]string{"gpt-0b0e9": "https://10.0.0.9:7000", "theirs-other": "https://127.0.0.1:1"} {
 		anchor, err := w.cluster.Admin().CoreV1().ConfigMaps(w.namespace).Get(t.Context(), name, metav1.GetOptions{})
 		w.ok(err)
 		if anchor.Data["service"] != want {

@@ -223,7 +223,7 @@ func (w *work) openAs(owner string) *Provider {
 	p, err := New(Options{Config: w.config, Logger: slog.New(slog.NewTextHandler(w.Output(), nil)), Version: "0", Owner: owner})
 	w.ok(err)
 	w.Cleanup(func() { p.Close() })
-	w.ok(p.Publish(w.Context(), providers.Service{URL: "http://127.0.0.1:1"}))
+	w.ok(p.Publish(w.Context(), providers.Service{URL: "https://127.0.0.1:1"}))
 	return p
 }
 

@@ -497,12 +497,12 @@ func TestAgentGetsAbsolutePathsAndACleanEnvironment(t *testing.T) {
 // A master that was suspended during Publish continues after another has taken over.
 func TestPrepareTellsAgainWhereTheServiceIs(t *testing.T) {
 	b := newBench(t)
-	b.ok(b.Publish(b.ctx, providers.Service{URL: "http://127.0.0.1:4711"}))
+	b.ok(b.Publish(b.ctx, providers.Service{URL: "https://127.0.0.1:4711"}))
 	file := filepath.Join(b.runDir, serviceFile)
 	b.ok(os.WriteFile(file, []byte("http://127.0.0.1:1\n"), 0o600))
 	_, err := b.Prepare(b.ctx, job.Group{UID: "u1", Name: "a"})
 	b.ok(err)
-	if text, _ := os.ReadFile(file); string(text) != "http://127.0.0.1:4711\n" {
+	if text, _ := os.ReadFile(file); string(text) != "https://127.0.0.1:4711\n" {
 		t.Errorf("agents read %q", text)
 	}
 }
@@ -530,7 +530,7 @@ func TestATokenThatWasSentInClearIsReplaced(t *testing.T) {
 
 func TestModesAndPublish(t *testing.T) {
 	b := newBench(t)
-	b.ok(b.Publish(b.ctx, providers.Service{URL: "http://127.0.0.1:4711"}))
+	b.ok(b.Publish(b.ctx, providers.Service{URL: "https://127.0.0.1:4711"}))
 	b.ok(b.Launch(b.ctx, b.launchOf(sh("true"))))
 	b.await(1, job.Gone)
 	err := filepath.Walk(b.runDir, func(path string, info os.FileInfo, err error) error {
@@ -540,7 +540,7 @@ func TestModesAndPublish(t *testing.T) {
 		return err
 	})
 	b.ok(err)
-	if text, _ := os.ReadFile(filepath.Join(b.runDir, "service")); strings.TrimSpace(string(text)) != "http://127.0.0.1:4711" {
+	if text, _ := os.ReadFile(filepath.Join(b.runDir, "service")); strings.TrimSpace(string(text)) != "https://127.0.0.1:4711" {
 		t.Errorf("service file: %q", text)
 	}
 }

@@ -84,7 +84,7 @@ func (s *suite) open() providers.Provider {
 	p, err := s.Open()
 	s.ok(err)
 	s.Cleanup(func() { p.Close() })
-	s.ok(p.Publish(s.ctx, providers.Service{URL: "http://127.0.0.1:1"}))
+	s.ok(p.Publish(s.ctx, providers.Service{URL: "https://127.0.0.1:1"}))
 	_, err = p.Prepare(s.ctx, group)
 	s.ok(err)
 	return p
