@@ -355,6 +355,36 @@ func TestAPIPagePathsAreInTheOpenAPIFile(t *testing.T) {
 	}
 }
 
+// The page on security names a test for each attack, and counts the attacks.
+func TestSecurityPageNamesTests(t *testing.T) {
+	tests := map[string]bool{}
+	out, err := exec.Command("git", "grep", "-hoE", "^func Test[A-Za-z]+", "--", "*_test.go").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(out)) {
+		tests[strings.TrimPrefix(strings.TrimSpace(line), "func ")] = true
+	}
+	page := read(t, "docs/security.md")
+	named := regexp.MustCompile("`(Test[A-Za-z]+)`")
+	attacks := 0
+	for _, row := range regexp.MustCompile(`(?m)^\|.*\|$`).FindAllString(page, -1)[2:] { // after the head
+		attacks++
+		found := named.FindAllStringSubmatch(row, -1)
+		if len(found) == 0 {
+			t.Errorf("no test repeats: %s", row)
+		}
+		for _, name := range found {
+			if !tests[name[1]] {
+				t.Errorf("there is no %s", name[1])
+			}
+		}
+	}
+	if !strings.Contains(page, fmt.Sprintf("attacks of %d rows", attacks)) {
+		t.Errorf("there are %d rows", attacks)
+	}
+}
+
 func TestLinksInPagesLead(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
 	for _, path := range pages(t) {

@@ -354,7 +354,7 @@ func smallDisk(s *site.Site) (fill func() string) {
 	if err := os.Mkdir(run, 0o700); err != nil {
 		s.T.Fatal(err)
 	}
-	if err := unix.Mount("eltrain-test", run, "tmpfs", 0, "size=2m"); err != nil {
+	if err := unix.Mount("eltrain-test", run, "tmpfs", 0, "size=2m,mode=0700"); err != nil {
 		s.T.Skipf("a small file system cannot be mounted here: %v", err)
 	}
 	s.T.Cleanup(func() { unix.Unmount(run, unix.MNT_DETACH) })

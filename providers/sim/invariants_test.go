@@ -213,7 +213,7 @@ func (w *world) arrives(m *master, e apply.Effect, do func() (any, error)) (any,
 		}
 	case apply.Forget:
 		for name, rec := range stored.Jobs {
-			if _, undecided := w.dropped[name]; rec.UID == e.UID && !undecided {
+			if decided := stored.Epoch > m.lock.Info().Epoch; err == nil && rec.UID == e.UID && decided && !w.dropped[name] {
 				w.fail("job.%s is forgotten by a fenced master", name)
 			}
 		}
