@@ -189,23 +189,30 @@ func (b *book) store(l *Loop) {
 func (b *book) next(l *Loop) state.State {
 	in, p, current := &l.turn.decided.Input, &l.turn.decided.Plan, b.state
 	jobs := maps.Clone(current.Jobs)
-	for name, rec := range in.Records {
-		if delete(jobs, name); forgets(p, rec) {
-			jobs[name] = p.Leaving[name]
-		}
-	}
 	stored := make(map[string]*job.Record, len(current.Jobs))
 	for _, rec := range current.Jobs {
 		stored[rec.UID] = rec // by UID, since the plan may rename the job
 	}
-	for name, rec := range p.Records {
+	keep := func(decided job.Records, name string) {
+		rec := decided[name]
 		// A world may have formed since the plan was made.
 		if now := stored[rec.UID]; now != nil && now.World.Generation > rec.World.Generation {
 			formed := *rec // copied: if the plan did not touch the job, rec is the stored record, which others read
 			formed.World = now.World.Of(name)
-			rec, p.Records[name] = &formed, &formed
+			decided[name] = &formed
 		}
-		jobs[name] = rec
+		jobs[name] = decided[name]
+	}
+	for name := range in.Records {
+		delete(jobs, name)
+	}
+	for name, rec := range p.Leaving {
+		if forgets(p, rec) {
+			keep(p.Leaving, name)
+		}
+	}
+	for name := range p.Records {
+		keep(p.Records, name)
 	}
 	next := current.Next(jobs)
 	next.Released, next.Outputs, next.Conditions = p.Released, l.files.Outputs, l.holds.lasting(b.seal)

@@ -549,7 +549,7 @@ func fitTogether(t *testing.T, objects []*unstructured.Unstructured) {
 	}
 }
 
-// Nothing is pulled by a name that somebody else may own, or by a tag: the images are those of the release file.
+// Images come from the release file, by digest. The names in the manifests resolve to nothing, so no stranger can own them.
 func TestImagesAreNamedByDigest(t *testing.T) {
 	const digest = "@sha256:2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881"
 	copied := t.TempDir()

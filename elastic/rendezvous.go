@@ -229,7 +229,7 @@ func (r *Rendezvous) admit(addr job.Address, incarnation int) (*slot, error) {
 // job comes so far between two records, and however often somebody uses it up, the numbers do not end.
 const adoptable = 1 << 20
 
-// checkIssued refuses a report of numbers that nobody has issued to the slot's member. They would be passed on to all others and to
+// checkIssued refuses a report of numbers above those issued to the slot's member. They would be passed on to all others and to
 // the record, which only grow: a single report could spend the numbers that are left.
 func (r *Rendezvous) checkIssued(s *slot, report Report) error {
 	generation, inPlace := s.report.Generation, max(s.report.InPlace, s.InPlace)

@@ -26,7 +26,7 @@ const (
 	maxHeader     = 8 << 10
 	headerTimeout = 5 * time.Second
 	// readTimeout bounds reading a request, from its first byte, and writeTimeout its answer, from when that is known; between
-	// them a sync may be held open for longer. Nobody is known before that: these bound strangers as well.
+	// them a sync may be held open for longer. Both apply before authentication, so they bound strangers as well.
 	readTimeout  = 10 * time.Second
 	writeTimeout = 10 * time.Second
 	// idleTimeout closes connections of members that vanished. A live agent has a request open nearly all the time.

@@ -1,5 +1,5 @@
-// Package regular opens files that somebody else may have replaced: a training process, another user of a directory, the
-// author of a checkout. It opens regular files only, without waiting, and reads them up to a limit: a named pipe would block
+// Package regular opens files that others may have replaced: a training process, another user of a directory, the author of a
+// checkout. It opens regular files only, without waiting, and reads them up to a limit: a named pipe would block
 // the reader, a device or a sparse file would take all its memory, and a link would lead it elsewhere.
 package regular
 

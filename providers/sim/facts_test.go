@@ -125,23 +125,23 @@ func endsWithRun(key conditions.Key) bool {
 	return slices.Contains([]job.Code{apply.NotStored, apply.NotJournaled, apply.NotStopped}, key.Code) || is && !waits
 }
 
-// kept notes a write: a decision stores the conditions that its master had reported by then, and formed worlds none.
-func (f *facts) kept(raised map[conditions.Key]bool, before, next state.State) {
-	if maps.Equal(raised, f.raised) || plain(before) == plain(next) {
-		return
+// kept notes a write of a master that knew the records known: a decision stores the conditions that its master had reported by
+// then, and formed worlds none.
+func (f *facts) kept(raised map[conditions.Key]bool, known job.Records, before, next state.State) {
+	if plain(known, before.Conditions) != plain(next.Jobs, next.Conditions) {
+		f.raised = raised
 	}
-	f.raised = raised
 }
 
 // plain renders what a decision changes in a state.
-func plain(s state.State) string {
-	s.Serial, s.Lineage, s.Epoch, s.Jobs = 0, "", 0, maps.Clone(s.Jobs)
-	for name, rec := range s.Jobs {
-		decided := *rec
-		decided.World = job.World{}
-		s.Jobs[name] = &decided
+func plain(records job.Records, held []conditions.Condition) string {
+	decided := maps.Clone(records)
+	for name, rec := range records {
+		r := *rec
+		r.World = job.World{}
+		decided[name] = &r
 	}
-	text, _ := json.Marshal(s) // what the store could not marshal it has refused
+	text, _ := json.Marshal([]any{decided, held}) // what the store could not marshal it has refused
 	return string(text)
 }
 

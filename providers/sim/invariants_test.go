@@ -179,7 +179,7 @@ func (m *master) inTime(about changed, x *attempt) {
 }
 
 // arrives carries out a master's call on the cluster. Calls of a fenced master must not undo what its successor has done:
-// launches and stops name incarnations, each of which is launched once.
+// launches and stops name incarnations, each of which is launched once. What one forgets is prepared again (see healed).
 func (w *world) arrives(m *master, e apply.Effect, do func() (any, error)) (any, error) {
 	if !m.fenced() {
 		return do()
@@ -210,12 +210,6 @@ func (w *world) arrives(m *master, e apply.Effect, do func() (any, error)) (any,
 	case apply.Stop:
 		if before && !lived(named) && isNewest(stored.Jobs, named) {
 			w.fail("%s is stopped by a fenced master", e.Slot)
-		}
-	case apply.Forget:
-		for name, rec := range stored.Jobs {
-			if decided := stored.Epoch > m.lock.Info().Epoch; err == nil && rec.UID == e.UID && decided && !w.dropped[name] {
-				w.fail("job.%s is forgotten by a fenced master", name)
-			}
 		}
 	}
 	return result, err
@@ -354,6 +348,9 @@ func (w *world) healed(m *master) {
 		}
 		if rec.Phase != job.JobRunning {
 			w.fail("job.%s is %s", j.Name, rec.Phase)
+		}
+		if !w.cluster.Prepared(rec.UID) {
+			w.fail("job.%s is not prepared", j.Name)
 		}
 		worker := j.Role("worker")
 		if n := len(rec.World.Members); !worker.Legal(n) {

@@ -25,12 +25,8 @@ func newJournal(w *world) journal {
 func (j journal) remove() { os.RemoveAll(j.dir) }
 
 // open makes a new master the writer. It fences the one before, if that one still has it open.
-func (j journal) open(epoch uint64) *state.Journal {
-	writer, err := state.OpenJournal(j.dir, state.JournalOptions{Epoch: epoch})
-	if err != nil {
-		j.w.fail("open the journal under epoch %d: %v", epoch, err)
-	}
-	return writer
+func (j journal) open(epoch uint64) (*state.Journal, error) {
+	return state.OpenJournal(j.dir, state.JournalOptions{Epoch: epoch})
 }
 
 // read returns all entries.

@@ -108,11 +108,19 @@ func (m *master) resume() {
 	}
 }
 
-// lead starts the loop over the stored state.
+// lead starts the loop over the stored state, unless another process has led since.
 func (m *master) lead(stored state.State) {
+	journal, err := m.w.journal.open(m.lock.Info().Epoch)
+	if err != nil {
+		if busy := (*state.JournalBusyError)(nil); !errors.As(err, &busy) || !m.fenced() {
+			m.w.fail("open the journal under epoch %d: %v", m.lock.Info().Epoch, err)
+		}
+		m.end(err)
+		return
+	}
+	m.journal = journal
 	m.client = m.w.cluster.Open()
 	m.service = newService(m)
-	m.journal = m.w.journal.open(m.lock.Info().Epoch)
 	m.told = m.w.facts.handOver()
 	jobs := m.w.jobs
 	if m.intent.Destroy {
@@ -357,9 +365,9 @@ func (m *master) carryOut(e apply.Effect, done func(any, error)) {
 	case apply.Hear:
 		done(apply.Facts{Version: m.c.Changes(), Jobs: m.c.Observe()}, nil)
 	case apply.Store:
-		raised := m.told.storing
+		known, raised := m.l.Records(), m.told.storing
 		sim.Call(w.cluster.Net, m.name, "store", storeBound, func(answer func(any, error)) {
-			answer(nil, w.write(ctx, e.State, m.lock, raised))
+			answer(nil, w.write(ctx, e.State, m.lock, known, raised))
 		}, heard(m, done))
 	case apply.Reread:
 		m.read(func(s state.State, err error) {

@@ -321,6 +321,9 @@ func (c *Cluster) Launch(_ context.Context, l job.Launch) error {
 	if err := c.trouble("launch", l.Slot); err != nil {
 		return err
 	}
+	if !c.Prepared(l.UID) {
+		return providers.ErrNotPrepared
+	}
 	c.seen = nil
 	k := key{l.UID, l.Slot, l.Incarnation}
 	if a := c.agents[k]; a != nil {
@@ -360,6 +363,9 @@ func (c *Cluster) Stop(_ context.Context, uid string, slot job.Address, incarnat
 func (c *Cluster) Logs(context.Context, string, job.Address, int, bool) (io.ReadCloser, error) {
 	return io.NopCloser(strings.NewReader("")), nil
 }
+
+// Prepared reports whether a job is prepared.
+func (c *Cluster) Prepared(uid string) bool { return c.tokens[uid] != "" }
 
 // Forget removes the remains of a job.
 func (c *Cluster) Forget(_ context.Context, uid, name string) error {

@@ -122,8 +122,9 @@ func (w *world) trouble(op string) error {
 	return errors.New(op + " does not work")
 }
 
-// write stores a state by the store's rules. raised are the conditions that its master had reported when it decided.
-func (w *world) write(ctx context.Context, next state.State, lock state.Lock, raised map[conditions.Key]bool) error {
+// write stores a state by the store's rules. Its master knew the records known, and had reported the conditions raised, when it
+// decided.
+func (w *world) write(ctx context.Context, next state.State, lock state.Lock, known job.Records, raised map[conditions.Key]bool) error {
 	if err := w.trouble("write"); err != nil {
 		return err
 	}
@@ -139,7 +140,7 @@ func (w *world) write(ctx context.Context, next state.State, lock state.Lock, ra
 	}
 	w.worlds(next.Jobs)
 	w.facts.stored(next.Jobs)
-	w.facts.kept(raised, before, next)
+	w.facts.kept(raised, known, before, next)
 	maps.DeleteFunc(w.dropped, func(name string, dropped bool) bool { // declared again, and decided on since
 		return !dropped && !reflect.DeepEqual(next.Jobs[name], before.Jobs[name])
 	})
