@@ -44,13 +44,18 @@ func oneWorld(w http.ResponseWriter, r *http.Request) {
 		"role_world_size": 1, "master_addr": "127.0.0.1", "master_port": 29500}}}`)
 }
 
+// reached returns how agents reach a server with TLS.
+func reached(s *httptest.Server) providers.Service {
+	return providers.Service{URL: s.URL, Certificates: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})}
+}
+
 // The real agent, not the stand-in, writes the files that this package reads.
 func TestRealAgent(t *testing.T) {
 	service := httptest.NewTLSServer(http.HandlerFunc(oneWorld))
 	defer service.Close()
 	b := newBench(t)
 	b.agent = []string{b.agent[0], "real-agent"}
-	b.ok(b.Publish(b.ctx, providers.Service{URL: service.URL, Certificates: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: service.Certificate().Raw})}))
+	b.ok(b.Publish(b.ctx, reached(service)))
 	launch := func(number int, script string) job.Incarnation {
 		l := b.launchOf(sh(script))
 		l.Ranked, l.Incarnation = true, number
@@ -89,11 +94,11 @@ func TestRealAgent(t *testing.T) {
 
 // A daemon that has left its parents, its session and its environment ends with its agent, also if that is killed. No cgroup has it.
 func TestDaemonOfAKilledAgentEnds(t *testing.T) {
-	service := httptest.NewServer(http.HandlerFunc(oneWorld))
+	service := httptest.NewTLSServer(http.HandlerFunc(oneWorld))
 	defer service.Close()
 	b := newBench(t)
 	b.agent = []string{b.agent[0], "real-agent"}
-	b.ok(b.Publish(b.ctx, providers.Service{URL: service.URL}))
+	b.ok(b.Publish(b.ctx, reached(service)))
 	l := b.launchOf(sh(`env -i setsid sh -c 'sleep 300 & echo $! >daemon' & exec sleep 300`))
 	l.Ranked = true
 	b.ok(b.Launch(b.ctx, l))
