@@ -42,6 +42,7 @@ var rooms = map[string][]string{
 	"state/kubernetes":       {"job", "state", "kube"},
 	"kube":                   {},
 	"internal/atomicfile":    {},
+	"internal/confine":       {},
 	"internal/trainlog":      {}, // for tests and benchmarks
 	"internal/loopback":      {}, // for tests
 	"internal/soak":          {}, // for tests
@@ -51,7 +52,7 @@ var rooms = map[string][]string{
 	"cmd/view":               {"job", "conditions", "plan", "apply", "state"},
 	"cmd/planfile":           {"job", "lang", "plan", "cmd/view", "internal/atomicfile"},
 	"cmd/eltrain-agent":      {"job", "agent", "internal/atomicfile"},
-	"cmd/eltrain":            {"job", "lang", "plan", "elastic", "agent", "conditions", "apply", "providers", "state", "kube", "cmd/view", "cmd/planfile", "internal/atomicfile"},
+	"cmd/eltrain":            {"job", "lang", "plan", "elastic", "agent", "conditions", "apply", "providers", "state", "kube", "cmd/view", "cmd/planfile", "internal/atomicfile", "internal/confine"},
 	"job/jobtest":            {"job"},
 	"examples":               {},
 	"deploy":                 {},

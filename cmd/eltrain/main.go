@@ -82,7 +82,7 @@ func mainCommands() []*command {
 func otherCommands() []*command {
 	return []*command{
 		agentCommand(), consoleCommand(), eventsCommand(), fmtCommand(), forceUnlockCommand(), graphCommand(), importCommand(), initCommand(),
-		logsCommand(), providersCommand(), showCommand(), stateCommand(), versionCommand(),
+		logsCommand(), providersCommand(), readFilesCommand(), showCommand(), stateCommand(), versionCommand(),
 	}
 }
 
