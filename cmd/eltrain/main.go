@@ -134,14 +134,15 @@ func (s *session) carryOut(args []string) int {
 	if err != nil {
 		return s.fail("Cannot use the directory given with -chdir", err)
 	}
-	if s.jobPath, err = os.Getwd(); err != nil {
+	known := allCommands()
+	// Of a master whose directory was replaced, the processes begin in one that is gone.
+	if s.jobPath, err = os.Getwd(); err != nil && !internal(args, known) {
 		return s.fail("Cannot find the working directory", err)
 	}
 	if s.log, err = logger(s.getenv("ELTRAIN_LOG"), s.redactor.Writer(s.streams.Err)); err != nil {
 		return s.fail("Invalid value of ELTRAIN_LOG", err)
 	}
 	slog.SetDefault(s.log)
-	known := allCommands()
 	args, err = insertEnvironment(args, known, s.getenv)
 	if err != nil {
 		return s.fail("Invalid arguments in the environment", err)
@@ -364,7 +365,7 @@ func changeDirectory(args []string) ([]string, error) {
 // commands get none: the arguments are meant for the user's commands, and an agent inherits its master's environment.
 func insertEnvironment(args []string, known []*command, getenv func(string) string) ([]string, error) {
 	at := slices.IndexFunc(args, func(a string) bool { return !strings.HasPrefix(a, "-") })
-	if at < 0 || slices.ContainsFunc(known, func(c *command) bool { return c.internal && c.name == args[at] }) {
+	if at < 0 || internal(args, known) {
 		return args, nil
 	}
 	suffix := "_" + args[at]
@@ -381,6 +382,12 @@ func insertEnvironment(args []string, known []*command, getenv func(string) stri
 		extra = append(extra, words...)
 	}
 	return slices.Insert(slices.Clone(args), at+1, extra...), nil
+}
+
+// internal reports whether args are those of an internal command.
+func internal(args []string, known []*command) bool {
+	at := slices.IndexFunc(args, func(a string) bool { return !strings.HasPrefix(a, "-") })
+	return at >= 0 && slices.ContainsFunc(known, func(c *command) bool { return c.internal && c.name == args[at] })
 }
 
 // splitWords splits as a shell does: at spaces, but not within quotes; a backslash escapes the next

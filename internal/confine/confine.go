@@ -120,7 +120,7 @@ func (r *Runner) Run(ctx context.Context, request []byte) ([]byte, error) {
 		switch {
 		case !errors.Is(ctx.Err(), context.DeadlineExceeded):
 			return nil, ctx.Err()
-		case e.state != nil && e.state.UserTime()+e.state.SystemTime() > time.Since(begun)/4: // the machine may be busy
+		case e.state != nil && e.state.UserTime()+e.state.SystemTime() > time.Since(begun)/20: // on a busy machine it gets little
 			return nil, &LimitError{Time}
 		}
 		return nil, &LimitError{Hang}
