@@ -39,8 +39,10 @@ func (s *session) options(vars assignments) lang.Options {
 		Assignments: vars,
 		Environ:     s.environ,
 		Version:     version,
+		Within:      s.within,
 		Advice: lang.Advice{
 			OtherDirectory: "Use -chdir=DIR for another one.",
+			Outside:        "Use -root=PATH to allow a further file or directory, or -untrusted=false for files that were reviewed.",
 			EndAll:         "To end all jobs, use eltrain destroy.",
 			Assign:         "Or use -var 'NAME=VALUE'.",
 		},
@@ -91,6 +93,10 @@ func (s *session) open(cfg *lang.Config) (d *directory, ok bool) {
 
 // openState opens the directory without its providers, which is enough to wait for the state's lock.
 func (s *session) openState(cfg *lang.Config) (*directory, bool) {
+	if refused := s.misplaced(cfg); len(refused) > 0 {
+		s.diagnose(view.DiagnoseHCL(refused, cfg.Files)...)
+		return nil, false
+	}
 	store, err := openStore(cfg.Settings.State)
 	if err != nil {
 		s.fail("Cannot open the state", err)

@@ -49,6 +49,7 @@ type session struct {
 	machine bool
 	compact bool              // show only the summaries of warnings, unless there are errors
 	later   []view.Diagnostic // the files' warnings, to be shown below the plan, or with the error if there is no plan
+	within  []string          // what the files are not trusted to leave; see lang.Options
 	asking  atomic.Bool       // at the approval prompt: nothing is in flight
 	exit    func(code int)    // exits at once, on a second interrupt
 	// redactor knows every sensitive value that was read. All output goes through it.
@@ -308,6 +309,7 @@ Environment:
   ELTRAIN_CLI_ARGS       Arguments of every command, placed before its own.
   ELTRAIN_CLI_ARGS_plan  The same for one command.
   ELTRAIN_DATA_DIR       Directory of run-time files, instead of .eltrain.
+  CI                     If set, and not false: -untrusted is the default.
   ELTRAIN_LOG            debug, info, warn or error: logs on standard error.
   NO_COLOR               No colors, like -no-color.`)
 	return b.String()

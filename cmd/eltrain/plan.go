@@ -63,6 +63,7 @@ type planArgs struct {
 	out              string
 	markdown         bool
 	prune            bool
+	trust
 }
 
 func (a *planArgs) declare(fs *flags) {
@@ -75,6 +76,7 @@ func (a *planArgs) declare(fs *flags) {
 	fs.Var(asksNothing{}, "input", "No effect: a plan never prompts.")
 	a.formats.declare(fs)
 	a.planning.declare(fs)
+	a.trust.declare(fs)
 	a.declareRest(fs, "Only show what differs from what was last applied.")
 }
 
@@ -113,6 +115,9 @@ func parsePlan(s *session, args []string) (planArgs, error) {
 	}
 	a.rerun, a.keep = !a.destroy, !a.prune
 	s.compact = a.compact
+	if err := s.distrust(a.trust); err != nil {
+		return a, err
+	}
 	return a, a.scoping.check(a.destroy)
 }
 
