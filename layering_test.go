@@ -44,6 +44,7 @@ var rooms = map[string][]string{
 	"internal/atomicfile":    {},
 	"internal/connlimit":     {},
 	"internal/regular":       {"job"},
+	"internal/confine":       {},
 	"internal/trainlog":      {}, // for tests and benchmarks
 	"internal/loopback":      {}, // for tests
 	"internal/soak":          {}, // for tests
@@ -54,7 +55,7 @@ var rooms = map[string][]string{
 	"cmd/view":               {"job", "conditions", "plan", "apply", "state"},
 	"cmd/planfile":           {"job", "lang", "plan", "cmd/view", "internal/atomicfile", "internal/regular"},
 	"cmd/eltrain-agent":      {"job", "agent", "internal/atomicfile"},
-	"cmd/eltrain":            {"job", "lang", "plan", "elastic", "agent", "conditions", "apply", "providers", "state", "kube", "cmd/view", "cmd/planfile", "internal/atomicfile", "internal/regular"},
+	"cmd/eltrain":            {"job", "lang", "plan", "elastic", "agent", "conditions", "apply", "providers", "state", "kube", "cmd/view", "cmd/planfile", "internal/atomicfile", "internal/confine", "internal/regular"},
 	"job/jobtest":            {"job"},
 	"examples":               {},
 	"deploy":                 {},

@@ -15,6 +15,10 @@ const (
 	NotJournaled         job.Code = "not_journaled"         // events cannot be written to the journal
 	LeftFiles            job.Code = "left_files"            // the job is no longer in the files, and will be removed soon
 	FilesUnusable        job.Code = "files_unusable"        // the files cannot be used
+	ReadMemory           job.Code = "read_memory"           // part of the above: reading the files takes too much memory
+	ReadTime             job.Code = "read_time"             // the same, too long
+	ReadHangs            job.Code = "read_hangs"            // a file that the configuration is read from does not answer
+	ReadSize             job.Code = "read_size"             // the configuration that the files declare is too large
 	AboveMaxDestroy      job.Code = "above_max_destroy"     // the files would remove or replace more slots than allowed
 	SlotsRemoved         job.Code = "slots_removed"         // slots are removed
 	SlotsReplaced        job.Code = "slots_replaced"        // slots are replaced

@@ -20,6 +20,11 @@ type UnusableError struct{ Brief, Text string }
 
 func (e *UnusableError) Error() string { return e.Text }
 
+// UnreadError says why the files could not be read: ReadMemory, ReadTime, ReadHangs or ReadSize.
+type UnreadError struct{ Why job.Reason }
+
+func (e *UnreadError) Error() string { return e.Why.String() }
+
 // files is the configuration in effect, and the handling of new readings.
 type files struct {
 	Files
@@ -142,6 +147,10 @@ func (f *files) refuse(l *Loop, now Files, err error) {
 		brief = unusable.Brief
 	}
 	why := func(message string) job.Reason {
+		unread := (*UnreadError)(nil)
+		if errors.As(err, &unread) {
+			return job.Because(FilesUnusable, "in_force", f.Commit).With(unread.Why)
+		}
 		return job.Because(FilesUnusable, "message", message, "commit", now.Commit, "in_force", f.Commit)
 	}
 	f.stale = why(brief)

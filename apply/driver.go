@@ -46,14 +46,15 @@ type Parts struct {
 	// Parallelism bounds how many changes are in flight at once, over all providers; 0 leaves the bound to each provider.
 	Parallelism int
 	// Changed receives a value when the files may have changed, and Reload reads them. Reload returns an UnusableError if they
-	// are invalid, and an UnsteadyError if it is too early to read them. Only a watching run needs these.
+	// are invalid, an UnreadError if they cannot be read within the limits, of which ctx is one, and an UnsteadyError if it is too
+	// early to read them. Only a watching run needs these.
 	Changed <-chan struct{}
-	Reload  func() (Files, error)
+	Reload  func(ctx context.Context) (Files, error)
 	// Approve approves the first plan; nil approves any.
 	Approve func(in *plan.Input, p *plan.Plan) error
 	// Check evaluates the files' conditions on the running jobs, and maps the summary of each that does not hold to its detail;
-	// nil checks nothing.
-	Check func(job.Records) map[string]string
+	// nil checks nothing. An error means that it is unknown.
+	Check func(ctx context.Context, records job.Records) (map[string]string, error)
 }
 
 // DefaultParallelism is how many changes of a provider are in flight at once if neither the user nor the
@@ -65,6 +66,8 @@ const (
 	storeTimeout = 30 * time.Second
 	callTimeout  = time.Minute
 	stopMargin   = 15 * time.Second
+	// ReadTimeout bounds a reading of the files. The largest configurations take seconds.
+	ReadTimeout = 20 * time.Second
 )
 
 // Driver runs a Loop against the world. It carries out effects, each call of a store or provider with a timeout, and returns
@@ -274,9 +277,13 @@ func (d *Driver) carryOut(ctx context.Context, e Effect) (any, error) {
 	case Chronicle:
 		return nil, AppendDecision(d.parts.Journal, &e.Decision)
 	case ReadFiles:
-		return d.read()
+		ctx, cancel := within(ReadTimeout)
+		defer cancel()
+		return d.read(ctx)
 	case Check:
-		return d.parts.Check(e.Records), nil
+		ctx, cancel := within(ReadTimeout)
+		defer cancel()
+		return d.parts.Check(ctx, e.Records)
 	case Approve:
 		return nil, d.parts.Approve(&e.Input, &e.Plan)
 	case Publish:
@@ -340,8 +347,8 @@ func gauge(facts map[string]elastic.Facts) map[string]Progress {
 }
 
 // read reads the files.
-func (d *Driver) read() (Files, error) {
-	files, err := d.parts.Reload()
+func (d *Driver) read(ctx context.Context) (Files, error) {
+	files, err := d.parts.Reload(ctx)
 	files.Seal = d.parts.Sealer
 	d.observer.reseal()
 	return files, err

@@ -420,7 +420,7 @@ func TestAnInterruptedRunStopsWhatDoesNotLeave(t *testing.T) {
 				changed, files := make(chan struct{}, 1), Files{Jobs: []job.Job{jobtest.Job("a", jobtest.Role("worker", 2))}}
 				d := newDriven(t, func(s *Setup, p *Parts) {
 					s.Watch = true
-					p.Changed, p.Reload = changed, func() (Files, error) { return files, nil }
+					p.Changed, p.Reload = changed, func(context.Context) (Files, error) { return files, nil }
 				})
 				d.begin(t)
 				pass(time.Second)
@@ -470,7 +470,7 @@ func newFollowing(t *testing.T, change func(*Setup, *Parts)) *following {
 	f := &following{changed: make(chan struct{}, 1)}
 	f.driven = newDriven(t, func(s *Setup, p *Parts) {
 		s.Watch = true
-		p.Changed, p.Reload = f.changed, func() (Files, error) {
+		p.Changed, p.Reload = f.changed, func(context.Context) (Files, error) {
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			f.readings++

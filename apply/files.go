@@ -27,6 +27,8 @@ const (
 	// then something may bring it back: a checkout without git's lock, an editor, a person who restores a file. The longest
 	// checkout measured, of 8,000 files, took half a second.
 	filesStill = 5 * time.Second
+	// lookWithin bounds a look at the files. On a working file system it takes milliseconds.
+	lookWithin = 2 * time.Second
 	// stillLook bounds how much of the time between two looks counts toward filesStill.
 	stillLook = time.Second
 )
@@ -38,13 +40,15 @@ type FileWatcher struct {
 	log     *slog.Logger
 	changed chan struct{}
 	moved   chan struct{} // receives a value when further has changed
+	looking chan struct{} // full while a look is in progress
 	stop    chan struct{}
 	events  *fsnotify.Watcher
 	working sync.WaitGroup
 
 	mu      sync.Mutex
 	further []string // paths of modules' directories, and of files that the configuration names
-	still   stillness
+
+	still stillness // of the files as they were read
 }
 
 // stillness measures for how long a fingerprint has not changed. Of the time between two looks at most stillLook counts:
@@ -73,11 +77,11 @@ func WatchFiles(dir string, log *slog.Logger) (*FileWatcher, error) {
 	if err != nil {
 		return nil, fmt.Errorf("watch %s: %w", dir, err)
 	}
-	w := &FileWatcher{dir: dir, log: log, changed: make(chan struct{}, 1), moved: make(chan struct{}, 1), stop: make(chan struct{}), events: events}
-	w.rewatch()
-	seen := w.look()
+	w := &FileWatcher{dir: dir, log: log, changed: make(chan struct{}, 1), moved: make(chan struct{}, 1), looking: make(chan struct{}, 1),
+		stop: make(chan struct{}), events: events}
+	seen, _ := w.look()
 	w.changed <- struct{}{}
-	w.working.Go(func() { w.follow(seen) })
+	w.working.Go(func() { w.follow(seen.print) })
 	return w, nil
 }
 
@@ -103,21 +107,43 @@ func (w *FileWatcher) watched() []string {
 	return append([]string{w.dir}, w.further...)
 }
 
-// look returns the files' current fingerprint and records it in still.
-func (w *FileWatcher) look() string {
-	now := Fingerprint(w.watched()...)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.still.look(now, time.Now())
-	return now
+// look is what one look at the files finds.
+type look struct {
+	print string
+	git   error // see Git
 }
 
-// Still returns an UnsteadyError until the files have been unchanged for filesStill. lost names the jobs that are missing
-// from them.
-func (w *FileWatcher) Still(lost []string) error {
-	w.look()
-	w.mu.Lock()
-	defer w.mu.Unlock()
+// look watches the directories in which changes can show, as they are now, and looks at the files. ok is false if that takes
+// longer than lookWithin, as on a dead network file system: then the files may have changed. Until such a look ends there is no
+// other.
+func (w *FileWatcher) look() (found look, ok bool) {
+	select {
+	case w.looking <- struct{}{}:
+	default:
+		return look{}, false
+	}
+	done := make(chan look, 1)
+	go func() {
+		defer func() { <-w.looking }()
+		w.rewatch() // a directory may have been replaced
+		paths := w.watched()
+		_, err := Git(paths...)
+		done <- look{Fingerprint(paths...), err}
+	}()
+	late := time.NewTimer(lookWithin)
+	defer late.Stop()
+	select {
+	case found = <-done:
+		return found, true
+	case <-late.C:
+		return look{}, false
+	}
+}
+
+// Still returns an UnsteadyError until readings of the files have had the same fingerprint for filesStill. lost names the jobs
+// that are missing from them.
+func (w *FileWatcher) Still(print string, lost []string) error {
+	w.still.look(print, time.Now())
 	left := filesStill - w.still.seen
 	if left <= 0 {
 		return nil
@@ -125,10 +151,10 @@ func (w *FileWatcher) Still(lost []string) error {
 	return &UnsteadyError{Since: w.still.since, Again: w.still.looked.Add(min(left, stillLook)), Lost: lost, Why: job.Because(JobsMissing, "after", filesStill.String())}
 }
 
-// Git returns an UnsteadyError while git is working on the files, and a caution about a lock that a killed git seems to have
-// left behind.
-func (w *FileWatcher) Git() (caution job.Reason, err error) {
-	lock := lockOfGit(w.watched())
+// Git returns an UnsteadyError while git is working on the files at paths, which are absolute, and a caution about a lock that
+// a killed git seems to have left behind.
+func Git(paths ...string) (caution job.Reason, err error) {
+	lock := lockOfGit(paths)
 	switch {
 	case lock.path == "":
 		return job.Reason{}, nil
@@ -184,8 +210,8 @@ func (w *FileWatcher) follow(seen string) {
 		case <-debounce.C:
 			// A file that is still being written may be valid and declare too little. So two looks must find
 			// the same.
-			if now := w.look(); now != last {
-				last = now
+			if now, ok := w.look(); ok && now.print != last {
+				last = now.print
 				debounce.Reset(filesDebounce)
 				continue
 			}
@@ -195,9 +221,9 @@ func (w *FileWatcher) follow(seen string) {
 		case <-rescan.C:
 			seen = ""
 		}
-		w.rewatch() // a directory may have been replaced
+		now, ok := w.look()
 		var unsteady *UnsteadyError
-		if _, err := w.Git(); errors.As(err, &unsteady) {
+		if errors.As(now.git, &unsteady) {
 			if !told && time.Since(unsteady.Since) >= reportUnsteadyAfter {
 				told, seen = true, "" // with seen empty, the end of it is signaled as well
 				w.hint()
@@ -206,8 +232,8 @@ func (w *FileWatcher) follow(seen string) {
 			continue
 		}
 		told = false
-		if now := w.look(); now != seen {
-			seen = now
+		if !ok || now.print != seen {
+			seen = now.print
 			w.hint()
 		}
 	}

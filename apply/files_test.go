@@ -154,6 +154,20 @@ func TestAChatteringLogNeitherCountsNorHides(t *testing.T) {
 	expectChange(t, w, "a change beside the log")
 }
 
+// A look that hangs, on a dead network file system, hides no change: neither does another one hang beside it.
+func TestWhileALookHangsEveryEventCounts(t *testing.T) {
+	dir := t.TempDir()
+	w := watchDir(t, dir)
+	w.looking <- struct{}{} // as a look that does not end
+	for _, text := range []string{"a", "ab"} {
+		write(t, filepath.Join(dir, "job.hcl"), text)
+		expectChange(t, w, "a write")
+	}
+	<-w.looking
+	write(t, filepath.Join(dir, "job.hcl"), "abc")
+	expectChange(t, w, "a write after it ended")
+}
+
 func TestALoopOfLinksEnds(t *testing.T) {
 	dir := t.TempDir()
 	must(t, os.Symlink("b.hcl", filepath.Join(dir, "a.hcl")))

@@ -55,14 +55,14 @@ func TestNothingIsReadWhileGitIsAtWork(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir, lock := where[0], where[1]
 			w := watchDir(t, dir)
-			if _, err := w.Git(); err != nil {
+			if _, err := Git(w.watched()...); err != nil {
 				t.Fatalf("without a lock: %v", err)
 			}
 			write(t, lock, "")
 			write(t, filepath.Join(dir, "job.hcl"), "ab")
 			expectQuiet(t, w, "half a checkout")
 			var unsteady *UnsteadyError
-			if _, err := w.Git(); !errors.As(err, &unsteady) || !strings.Contains(err.Error(), lock) {
+			if _, err := Git(w.watched()...); !errors.As(err, &unsteady) || !strings.Contains(err.Error(), lock) {
 				t.Errorf("with a lock: %v", err)
 			}
 			must(t, os.Remove(lock))
@@ -90,22 +90,22 @@ func TestALockThatAKilledGitHasLeftIsToldAndDoesNotHoldForEver(t *testing.T) {
 	aged := func(by time.Duration) { must(t, os.Chtimes(lock, time.Time{}, time.Now().Add(-by))) }
 	aged(reportUnsteadyAfter)
 	expectChange(t, w, "that git takes long") // but it is not read: see Git
-	if _, err := w.Git(); err == nil || !strings.Contains(err.Error(), string(GitBusy)) {
+	if _, err := Git(w.watched()...); err == nil || !strings.Contains(err.Error(), string(GitBusy)) {
 		t.Errorf("it is read: %v", err)
 	}
 	aged(maxLockAge + time.Second)
 	expectChange(t, w, "that nobody waits any more")
-	if caution, err := w.Git(); err != nil || caution.Code != FilesDoubtful || caution.Args["path"] != lock {
+	if caution, err := Git(w.watched()...); err != nil || caution.Code != FilesDoubtful || caution.Args["path"] != lock {
 		t.Errorf("it says %v, %v", caution, err)
 	}
 	write(t, filepath.Join(dir, "job.hcl"), "ab")
 	expectChange(t, w, "an edit beside an old lock")
 	aged(-2 * maxLockAge) // as by a wrong clock
-	if _, err := w.Git(); err != nil {
+	if _, err := Git(w.watched()...); err != nil {
 		t.Errorf("a lock from the future holds: %v", err)
 	}
 	must(t, os.Remove(lock))
-	if caution, err := w.Git(); err != nil || !caution.IsZero() {
+	if caution, err := Git(w.watched()...); err != nil || !caution.IsZero() {
 		t.Errorf("without a lock it says %v, %v", caution, err)
 	}
 }
@@ -147,18 +147,16 @@ func TestThatJobsAreGoneIsBelievedOfFilesThatAreStill(t *testing.T) {
 	w := watchDir(t, dir)
 	must(t, os.Remove(filepath.Join(dir, "a.hcl")))
 	var unsteady *UnsteadyError
-	if err := w.Still([]string{"a"}); !errors.As(err, &unsteady) || !unsteady.Again.After(unsteady.Since) || time.Until(unsteady.Again) > stillLook {
+	if err := w.Still(Fingerprint(dir), []string{"a"}); !errors.As(err, &unsteady) || !unsteady.Again.After(unsteady.Since) || time.Until(unsteady.Again) > stillLook {
 		t.Fatalf("%+v", err)
 	}
 	first := unsteady.Since
 	write(t, filepath.Join(dir, "a.hcl"), "a")
-	if err := w.Still([]string{"a"}); !errors.As(err, &unsteady) || !unsteady.Since.After(first) {
+	if err := w.Still(Fingerprint(dir), []string{"a"}); !errors.As(err, &unsteady) || !unsteady.Since.After(first) {
 		t.Errorf("a further change does not count: %+v", err)
 	}
-	w.mu.Lock()
 	w.still.seen = filesStill
-	w.mu.Unlock()
-	if err := w.Still([]string{"a"}); err != nil {
+	if err := w.Still(Fingerprint(dir), []string{"a"}); err != nil {
 		t.Errorf("still files count as unsteady: %v", err)
 	}
 }
@@ -225,11 +223,11 @@ func TestFilesAreReadAgainAfterALockThatCameAsTheyWere(t *testing.T) {
 	lock := filepath.Join(dir, ".git", "index.lock")
 	write(t, lock, "")
 	var unsteady *UnsteadyError
-	if _, err := w.Git(); !errors.As(err, &unsteady) || unsteady.Again.IsZero() || time.Until(unsteady.Again) > gitAgain {
+	if _, err := Git(w.watched()...); !errors.As(err, &unsteady) || unsteady.Again.IsZero() || time.Until(unsteady.Again) > gitAgain {
 		t.Errorf("while git is at work: %v, %+v", err, unsteady)
 	}
 	must(t, os.Remove(lock))
-	if _, err := w.Git(); err != nil {
+	if _, err := Git(w.watched()...); err != nil {
 		t.Errorf("when it is not: %v", err)
 	}
 }

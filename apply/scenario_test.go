@@ -38,7 +38,7 @@ import (
 //	                begins a loop over the stored state
 //	                lines are the files: JOB ROLE=2 [ROLE=2-4] [provider=west] [command=x] [settle=1s] [grace=1s] [priority=1]
 //	                [after=ROLE], commit=1a2b3c4, import=a u1, moved=a b or removed=a
-//	files [error=(…) [brief=(…)]] [unsteady=5s [lost=(a)]] [caution=(…)] [misnamed=(…)]    what the files say from now on
+//	files [error=(…) [brief=(…)]] [unread=read_hangs] [unsteady=5s [lost=(a)]] [caution=(…)] [misnamed=(…)]    what the files say from now on
 //	unmet           lines are the files' conditions that do not hold from now on: SUMMARY: DETAIL
 //	pass 5s         time passes, with the ticks that are due
 //	wake            a provider has news
@@ -346,6 +346,9 @@ func (s *scenario) read(d *datadriven.TestData) {
 	}
 	if why := text(d, "error", ""); why != "" {
 		s.reading = &UnusableError{Brief: text(d, "brief", why), Text: why}
+	}
+	if code := text(d, "unread", ""); code != "" {
+		s.reading = &UnreadError{job.Because(job.Code(code))}
 	}
 	if d.HasArg("unsteady") {
 		s.reading, s.again = &UnsteadyError{Since: s.now, Why: job.Because(GitBusy), Lost: list(d, "lost")}, length(s.t, text(d, "unsteady", ""))

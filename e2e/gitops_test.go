@@ -57,7 +57,7 @@ func newReader(t *testing.T) *reader {
 		r.steps[m[1]] = m[2]
 	}
 	for name, value := range map[string]string{
-		"PATH": filepath.Dir(programs.Eltrain) + ":" + os.Getenv("PATH"), "examples": examples, "NO_COLOR": "1", "ELTRAIN_VAR_listen": loopback.Free(t),
+		"PATH": filepath.Dir(programs.Eltrain) + ":" + os.Getenv("PATH"), "examples": examples, "NO_COLOR": "1", "CI": "", "ELTRAIN_VAR_listen": loopback.Free(t),
 		"GIT_CONFIG_GLOBAL": os.DevNull, "GIT_CONFIG_NOSYSTEM": "1", "GIT_AUTHOR_NAME": "A", "GIT_AUTHOR_EMAIL": "a@example.com",
 		"GIT_COMMITTER_NAME": "A", "GIT_COMMITTER_EMAIL": "a@example.com",
 		// The page exports these itself; here they are for the test's own commands.
@@ -164,14 +164,14 @@ git checkout -q -b longer-base
 sed -i 's/"4s"/"6s"/' base/grace.hcl
 git commit -q -a -m "All stop in six seconds"
 head=$(git rev-parse HEAD)
-"$examples/gitops/pull-request.sh" jobs ../plans
+CI=true "$examples/gitops/pull-request.sh" jobs ../plans
 eltrain show ../plans/plan.bin
 
 git checkout -q -b merged-base modular
 sed -i 's/0/7/' base/priority.hcl
 git commit -q -a -m "All go first"
 git merge -q --no-ff -m "Merge: all stop in six seconds" longer-base
-if "$examples/gitops/merge.sh" jobs ../plans/plan.bin "$head"; then
+if CI=true "$examples/gitops/merge.sh" jobs ../plans/plan.bin "$head"; then
 	exit 1
 fi
 git checkout -q main
@@ -454,7 +454,7 @@ func TestTheExampleRepositoryIsValid(t *testing.T) {
 	for _, args := range [][]string{{"validate"}, {"fmt", "-check", "-diff"}} {
 		cmd := exec.Command(programs.Eltrain, args...)
 		cmd.Dir = "../examples/gitops/jobs"
-		cmd.Env = append(os.Environ(), "ELTRAIN_VAR_home="+t.TempDir())
+		cmd.Env = append(os.Environ(), "ELTRAIN_VAR_home="+t.TempDir(), "CI=") // its files are ours
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Errorf("eltrain %v: %v\n%s", args, err, out)
 		}

@@ -19,20 +19,23 @@ type Access struct {
 	Namespace  string // "" means the context's, or the pod's own
 }
 
+// Home returns the path of a kubeconfig, of which a leading "~/" is the home directory, if that is known.
+func Home(path string) string {
+	rest, home := strings.CutPrefix(path, "~/")
+	dir, err := os.UserHomeDir()
+	if !home || err != nil {
+		return path
+	}
+	return filepath.Join(dir, rest)
+}
+
 // Client returns a client configuration and the namespace to use. It removes client-go's default limit of 5 requests
 // per second, since the API server itself rejects what is too much, with 429 and Retry-After. A qps above 0 is the
 // user's limit.
 func (a Access) Client(qps float64) (*rest.Config, string, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	if path := a.Kubeconfig; path != "" {
-		if rest, home := strings.CutPrefix(path, "~/"); home {
-			dir, err := os.UserHomeDir()
-			if err != nil {
-				return nil, "", fmt.Errorf("find %s: %w", path, err)
-			}
-			path = filepath.Join(dir, rest)
-		}
-		rules.ExplicitPath = path
+	if a.Kubeconfig != "" {
+		rules.ExplicitPath = Home(a.Kubeconfig)
 	}
 	loading := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: a.Context})
 	config, err := loading.ClientConfig()

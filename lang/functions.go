@@ -27,7 +27,6 @@ import (
 	"github.com/zclconf/go-cty/cty/function"
 	"github.com/zclconf/go-cty/cty/function/stdlib"
 
-	"github.com/eltrain/eltrain/internal/regular"
 	"github.com/eltrain/eltrain/job"
 )
 
@@ -512,7 +511,7 @@ func (l *loader) inDir(p string) string {
 func (l *loader) readText(path string) (string, error) {
 	at := l.inDir(path)
 	l.named[at] = true
-	src, err := regular.ReadNamed(at, maxReadBytes)
+	src, err := l.opts.read(at, maxReadBytes)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			return "", fmt.Errorf("the file %q does not exist; paths are relative to the directory of the .hcl file", path)
@@ -533,6 +532,9 @@ func (l *loader) fileFunctions() map[string]function.Function {
 			Type:   function.StaticReturnType(cty.Bool),
 			Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) {
 				path := l.inDir(args[0].AsString())
+				if err := l.opts.Inside(path); err != nil {
+					return cty.DynamicVal, err
+				}
 				info, err := os.Stat(path)
 				if errors.Is(err, fs.ErrNotExist) {
 					l.named[path] = true // an existing one is not added, since it was not read: it may be a log that keeps changing

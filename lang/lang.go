@@ -41,6 +41,9 @@ type Options struct {
 	Environ []string
 	// Providers maps a provider's name to the type of its configuration: a struct with the tags that job.Fields reads.
 	Providers map[string]reflect.Type
+	// Within are the directories, or single files, that whatever the files name must be in, links resolved, for files that are not trusted: all
+	// that is read, except a file of an Assignment. They are absolute and without links; none allows everything.
+	Within []string
 	// Version is eltrain's version, checked against required_version. Empty skips the check.
 	Version string
 	// Advice is what diagnostics add on how to do something with the program that reads the files.
@@ -59,6 +62,7 @@ type Assignment struct {
 type Advice struct {
 	OtherDirectory string // how to read files elsewhere
 	EndAll         string // how to end all jobs
+	Outside        string // how to allow files outside of Options.Within
 	Assign         string // how to set a variable, besides in files and the environment
 }
 
@@ -109,7 +113,7 @@ type ProviderConfig struct {
 // all empty: that must not be taken for "no jobs wanted".
 func Load(dir string, o Options) (*Config, hcl.Diagnostics) {
 	o.BaseDir = dir
-	files, diags := readDirectory(dir, func(base string) bool { return isConfig(base) || isVars(base) })
+	files, diags := o.readDirectory(dir, func(base string) bool { return isConfig(base) || isVars(base) })
 	if files == nil {
 		return &Config{Files: map[string]*hcl.File{}, Sizes: map[string]int{}, Invalid: true}, diags
 	}
@@ -138,7 +142,7 @@ func Load(dir string, o Options) (*Config, hcl.Diagnostics) {
 
 // readDirectory reads the wanted files of a directory (not of its subdirectories), by path. The map is nil if the
 // directory cannot be listed.
-func readDirectory(dir string, wanted func(base string) bool) (map[string][]byte, hcl.Diagnostics) {
+func (o *Options) readDirectory(dir string, wanted func(base string) bool) (map[string][]byte, hcl.Diagnostics) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, hcl.Diagnostics{unreadable(dir, err)}
@@ -151,7 +155,7 @@ func readDirectory(dir string, wanted func(base string) bool) (map[string][]byte
 			continue
 		}
 		path := filepath.Join(dir, e.Name())
-		src, err := regular.ReadNamed(path, maxFileBytes)
+		src, err := o.read(path, maxFileBytes)
 		switch {
 		case errors.Is(err, syscall.ELOOP):
 			loop := linkLoop(path)

@@ -182,7 +182,11 @@ func (l *loader) localPath(attr *hclsyntax.Attribute) (path string, ok bool) {
 func (l *loader) openModule(c *call, path string, attr *hclsyntax.Attribute) *source {
 	at := attr.Expr.Range()
 	dir := filepath.Join(l.dir, path)
-	info, err := os.Stat(dir)
+	err := l.opts.Inside(dir)
+	var info fs.FileInfo
+	if err == nil {
+		info, err = os.Stat(dir)
+	}
 	switch {
 	case errors.Is(err, syscall.ELOOP):
 		err = loopError(linkLoop(dir), err)
@@ -202,7 +206,7 @@ func (l *loader) openModule(c *call, path string, attr *hclsyntax.Attribute) *so
 	src := &source{dir: dir, info: info, blocks: map[string][]*hclsyntax.Block{}}
 	l.sources[dir] = src
 	l.cfg.Directories = append(l.cfg.Directories, dir)
-	files, diags := readDirectory(dir, isConfig)
+	files, diags := l.opts.readDirectory(dir, isConfig)
 	if files == nil {
 		src.incomplete = true
 		l.report(unreadableModule(path, errors.New(diags[0].Detail), at))

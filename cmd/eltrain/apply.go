@@ -158,7 +158,8 @@ values are not in the file: set them as for the plan.
 
 With -watch it runs until interrupted and is the jobs' master: it applies changes of the files, heals failures, and
 grows and shrinks elastic jobs with the available capacity. If a file has an error, the last valid configuration stays
-in effect, and its jobs are Degraded until the file is fixed. A plain apply starts a failed job again if there is room
+in effect, and its jobs are Degraded until the file is fixed. The same if reading the files takes more than 512MiB of
+memory or 20 seconds, for which it has a process of its own. A plain apply starts a failed job again if there is room
 for it, a watch only after an edit that replaces its slots. A changed eltrain block takes effect at the next start.
 
 Without -watch an elastic role gets the replicas that it is declared with, as the plan shows, and does not grow.
@@ -256,6 +257,9 @@ func (s *session) apply(a applyArgs) int {
 func (s *session) applyFiles(ctx context.Context, a applyArgs) int {
 	if a.watch && !s.awaitGit(ctx) {
 		return s.interruptedEarly(a, "while git was changing the files")
+	}
+	if a.watch {
+		a.reader = newReader(s)
 	}
 	cfg, ok := s.readFor(a.planning)
 	if !ok {

@@ -18,8 +18,7 @@ import (
 func (s *session) load(vars assignments) (*lang.Config, hcl.Diagnostics) {
 	cfg, diags := s.read(vars)
 	if !lang.WithoutUnset(diags).HasErrors() {
-		diags = append(diags, misfits(cfg)...)
-		diags = append(diags, cautions(cfg)...)
+		diags = append(diags, slices.Concat(misfits(cfg), s.misplaced(cfg), cautions(cfg))...)
 	}
 	return cfg, diags
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
@@ -11,9 +12,9 @@ import (
 	"github.com/eltrain/eltrain/lang"
 )
 
-// unmet returns the files' conditions that running jobs do not satisfy. It checks only jobs whose size differs from the
-// declared one: other failures were reported when the files were read.
-func unmet(cfg *lang.Config, records job.Records) hcl.Diagnostics {
+// resized returns the numbers of running slots, by job and role, of the jobs whose size differs from the declared one. Only on
+// these are the files' conditions checked: other failures were reported when the files were read.
+func resized(cfg *lang.Config, records job.Records) map[string]map[string]int {
 	slots := map[string]map[string]int{}
 	for i := range cfg.Jobs {
 		j := &cfg.Jobs[i]
@@ -27,24 +28,41 @@ func unmet(cfg *lang.Config, records job.Records) hcl.Diagnostics {
 			}
 		}
 	}
+	return slots
+}
+
+// unmet returns the files' conditions that running jobs do not satisfy.
+func unmet(cfg *lang.Config, records job.Records) hcl.Diagnostics {
+	slots := resized(cfg, records)
 	if len(slots) == 0 || cfg.Invalid {
 		return nil
 	}
 	return cfg.CheckObserved(slots)
 }
 
-// conditions returns the unmet conditions as warnings by summary. A watch continues in spite of them.
-func (m *master) conditions(records job.Records) map[string]string {
+// unmetOn returns the conditions that the given numbers of slots do not satisfy as warnings, without the values in them: a
+// watch reports a condition once, not each time that these differ.
+func unmetOn(cfg *lang.Config, slots map[string]map[string]int) []view.Diagnostic {
+	var plain hcl.Diagnostics
+	for _, d := range cfg.CheckObserved(slots) {
+		plain = append(plain, &hcl.Diagnostic{Severity: hcl.DiagWarning, Summary: d.Summary, Detail: d.Detail, Subject: d.Subject})
+	}
+	return view.DiagnoseHCL(plain, cfg.Files)
+}
+
+// conditions returns the unmet conditions by summary. A watch continues in spite of them.
+func (m *master) conditions(ctx context.Context, records job.Records) (map[string]string, error) {
+	unmet, err := m.args.reader.check(ctx, m.session, m.args.vars, m.inForce, resized(m.inForce, records))
 	warnings := map[string]string{}
-	for _, d := range unmet(m.inForce, records) {
+	for _, d := range unmet {
 		var text bytes.Buffer
-		detail := &hcl.Diagnostic{Severity: hcl.DiagWarning, Summary: d.Summary, Detail: d.Detail, Subject: d.Subject}
-		view.WriteDiagnostics(view.Kept(&text), m.redactor.Diagnostics(view.DiagnoseHCL(hcl.Diagnostics{detail}, m.inForce.Files)))
+		view.WriteDiagnostics(view.Kept(&text), m.redactor.Diagnostics([]view.Diagnostic{d}))
 		summary := d.Summary
-		if d.Subject != nil {
-			summary += ", " + d.Subject.String()
+		if at := d.Range; at != nil {
+			begin, end := hcl.Pos{Line: at.Start.Line, Column: at.Start.Column}, hcl.Pos{Line: at.End.Line, Column: at.End.Column}
+			summary += ", " + hcl.Range{Filename: at.Filename, Start: begin, End: end}.String()
 		}
 		warnings[summary] = strings.TrimSpace(text.String())
 	}
-	return warnings
+	return warnings, err
 }

@@ -40,8 +40,10 @@ func (s *session) options(vars assignments) lang.Options {
 		Assignments: vars,
 		Environ:     s.environ,
 		Version:     version,
+		Within:      s.within,
 		Advice: lang.Advice{
 			OtherDirectory: "Use -chdir=DIR for another one.",
+			Outside:        "Use -root=PATH to allow a further file or directory, or -untrusted=false for files that were reviewed.",
 			EndAll:         "To end all jobs, use eltrain destroy.",
 			Assign:         "Or use -var 'NAME=VALUE'.",
 		},
@@ -94,6 +96,10 @@ func (s *session) open(cfg *lang.Config) (d *directory, ok bool) {
 func (s *session) openState(cfg *lang.Config) (*directory, bool) {
 	if err := regular.CheckPrivate(runDirectory); err != nil {
 		s.fail("Unsafe directory of run-time files", fmt.Errorf("%w. Or set ELTRAIN_DATA_DIR to another directory", err))
+		return nil, false
+	}
+	if refused := s.misplaced(cfg); len(refused) > 0 {
+		s.diagnose(view.DiagnoseHCL(refused, cfg.Files)...)
 		return nil, false
 	}
 	store, err := openStore(cfg.Settings.State)

@@ -49,6 +49,7 @@ type session struct {
 	machine bool
 	compact bool              // show only the summaries of warnings, unless there are errors
 	later   []view.Diagnostic // the files' warnings, to be shown below the plan, or with the error if there is no plan
+	within  []string          // what the files are not trusted to leave; see lang.Options
 	asking  atomic.Bool       // at the approval prompt: nothing is in flight
 	exit    func(code int)    // exits at once, on a second interrupt
 	// redactor knows every sensitive value that was read. All output goes through it.
@@ -82,7 +83,7 @@ func mainCommands() []*command {
 func otherCommands() []*command {
 	return []*command{
 		agentCommand(), consoleCommand(), eventsCommand(), fmtCommand(), forceUnlockCommand(), graphCommand(), importCommand(), initCommand(),
-		logsCommand(), providersCommand(), showCommand(), stateCommand(), versionCommand(),
+		logsCommand(), providersCommand(), readFilesCommand(), showCommand(), stateCommand(), versionCommand(),
 	}
 }
 
@@ -134,14 +135,15 @@ func (s *session) carryOut(args []string) int {
 	if err != nil {
 		return s.fail("Cannot use the directory given with -chdir", err)
 	}
-	if s.jobPath, err = os.Getwd(); err != nil {
+	known := allCommands()
+	// Of a master whose directory was replaced, the processes begin in one that is gone.
+	if s.jobPath, err = os.Getwd(); err != nil && !internal(args, known) {
 		return s.fail("Cannot find the working directory", err)
 	}
 	if s.log, err = logger(s.getenv("ELTRAIN_LOG"), s.redactor.Writer(s.streams.Err)); err != nil {
 		return s.fail("Invalid value of ELTRAIN_LOG", err)
 	}
 	slog.SetDefault(s.log)
-	known := allCommands()
 	args, err = insertEnvironment(args, known, s.getenv)
 	if err != nil {
 		return s.fail("Invalid arguments in the environment", err)
@@ -307,6 +309,7 @@ Environment:
   ELTRAIN_CLI_ARGS       Arguments of every command, placed before its own.
   ELTRAIN_CLI_ARGS_plan  The same for one command.
   ELTRAIN_DATA_DIR       Directory of run-time files, instead of .eltrain.
+  CI                     If set, and not false: -untrusted is the default.
   ELTRAIN_LOG            debug, info, warn or error: logs on standard error.
   NO_COLOR               No colors, like -no-color.`)
 	return b.String()
@@ -364,7 +367,7 @@ func changeDirectory(args []string) ([]string, error) {
 // commands get none: the arguments are meant for the user's commands, and an agent inherits its master's environment.
 func insertEnvironment(args []string, known []*command, getenv func(string) string) ([]string, error) {
 	at := slices.IndexFunc(args, func(a string) bool { return !strings.HasPrefix(a, "-") })
-	if at < 0 || slices.ContainsFunc(known, func(c *command) bool { return c.internal && c.name == args[at] }) {
+	if at < 0 || internal(args, known) {
 		return args, nil
 	}
 	suffix := "_" + args[at]
@@ -381,6 +384,12 @@ func insertEnvironment(args []string, known []*command, getenv func(string) stri
 		extra = append(extra, words...)
 	}
 	return slices.Insert(slices.Clone(args), at+1, extra...), nil
+}
+
+// internal reports whether args are those of an internal command.
+func internal(args []string, known []*command) bool {
+	at := slices.IndexFunc(args, func(a string) bool { return !strings.HasPrefix(a, "-") })
+	return at >= 0 && slices.ContainsFunc(known, func(c *command) bool { return c.internal && c.name == args[at] })
 }
 
 // splitWords splits as a shell does: at spaces, but not within quotes; a backslash escapes the next

@@ -39,6 +39,9 @@ import (
 var binary string
 
 func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == readFilesName { // of a session in this process
+		main()
+	}
 	flag.Parse()
 	// Tests that run eltrain as a user does wait far more than they work, so more than the cores is fine.
 	if err := flag.Set("test.parallel", "8"); err != nil {

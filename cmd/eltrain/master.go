@@ -51,6 +51,7 @@ type master struct {
 	asked    *webhook
 	renewals *renewals
 	inForce  *lang.Config          // the newest configuration without errors
+	further  []string              // what else than the job directory it was read from; absolute
 	saved    *planfile.File        // the plan to carry out; nil if the loop makes it
 	shown    []plan.Wait           // waits of the plan that was shown
 	withheld map[string]job.Reason // jobs that -max-destroy holds back in that plan, with the reason
@@ -163,7 +164,7 @@ func (m *master) lead(ctx context.Context, lock state.Lock) (conclude func() int
 			return failed("Cannot watch the files", err)
 		}
 		defer files.Close()
-		parts.Changed, parts.Reload, parts.Check = files.Changed(), func() (apply.Files, error) { return m.reload(files) }, m.conditions
+		parts.Changed, parts.Reload, parts.Check = files.Changed(), func(ctx context.Context) (apply.Files, error) { return m.reload(ctx, files) }, m.conditions
 		setup.Files.Commit = commitOf(ctx, m.config)
 	} else {
 		parts.Approve = m.stillApproved
@@ -271,33 +272,11 @@ func closeServer(s *session, server *elastic.Server) {
 func (m *master) watchFiles() (*apply.FileWatcher, error) {
 	m.cautionSwap()
 	files, err := apply.WatchFiles(m.home(), m.log)
-	if err == nil {
-		m.follow(files, furtherOf(m.config))
+	if paths := m.watched(furtherOf(m.config)); err == nil && paths != nil {
+		m.further = paths[1:]
+		files.Further(m.further)
 	}
 	return files, err
-}
-
-// follow also watches what the configuration is read from besides the job directory.
-func (m *master) follow(files *apply.FileWatcher, further []string) {
-	if paths := m.watched(further); paths != nil {
-		files.Further(paths[1:])
-	}
-}
-
-// watched returns the absolute paths of all that the configuration is read from, the job directory first. It returns nil if
-// that is gone: once it is back everything is read again.
-func (m *master) watched(further []string) []string {
-	base, err := filepath.EvalSymlinks(m.home())
-	if err != nil {
-		return nil
-	}
-	paths := append([]string{m.home()}, further...)
-	for i := range paths[1:] {
-		if !filepath.IsAbs(paths[i+1]) {
-			paths[i+1] = filepath.Join(base, paths[i+1])
-		}
-	}
-	return paths
 }
 
 // cautionSwap warns about files that would be left behind if the job directory, a link, was pointed elsewhere.
@@ -323,34 +302,34 @@ func (m *master) cautionSwap() {
 }
 
 // reload reads the files again, and watches those that they now refer to. After an error the configuration in force stays.
-func (m *master) reload(files *apply.FileWatcher) (apply.Files, error) {
-	caution, err := files.Git()
-	if err != nil {
+func (m *master) reload(ctx context.Context, files *apply.FileWatcher) (apply.Files, error) {
+	now, err := m.args.reader.read(ctx, m.session, m.args.vars, nil)
+	switch {
+	case err != nil:
 		return apply.Files{}, err
+	case now.Unsteady != nil:
+		return apply.Files{}, now.Unsteady
+	case len(now.Paths) == 0: // the directory is gone: once it is back everything is read again
+		now.Paths = append([]string{m.home()}, m.further...)
 	}
-	cfg, diags := m.load(m.args.vars)
-	diags = append(diags, emptied(m.inForce, cfg)...)
-	if _, err := files.Git(); err != nil {
-		return apply.Files{}, err // git began to write meanwhile
-	}
+	cfg, further := now.config, now.Paths[1:]
+	diags := append(now.Diagnostics, view.DiagnoseHCL(emptied(m.inForce, cfg), nil)...)
 	lost := lostJobs(addressesOf(m.inForce.Jobs), cfg)
-	either := slices.Compact(slices.Sorted(slices.Values(slices.Concat(furtherOf(m.inForce), furtherOf(cfg)))))
-	if !diags.HasErrors() && len(lost) > 0 {
-		m.follow(files, either) // the missing jobs may be written to any of them
-		if err := files.Still(lost); err != nil {
+	either := slices.Compact(slices.Sorted(slices.Values(slices.Concat(m.further, further))))
+	if !view.HaveErrors(diags) && len(lost) > 0 {
+		files.Further(either) // the missing jobs may be written to any of them
+		if err := files.Still(now.Print, lost); err != nil {
 			return apply.Files{}, err
 		}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), keyTimeout)
-	defer cancel()
-	read := apply.Files{Commit: commitOf(ctx, cfg), Caution: caution}
-	if diags.HasErrors() {
-		m.follow(files, either) // the correction may be written to any of them
+	read := apply.Files{Commit: now.Commit, Caution: now.Caution}
+	if view.HaveErrors(diags) {
+		files.Further(either) // the correction may be written to any of them
 		var text bytes.Buffer
-		view.WriteDiagnostics(view.Kept(&text), m.redactor.Diagnostics(view.DiagnoseHCL(diags, cfg.Files)))
+		view.WriteDiagnostics(view.Kept(&text), m.redactor.Diagnostics(diags))
 		return read, &apply.UnusableError{Brief: m.redactor.Hide(brief(cfg, diags)), Text: strings.TrimSpace(text.String())}
 	}
-	m.follow(files, furtherOf(cfg))
+	files.Further(further)
 	read.Blocks, read.Outputs = blocksOf(cfg), outputsOf(cfg)
 	if detail, _ := misnamed(cfg, addressesOf(m.inForce.Jobs), lost); detail != "" {
 		read.Misnamed = job.Because(apply.RemovedMisnamed, "message", detail)
@@ -361,7 +340,7 @@ func (m *master) reload(files *apply.FileWatcher) (apply.Files, error) {
 	if err := reconfigure(m.providers, configurations(m.config), configurations(cfg)); err != nil {
 		return read, err
 	}
-	m.inForce = cfg
+	m.inForce, m.further = cfg, further
 	return read, nil
 }
 

@@ -27,7 +27,8 @@ type planning struct {
 	saved       *view.PlanFacts   // what the saved plan was made from; nil without one
 	vars        assignments
 	lockTimeout time.Duration
-	compact     bool // warnings
+	compact     bool        // warnings
+	reader      *fileReader // of a watch; nil for a command that reads the files itself
 	scoping
 }
 
@@ -62,6 +63,7 @@ type planArgs struct {
 	out              string
 	markdown         bool
 	prune            bool
+	trust
 }
 
 func (a *planArgs) declare(fs *flags) {
@@ -74,6 +76,7 @@ func (a *planArgs) declare(fs *flags) {
 	fs.Var(asksNothing{}, "input", "No effect: a plan never prompts.")
 	a.formats.declare(fs)
 	a.planning.declare(fs)
+	a.trust.declare(fs)
 	a.declareRest(fs, "Only show what differs from what was last applied.")
 }
 
@@ -112,6 +115,9 @@ func parsePlan(s *session, args []string) (planArgs, error) {
 	}
 	a.rerun, a.keep = !a.destroy, !a.prune
 	s.compact = a.compact
+	if err := s.distrust(a.trust); err != nil {
+		return a, err
+	}
 	return a, a.scoping.check(a.destroy)
 }
 
@@ -226,14 +232,26 @@ func (s *session) readFor(a planning) (cfg *lang.Config, ok bool) {
 	if a.destroy {
 		return s.readAnyway(a.vars), true
 	}
-	cfg, diags := s.load(a.vars)
-	shown := view.DiagnoseHCL(diags, cfg.Files)
-	if diags.HasErrors() {
-		s.diagnose(shown...)
-		return cfg, false
+	if a.reader != nil {
+		r, err := a.reader.first(s, a.vars, apply.ReadTimeout)
+		if err != nil {
+			s.fail("Cannot read the files", told(err))
+			return nil, false
+		}
+		return r.config, s.withhold(r.Diagnostics)
 	}
-	s.later = shown
-	return cfg, true
+	cfg, diags := s.load(a.vars)
+	return cfg, s.withhold(view.DiagnoseHCL(diags, cfg.Files))
+}
+
+// withhold shows errors and returns ok false, or keeps warnings for later.
+func (s *session) withhold(diags []view.Diagnostic) (ok bool) {
+	if view.HaveErrors(diags) {
+		s.diagnose(diags...)
+		return false
+	}
+	s.later = diags
+	return true
 }
 
 // lockPoll is how often awaitApply checks whether the lock is free.

@@ -112,20 +112,36 @@ func commitOf(ctx context.Context, cfg *lang.Config) string {
 }
 
 // brief returns the first error in one sentence, with its place in the job directory.
-func brief(cfg *lang.Config, diags hcl.Diagnostics) string {
+func brief(cfg *lang.Config, diags []view.Diagnostic) string {
 	dir := ""
 	if len(cfg.Directories) > 0 {
 		dir = cfg.Directories[0] + string(filepath.Separator)
 	}
 	for _, d := range diags {
-		if d.Severity != hcl.DiagError {
+		if !view.HaveErrors([]view.Diagnostic{d}) {
 			continue
 		}
-		at := view.DiagnoseHCL(hcl.Diagnostics{d}, cfg.Files)[0].Place()
+		at := d.Place()
 		if at != "" {
 			at = " on " + strings.TrimPrefix(at, dir)
 		}
 		return fmt.Sprintf("%s%s: %s", d.Summary, at, strings.Join(strings.Fields(d.Detail), " "))
 	}
 	return ""
+}
+
+// watched returns the absolute paths of all that the configuration is read from, the job directory first. It returns nil if
+// that is gone: once it is back everything is read again.
+func (s *session) watched(further []string) []string {
+	base, err := filepath.EvalSymlinks(s.home())
+	if err != nil {
+		return nil
+	}
+	paths := append([]string{s.home()}, further...)
+	for i := range paths[1:] {
+		if !filepath.IsAbs(paths[i+1]) {
+			paths[i+1] = filepath.Join(base, paths[i+1])
+		}
+	}
+	return paths
 }

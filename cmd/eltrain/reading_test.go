@@ -216,7 +216,7 @@ func TestTheFirstErrorInBriefNamesALineWhereThereIsOne(t *testing.T) {
 			t.Chdir(t.TempDir()) // read from another directory, as if it was replaced
 			s := &session{streams: view.Standard(), jobPath: dir}
 			cfg, diags := s.load(nil)
-			told, want := brief(cfg, diags), strings.Replace(c.told, "DIR", dir, 1)
+			told, want := brief(cfg, view.DiagnoseHCL(diags, cfg.Files)), strings.Replace(c.told, "DIR", dir, 1)
 			if !strings.Contains(told, want) {
 				t.Errorf("got %q, want %q in it", told, want)
 			}

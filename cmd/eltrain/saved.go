@@ -34,14 +34,36 @@ func (s *session) save(d *directory, a planArgs, stored state.State, facts view.
 		Settings: d.config.Settings, Assignments: withoutSecrets(d.config, a.vars),
 		Facts: facts, UIDs: planfile.NewUIDs(&facts),
 	}
-	for _, p := range d.config.Providers {
-		text, err := json.Marshal(p.Value)
-		if err != nil {
-			return fmt.Errorf("the block of provider %q: %w", p.Name, err)
-		}
-		f.Providers = append(f.Providers, planfile.Provider{Name: p.Name, Config: text})
+	if f.Providers, err = encodeProviders(d.config.Providers); err != nil {
+		return err
 	}
 	return f.Write(a.out)
+}
+
+func encodeProviders(all []lang.ProviderConfig) (encoded []planfile.Provider, err error) {
+	for _, p := range all {
+		text, err := json.Marshal(p.Value)
+		if err != nil {
+			return nil, fmt.Errorf("the block of provider %q: %w", p.Name, err)
+		}
+		encoded = append(encoded, planfile.Provider{Name: p.Name, Config: text})
+	}
+	return encoded, nil
+}
+
+func decodeProviders(encoded []planfile.Provider, known map[string]reflect.Type) (all []lang.ProviderConfig, err error) {
+	for _, p := range encoded {
+		t := known[p.Name]
+		if t == nil {
+			return nil, fmt.Errorf("provider %q is unknown here", p.Name)
+		}
+		value := reflect.New(t)
+		if err := json.Unmarshal(p.Config, value.Interface()); err != nil {
+			return nil, fmt.Errorf("the block of provider %q: %w", p.Name, err)
+		}
+		all = append(all, lang.ProviderConfig{Name: p.Name, Value: value.Elem().Interface()})
+	}
+	return all, nil
 }
 
 // withoutSecrets returns vars without the values of sensitive variables.
@@ -117,20 +139,8 @@ func checkPlace(f *planfile.File) error {
 
 // configOf returns the configuration that a saved plan was made from.
 func (s *session) configOf(f *planfile.File) (*lang.Config, error) {
-	cfg := &lang.Config{Settings: f.Settings, Jobs: f.Facts.Input.Jobs}
-	known := s.options(nil).Providers
-	for _, p := range f.Providers {
-		t := known[p.Name]
-		if t == nil {
-			return nil, fmt.Errorf("the plan is for provider %q, which is unknown here", p.Name)
-		}
-		value := reflect.New(t)
-		if err := json.Unmarshal(p.Config, value.Interface()); err != nil {
-			return nil, fmt.Errorf("the plan's block of provider %q: %w", p.Name, err)
-		}
-		cfg.Providers = append(cfg.Providers, lang.ProviderConfig{Name: p.Name, Value: value.Elem().Interface()})
-	}
-	return cfg, nil
+	configured, err := decodeProviders(f.Providers, s.options(nil).Providers)
+	return &lang.Config{Settings: f.Settings, Jobs: f.Facts.Input.Jobs, Providers: configured}, err
 }
 
 // unseal finds the sensitive values of a saved plan's jobs. It reads them as a plan does, from the files and the

@@ -13,12 +13,14 @@ type showArgs struct {
 	markdown bool
 	vars     assignments
 	file     string
+	trust
 }
 
 func (a *showArgs) declare(fs *flags) {
 	fs.BoolVar(&a.json, "json", false, "Print JSON.")
 	fs.BoolVar(&a.markdown, "markdown", false, "Print the plan as a comment for a pull request.")
 	a.vars.declare(fs)
+	a.trust.declare(fs)
 }
 
 func showCommand() *command {
@@ -52,7 +54,7 @@ func parseShow(s *session, args []string) (showArgs, error) {
 	case a.file == "" && a.markdown:
 		return a, errors.New("-markdown needs a saved plan: name its file")
 	}
-	return a, nil
+	return a, s.distrust(a.trust)
 }
 
 func runShow(s *session, args []string) int {

@@ -67,13 +67,11 @@ func runStatus(s *session, args []string) int {
 	defer s.outlive()()
 	ctx, cancel := context.WithTimeout(context.Background(), statusTimeout)
 	defer cancel()
-	d, ok := s.open(s.readAnyway(a.vars))
-	if !ok {
+	facts, err := s.facts(ctx, a.vars)
+	switch {
+	case errors.Is(err, errReported):
 		return exitError
-	}
-	defer d.close(s)
-	facts, err := d.facts(ctx)
-	if err != nil {
+	case err != nil:
 		return s.fail("Cannot read the status", err)
 	}
 	model := view.Status(facts, &s.redactor)
@@ -196,6 +194,32 @@ func whatThereIs(hint, intro string, names []string) string {
 	return fmt.Sprintf("%s %s: %s%s.", hint, intro, strings.Join(names, ", "), more)
 }
 
+// readWithin bounds how long status waits for the files.
+const readWithin = 5 * time.Second
+
+// facts reads the files, ignoring errors, and asks as directory.facts does. If they cannot be read within the limits, only a
+// running master can tell: where the state is stored is unknown.
+func (s *session) facts(ctx context.Context, vars assignments) (view.Facts, error) {
+	r, unread := newReader(s).first(s, vars, readWithin)
+	if unread != nil {
+		live, err := apply.Fetch(ctx, runDirectory)
+		if err != nil {
+			return view.Facts{}, told(unread)
+		}
+		return factsOf(live), nil
+	}
+	d, ok := s.open(r.config)
+	if !ok {
+		return view.Facts{}, errReported
+	}
+	defer d.close(s)
+	return d.facts(ctx)
+}
+
+func factsOf(live apply.Live) view.Facts {
+	return view.Facts{Records: live.Records, Snapshot: live.Snapshot, Waits: live.Waits, Conditions: live.Conditions, Released: live.Released}
+}
+
 // facts asks the running master, or else the state and the providers.
 func (d *directory) facts(ctx context.Context) (view.Facts, error) {
 	holder, err := d.store.Holder(ctx)
@@ -212,9 +236,10 @@ func (d *directory) facts(ctx context.Context) (view.Facts, error) {
 	if err != nil {
 		return view.Facts{}, err
 	}
-	capabilities := make(map[string]job.Capabilities, len(d.providers))
+	facts := factsOf(live)
+	facts.Holder, facts.Capabilities = holder, make(map[string]job.Capabilities, len(d.providers))
 	for name, p := range d.providers {
-		capabilities[name] = p.Capabilities()
+		facts.Capabilities[name] = p.Capabilities()
 	}
-	return view.Facts{Records: live.Records, Snapshot: live.Snapshot, Waits: live.Waits, Conditions: live.Conditions, Released: live.Released, Capabilities: capabilities, Holder: holder}, nil
+	return facts, nil
 }

@@ -46,6 +46,9 @@ func conditionText(c *conditions.Condition) (summary, detail string) {
 	case apply.NotStopped, apply.OutputLeftOut:
 		return summary, Sentence(c.Reason)
 	case apply.FilesUnusable:
+		if len(c.Reason.Of) > 0 {
+			return summary, strings.Join(each(c.Reason.Of), " ")
+		}
 		if c.Reason.Args["commit"] != "" {
 			return summary, c.Reason.Args["message"] + "\n\n" + filesInForce(c.Reason)
 		}

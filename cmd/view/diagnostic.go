@@ -258,9 +258,14 @@ func WriteDiagnostics(s Screen, diags []Diagnostic) {
 	}
 }
 
+// HaveErrors reports whether any is an error.
+func HaveErrors(diags []Diagnostic) bool {
+	return slices.ContainsFunc(diags, func(d Diagnostic) bool { return d.Severity == severityError })
+}
+
 // OnlyWarnings reports whether there are warnings and no errors.
 func OnlyWarnings(diags []Diagnostic) bool {
-	return len(diags) > 0 && !slices.ContainsFunc(diags, func(d Diagnostic) bool { return d.Severity != severityWarning })
+	return len(diags) > 0 && !HaveErrors(diags)
 }
 
 // WriteWarnings shows only the summaries of warnings, one line each, as Terraform does with -compact-warnings. Equal

@@ -1,6 +1,7 @@
 package view
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"strconv"
@@ -278,7 +279,13 @@ var sentences = map[job.Code]sentence{
 	apply.NotJournaled:       says("Events cannot be written to the journal; no changes are made until they can be: ${message}"),
 	apply.NotStored:          says("The state cannot be stored; no changes are made until it can be: ${message}"),
 	apply.LeftFiles:          says("It is no longer in the files. It is removed once the files have not changed for ${after}, unless it comes back."),
-	apply.FilesUnusable:      func(r job.Reason, _ []string) string { return filesInForce(r) + " " + r.Args["message"] },
+	apply.FilesUnusable: func(r job.Reason, of []string) string {
+		return filesInForce(r) + " " + cmp.Or(r.Args["message"], strings.Join(of, " "))
+	},
+	apply.ReadMemory:         says("Reading the files takes more than ${limit} of memory. Make them smaller, or what their expressions produce."),
+	apply.ReadTime:           says("Evaluating the files takes more than ${limit}. Look for large files, nested for expressions, and locals that multiply each other."),
+	apply.ReadHangs:          says("Reading the files did not end within ${limit}: a file does not answer, perhaps on a network file system that is down. It is tried again every 30s."),
+	apply.ReadSize:           says("The files declare more than ${limit}. Declare less."),
 	apply.AboveMaxDestroy:    aboveMaxDestroy,
 	apply.SlotsRemoved:       whatBecame("removed"),
 	apply.SlotsReplaced:      whatBecame("replaced"),

@@ -6,8 +6,10 @@
 set -eu
 jobs=$1
 out=$(cd "$2" && pwd)
+# In a pipeline eltrain reads no file outside of the checkout that a pull request names, except this one.
+state=$ELTRAIN_VAR_home/eltrain.state
 
 eltrain -chdir="$jobs" fmt -check -diff
-eltrain -chdir="$jobs" validate
-eltrain -chdir="$jobs" plan -input=false -lock-timeout=60s -out="$out/plan.bin" -markdown >"$out/comment.md"
+eltrain -chdir="$jobs" validate -root="$state"
+eltrain -chdir="$jobs" plan -input=false -root="$state" -lock-timeout=60s -out="$out/plan.bin" -markdown >"$out/comment.md"
 eltrain -chdir="$jobs" show -json "$out/plan.bin" >"$out/plan.json"

@@ -1,0 +1,143 @@
+package main
+
+import (
+	"encoding/json"
+	"maps"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/eltrain/eltrain/cmd/view"
+	"github.com/eltrain/eltrain/job"
+)
+
+// readEverything has something of all that a reading returns.
+const readEverything = `
+eltrain {
+  state "file" { path = "other.state" }
+}
+variable "token" {
+  sensitive = true
+  default   = "a long secret"
+}
+variable "steps" { default = 5 }
+locals { said = file("said.txt") }
+provider "local" {
+  node "n1" {
+    cpu     = 2
+    devices = { "example.com/gpu" = 1 }
+  }
+}
+provider "kubernetes" { namespace = "ml" }
+job "a" {
+  role "worker" {
+    replicas = 2
+    command  = ["sh", "-c", local.said, slot.index]
+    env      = { TOKEN = var.token, EMPTY = "" }
+    resources { cpu = 0.5 }
+  }
+  limits { memory = "1GiB" }
+  lifecycle { prevent_destroy = true }
+}
+job "b" {
+  for_each = toset(["x", "y"])
+  provider = "kubernetes"
+  role "worker" {
+    image   = "i"
+    command = ["c"]
+    pod     = { spec = { priority = 5, tolerations = [], nodeName = null, hostNetwork = sensitive(true) } }
+  }
+}
+output "steps" { value = { n = var.steps, list = [1, "a", null] } }
+output "token" {
+  sensitive = true
+  value     = { (var.token) = var.token }
+}
+check "c" {
+  assert {
+    condition     = var.steps == 6
+    error_message = "no"
+  }
+}
+moved {
+  from = job.old
+  to   = job.a
+}
+removed {
+  from = job.gone
+  lifecycle { destroy = false }
+}
+import {
+  to = job.a
+  id = "u1"
+}
+`
+
+// What crosses to a watch is as if it had read the files itself.
+func TestAReadingIsTheConfiguration(t *testing.T) {
+	dir := t.TempDir()
+	put(t, filepath.Join(dir, "main.hcl"), readEverything)
+	put(t, filepath.Join(dir, "said.txt"), "echo hi")
+	t.Chdir(dir)
+	s := &session{streams: view.Standard(), jobPath: dir}
+	cfg, diags := s.load(nil)
+	sent, err := s.readAll(readRequest{})
+	if err != nil || diags.HasErrors() {
+		t.Fatal(err, diags)
+	}
+	text, err := json.Marshal(sent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r reading
+	if err := json.Unmarshal(text, &r); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.decode(s.options(nil).Providers); err != nil {
+		t.Fatal(err)
+	}
+	same := func(what string, got, want any) {
+		t.Helper()
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: got %+v\nwant %+v", what, got, want)
+		}
+	}
+	for i := range cfg.Jobs { // all but empty lists as nil ones
+		if changes := job.Diff(r.config.Jobs[i], cfg.Jobs[i]); len(changes) > 0 {
+			t.Errorf("job %s: %+v", cfg.Jobs[i].Name, changes)
+		}
+		same("secrets", r.config.Jobs[i].Secrets, cfg.Jobs[i].Secrets)
+		same("places", r.config.Jobs[i].Places, cfg.Jobs[i].Places)
+		same("source", r.config.Jobs[i].Source, cfg.Jobs[i].Source)
+	}
+	same("settings", r.config.Settings, cfg.Settings)
+	same("providers", configurations(r.config), configurations(cfg))
+	same("blocks", blocksOf(r.config), blocksOf(cfg))
+	same("checks", checks(r.config, false), checks(cfg, false))
+	same("paths", furtherOf(r.config), furtherOf(cfg))
+	same("sizes", r.config.Sizes, cfg.Sizes)
+	same("diagnostics", r.Diagnostics, view.DiagnoseHCL(diags, cfg.Files))
+	variables, outputs, err := given(r.config)
+	wantVariables, wantOutputs, wantErr := given(cfg)
+	if err != nil || wantErr != nil {
+		t.Fatal(err, wantErr)
+	}
+	same("variables", variables, wantVariables)
+	for name, want := range wantOutputs {
+		if want.Sensitive && want.Type == nil { // its type has a secret in it, and is left out
+			want.Type = json.RawMessage(`"dynamic"`)
+		}
+		same("output "+name, outputs[name], want)
+	}
+	for _, secret := range cfg.Secrets() {
+		if !slices.Contains(r.Secrets, secret) {
+			t.Errorf("a secret is missing: %q", secret)
+		}
+	}
+	for _, j := range cfg.Jobs {
+		at := sourceOf(cfg, j.Name)
+		same("line", lineOf(r.config, at), lineOf(cfg, at))
+	}
+	same("files", slices.Sorted(maps.Keys(r.config.Files)), slices.Sorted(maps.Keys(cfg.Files)))
+}

@@ -1,0 +1,53 @@
+package lang
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/eltrain/eltrain/internal/regular"
+)
+
+// Inside returns an error unless a path leads to something in one of the directories of Within, or that is empty.
+func (o *Options) Inside(path string) error {
+	if len(o.Within) == 0 {
+		return nil
+	}
+	real, err := resolved(path)
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(o.Within, func(dir string) bool {
+		rel, err := filepath.Rel(dir, real)
+		// git's own directory is in no work tree: it may have a token.
+		return err == nil && filepath.IsLocal(rel) && !slices.Contains(strings.Split(rel, string(filepath.Separator)), ".git")
+	}) {
+		return nil
+	}
+	return errors.New(advised(fmt.Sprintf("%s is outside of %s, and these files are not trusted with others.", path, o.Within[0]), o.Advice.Outside))
+}
+
+// resolved returns an absolute path without links, as far as it exists.
+func resolved(path string) (string, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	real, err := filepath.EvalSymlinks(path)
+	if !errors.Is(err, fs.ErrNotExist) || filepath.Dir(path) == path {
+		return real, err
+	}
+	dir, err := resolved(filepath.Dir(path))
+	return filepath.Join(dir, filepath.Base(path)), err
+}
+
+// read reads a regular file of at most limit bytes that these files name.
+func (o *Options) read(path string, limit int64) ([]byte, error) {
+	if err := o.Inside(path); err != nil {
+		return nil, err
+	}
+	return regular.ReadNamed(path, limit)
+}
