@@ -296,6 +296,8 @@ func TestEffectsAreBounded(t *testing.T) {
 func TestADropIsAnsweredIfItCameInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDriven(t, func(_ *Setup, p *Parts) { p.Parallelism = 1 })
+		_, err := d.provider.Prepare(t.Context(), job.Group{UID: "ua"})
+		must(t, err)
 		free, launched := make(chan struct{}), 0
 		d.provider.launch = func(context.Context, job.Launch) error {
 			launched++

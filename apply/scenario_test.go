@@ -267,8 +267,11 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 	case "node":
 		s.node(d)
 	case "stray":
+		local := s.providers["local"]
+		_, err := local.Prepare(context.Background(), job.Group{UID: "stray"})
+		must(t, err)
 		for _, a := range s.slots(d, 0) {
-			must(t, s.providers["local"].Launch(context.Background(), job.Launch{UID: "stray", Slot: a, Incarnation: 1}))
+			must(t, local.Launch(context.Background(), job.Launch{UID: "stray", Slot: a, Incarnation: 1}))
 		}
 		s.step(Woken{})
 	default:
