@@ -124,11 +124,12 @@ func (w *FileWatcher) look() (found look, ok bool) {
 	}
 	done := make(chan look, 1)
 	go func() {
-		defer func() { <-w.looking }()
 		w.rewatch() // a directory may have been replaced
 		paths := w.watched()
 		_, err := Git(paths...)
-		done <- look{Fingerprint(paths...), err}
+		found := look{Fingerprint(paths...), err}
+		<-w.looking // first: whoever receives may look again at once
+		done <- found
 	}()
 	late := time.NewTimer(lookWithin)
 	defer late.Stop()

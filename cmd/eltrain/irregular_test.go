@@ -25,7 +25,6 @@ func TestIrregularFilesEndACommand(t *testing.T) {
 		{run("eltrain.state.key"), pipe, []string{"apply", "-auto-approve"}, "eltrain.state.key is a named pipe"},
 		{run("observation.json"), pipe, []string{"plan", "-refresh=false"}, "observation.json is a named pipe"},
 		{run("observation.json"), link, []string{"plan", "-refresh=false"}, "observation.json is a symbolic link"},
-		{run("master.json"), pipe, []string{"status"}, "master.json is a named pipe"},
 		{"more.hcl", pipe, []string{"fmt"}, "more.hcl is a named pipe"},
 		{"more.hcl", pipe, []string{"validate"}, "more.hcl is a named pipe"},
 	} {
