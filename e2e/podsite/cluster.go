@@ -81,7 +81,8 @@ func (s *Site) Objects() []string {
 		s.T.Helper()
 		s.OK(err)
 		for _, name := range names {
-			if o := kind + "/" + name; o != "configmap/kube-root-ca.crt" && !strings.HasPrefix(o, "secret/eltrain-state-") {
+			o := kind + "/" + name
+			if o != "configmap/kube-root-ca.crt" && !strings.HasPrefix(o, "secret/eltrain-state-") && !strings.HasPrefix(o, "secret/eltrain-key-") {
 				found = append(found, o)
 			}
 		}
