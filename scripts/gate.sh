@@ -14,6 +14,8 @@ deterministic=(./providers/sim/...)
 # Packages in tier 3 whose values, with their scenarios, are in tier 1 as well.
 mixed=(./agent ./apply ./elastic)
 values='^Test(Scenarios|Life|Rendezvous|Topology|Ranks)'
+# These limit a process to less memory than the race detector takes.
+limited=(./internal/confine)
 contract=(./deploy ./e2e/faults ./e2e/heal ./e2e/kubernetes ./e2e/podsite ./e2e/volcano ./providers/kubernetes ./providers/volcano ./state/kubernetes)
 modules=(testbed e2e/policy) # of their own
 
@@ -64,8 +66,9 @@ tier2() { $go test -timeout 10m "${deterministic[@]}"; }
 # The tests of tier 4's packages that need no cluster run here, with the race detector.
 tier3() {
 	local packages
-	packages=$(adapters)
+	packages=$(adapters | grep -vxF "$($go list "${limited[@]}")")
 	WITH_TORCH=1 $go test -race -count 1 -timeout 20m $packages
+	$go test -count 1 -timeout 5m "${limited[@]}"
 	$go test -race -short -timeout 10m "${contract[@]}"
 	(cd e2e/policy && $go test -race -count 1 ./...)
 }
