@@ -27,7 +27,8 @@ func (o *Options) Inside(path string) error {
 	}) {
 		return nil
 	}
-	return errors.New(advised(fmt.Sprintf("%s is outside of %s, and these files are not trusted with others.", path, o.Within[0]), o.Advice.Outside))
+	text := fmt.Sprintf("%s leads outside of %s, which these files are not trusted to read.", path, o.Within[0])
+	return errors.New(strings.TrimSuffix(advised(text, o.Advice.Outside), "."))
 }
 
 // resolved returns an absolute path without links, as far as it exists.

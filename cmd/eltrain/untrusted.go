@@ -91,7 +91,7 @@ func (s *session) misplaced(cfg *lang.Config) (diags hcl.Diagnostics) {
 	check := func(argument, path string, at *hcl.Range) bool {
 		err := o.Inside(path)
 		if err != nil {
-			refuse(at, argument+": "+err.Error())
+			refuse(at, argument+": "+err.Error()+".")
 		}
 		return err == nil
 	}
