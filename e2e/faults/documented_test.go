@@ -183,19 +183,17 @@ func TestTheSampleJobIsHealedAndTakenAway(t *testing.T) {
 	}
 }
 
-// remembered creates what larger states have beside their head: the key of sensitive values, and a part, which a state of some
-// ten thousand slots has. The sample job has neither, and its master would delete a part that no head names.
+// remembered creates what a state of some ten thousand slots has beside its head: a part. The sample job's has none, and its
+// master would delete a part that no head names.
 func (r *reader) remembered() {
 	r.T.Helper()
 	secrets := r.Cluster.Admin().CoreV1().Secrets(documented)
 	head, err := secrets.Get(r.T.Context(), "eltrain-state-main", metav1.GetOptions{})
 	r.OK(err)
-	for kind, name := range map[string]string{"key": "eltrain-key-main", "part": "eltrain-state-main-part"} {
-		labels := maps.Clone(head.Labels)
-		labels["eltrain.dev/kind"] = kind
-		_, err = secrets.Create(r.T.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}, metav1.CreateOptions{})
-		r.OK(err)
-	}
+	labels := maps.Clone(head.Labels)
+	labels["eltrain.dev/kind"] = "part"
+	_, err = secrets.Create(r.T.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "eltrain-state-main-part", Labels: labels}}, metav1.CreateOptions{})
+	r.OK(err)
 }
 
 // inNamespace lists the namespace's objects, except those that every namespace has.
