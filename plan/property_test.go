@@ -321,7 +321,7 @@ func (c *checker) plan(t *rapid.T) plan.Plan {
 	c.checkPlaces(t, in, p)
 	c.checkReplacements(t, p)
 	for i := range in.Jobs {
-		c.checkSizes(t, &in.Jobs[i], in.Records[in.Jobs[i].Name], p.Records[in.Jobs[i].Name])
+		c.checkSizes(t, &in.Jobs[i], in.Records, p.Records[in.Jobs[i].Name])
 	}
 	c.checkNumbers(t, p)
 	c.checkSpared(t, in, p)
@@ -476,12 +476,15 @@ func ofKinds(r, taken job.Resources) job.Resources {
 }
 
 // checkSizes: within limits and max, legal sizes only, and never below min by choice.
-func (c *checker) checkSizes(t *rapid.T, j *job.Job, was, is *job.Record) {
+func (c *checker) checkSizes(t *rapid.T, j *job.Job, before job.Records, is *job.Record) {
 	if is == nil {
 		return // it was refused
 	}
-	if was != nil && was.UID != is.UID {
-		was = nil
+	var was *job.Record
+	for _, rec := range before { // perhaps under another name
+		if rec.UID == is.UID {
+			was = rec
+		}
 	}
 	if is.Phase.Ended() {
 		return
