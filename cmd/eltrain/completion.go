@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/eltrain/eltrain/state"
 )
 
 // programName is the name that completion is installed for, whatever this executable is called.
@@ -166,6 +168,7 @@ func (s *session) predictors() map[string]predictor {
 	return map[string]predictor{
 		"FILE": predictFiles, "PATH": predictFiles, "DIR": predictDirectories,
 		"ADDRESS": s.predictAddresses, "SOURCE": s.predictAddresses, "DESTINATION": s.predictAddresses,
+		"NAME": s.predictOutputs,
 	}
 }
 
@@ -207,16 +210,7 @@ func entries(begun string, wanted func(directory bool) bool) []string {
 // predictAddresses returns the addresses of the state's jobs; of a job's roles once the job is typed, and of a role's slots
 // once the role is. So a job of 10,000 slots does not fill the screen.
 func (s *session) predictAddresses(begun string) []string {
-	ctx, cancel := context.WithTimeout(context.Background(), completionTimeout)
-	defer cancel()
-	d, ok := s.openState(s.readAnyway(nil))
-	if !ok {
-		return nil
-	}
-	records, err := d.records(ctx)
-	if err != nil {
-		return nil
-	}
+	records := s.storedNow().Jobs
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(records)) {
 		address := "job." + name
@@ -238,4 +232,19 @@ func (s *session) predictAddresses(begun string) []string {
 		}
 	}
 	return out
+}
+
+// predictOutputs returns the names of the state's outputs.
+func (s *session) predictOutputs(string) []string {
+	return slices.Sorted(maps.Keys(s.storedNow().Outputs))
+}
+
+// storedNow returns the state, or an empty one if it cannot be read in time.
+func (s *session) storedNow() (stored state.State) {
+	ctx, cancel := context.WithTimeout(context.Background(), completionTimeout)
+	defer cancel()
+	if d, ok := s.openState(s.readAnyway(nil)); ok {
+		stored, _ = d.store.Read(ctx)
+	}
+	return stored
 }

@@ -83,7 +83,7 @@ func mainCommands() []*command {
 func otherCommands() []*command {
 	return []*command{
 		agentCommand(), consoleCommand(), eventsCommand(), fmtCommand(), forceUnlockCommand(), graphCommand(), importCommand(), initCommand(),
-		logsCommand(), providersCommand(), readFilesCommand(), showCommand(), stateCommand(), versionCommand(),
+		logsCommand(), outputCommand(), providersCommand(), readFilesCommand(), showCommand(), stateCommand(), versionCommand(),
 	}
 }
 

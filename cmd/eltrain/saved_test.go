@@ -335,7 +335,9 @@ func TestPlanJSONTellsErrors(t *testing.T) {
 func TestConsumersMayCloseThePipe(t *testing.T) {
 	t.Parallel()
 	const dies = -1
-	files := map[string]string{"main.hcl": twoWorkers, "ugly/main.hcl": "a=1\n", "empty/x": ""}
+	files := map[string]string{
+		"main.hcl": twoWorkers, "outputs.hcl": "output \"n\" {\n  value = 2\n}\n", "ugly/main.hcl": "a=1\n", "empty/x": "",
+	}
 	dir := directoryWith(t, files)
 	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
 	eltrain(t, dir, "plan", "-out=p").check(t, exitDone)
@@ -348,7 +350,7 @@ func TestConsumersMayCloseThePipe(t *testing.T) {
 		{"apply -auto-approve", exitError}, // a closed pipe is an interrupt
 		{"", exitDone},                     // everything is applied
 		{"validate", exitDone}, {"validate -json", exitDone}, {"status", exitDone}, {"status -json", exitDone},
-		{"show", dies}, {"show -json", dies}, {"events", dies}, {"events -json", dies}, {"logs job.tiny", dies}, {"graph", dies}, {"console", dies},
+		{"show", dies}, {"show -json", dies}, {"events", dies}, {"events -json", dies}, {"logs job.tiny", dies}, {"graph", dies}, {"console", dies}, {"output", dies},
 		{"providers schema -json", dies}, {"state list", dies}, {"state show job.tiny", dies}, {"state pull", dies}, {"version", dies}, {"version -json", dies},
 		{"import -- torchrun train.py", dies}, {"fmt -check ugly", exitUnclean}, {"fmt ugly", exitDone}, {"-chdir=empty init", exitDone},
 		{"state mv job.tiny job.small", exitDone}, {"state mv job.small job.tiny", exitDone}, {"state push pulled", exitDone},

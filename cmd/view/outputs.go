@@ -2,6 +2,7 @@ package view
 
 import (
 	"encoding/json"
+	"io"
 	"maps"
 	"slices"
 
@@ -58,16 +59,30 @@ func WriteOutputs(s Screen, outputs map[string]GivenValue) {
 	}
 	t := planText{Screen: s}
 	t.line("\n%s\n", t.paint("Outputs:", bold, green))
+	s.Write(t.buf.Bytes())
+	ListOutputs(s, outputs)
+}
+
+// ListOutputs shows the values of outputs, one after the other.
+func ListOutputs(s Screen, outputs map[string]GivenValue) {
+	t := planText{Screen: s}
 	for _, name := range slices.Sorted(maps.Keys(outputs)) {
-		v := outputs[name]
 		value := hiddenOutput
-		if !v.Sensitive {
-			value = outputText(v.Value, v.Type, false, 0)
+		if !outputs[name].Sensitive {
+			value = OutputText(outputs[name])
 		}
 		t.line("%s = %s", name, value)
 	}
 	s.Write(t.buf.Bytes())
 }
+
+// WriteOutputsJSON writes outputs as Terraform's `output -json` does, except that sensitive ones have no value.
+func WriteOutputsJSON(w io.Writer, outputs map[string]GivenValue) error {
+	return WriteJSON(w, streamOutputs(outputs))
+}
+
+// OutputText returns an output's value in the language's syntax.
+func OutputText(v GivenValue) string { return outputText(v.Value, v.Type, v.Sensitive, 0) }
 
 // outputText returns an output's value in the language's syntax. All lines but the first are indented.
 func outputText(value, kind json.RawMessage, hidden bool, indent int) string {

@@ -258,7 +258,9 @@ type StreamOutput struct {
 }
 
 // Outputs writes the values of outputs, if there are any.
-func (s *Stream) Outputs(outputs map[string]GivenValue) {
+func (s *Stream) Outputs(outputs map[string]GivenValue) { s.outputs(streamOutputs(outputs)) }
+
+func streamOutputs(outputs map[string]GivenValue) map[string]StreamOutput {
 	shown := map[string]StreamOutput{}
 	for name, v := range outputs {
 		shown[name] = StreamOutput{Sensitive: v.Sensitive, Type: v.Type, Value: v.Value}
@@ -266,7 +268,7 @@ func (s *Stream) Outputs(outputs map[string]GivenValue) {
 			shown[name] = StreamOutput{Sensitive: true, Type: v.Type}
 		}
 	}
-	s.outputs(shown)
+	return shown
 }
 
 func (s *Stream) outputs(shown map[string]StreamOutput) {
