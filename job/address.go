@@ -200,6 +200,21 @@ func (s Selector) Matches(a Address) bool {
 	return len(s.Ranges) == 0
 }
 
+// Overlaps reports whether some slot is selected by both.
+func (s Selector) Overlaps(other Selector) bool {
+	if s.Job != other.Job || s.Role != "" && other.Role != "" && s.Role != other.Role {
+		return false
+	}
+	for _, r := range s.Ranges {
+		for _, o := range other.Ranges {
+			if r[0] <= o[1] && o[0] <= r[1] {
+				return true
+			}
+		}
+	}
+	return len(s.Ranges) == 0 || len(other.Ranges) == 0
+}
+
 // Covers reports whether Declared includes a job: it is in that module, or it is that job, where an omitted key matches
 // any key. address is the job's declared address: module.eval["de"].job.gpt.
 func (s Selector) Covers(address string) bool {

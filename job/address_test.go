@@ -148,6 +148,33 @@ func TestTargetsCover(t *testing.T) {
 	}
 }
 
+func TestOverlappingSelectors(t *testing.T) {
+	for _, c := range []struct {
+		a, b     string
+		overlaps bool
+	}{
+		{"job.a", "job.a", true},
+		{"job.a", "job.b", false},
+		{"job.a", "job.a.worker[3]", true},
+		{"job.a.worker", "job.a.ps", false},
+		{"job.a.worker", "job.a.worker[0-1]", true},
+		{"job.a.worker[0-3]", "job.a.worker[3-4]", true},
+		{"job.a.worker[0-3]", "job.a.worker[4,6]", false},
+		{"job.a.worker[5]", "job.a.worker[4,6]", false},
+		{"job.a.worker[0,5]", "job.a.worker[4-6]", true},
+		{`job.a["x"].worker`, "job.a-x", true},
+	} {
+		a, err := ParseSelector(c.a)
+		b, err2 := ParseSelector(c.b)
+		if err != nil || err2 != nil {
+			t.Fatal(err, err2)
+		}
+		if a.Overlaps(b) != c.overlaps || b.Overlaps(a) != c.overlaps {
+			t.Errorf("%s and %s: want %v", c.a, c.b, c.overlaps)
+		}
+	}
+}
+
 func FuzzParseSelector(f *testing.F) {
 	for _, s := range []string{"job.gpt", "job.gpt.worker", "job.gpt.worker[3]", "job.a.b[0-3,7]", "job.a.b[*]", "job.a.b[-]", "job.a.b[,]",
 		`job.a["k"]`, `job.a["k"].b[3]`, `module.m["k"].job.a["k"].b[*]`, `module.m.module.n.job.a`, `job.a["`, "module."} {
