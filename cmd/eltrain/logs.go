@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"os/signal"
 	"slices"
@@ -56,20 +57,32 @@ func parseLogs(s *session, args []string) (logsArgs, error) {
 	if err != nil {
 		return a, err
 	}
-	if len(others) == 0 {
-		return a, fmt.Errorf("an address is missing: write job.NAME, job.NAME.ROLE or job.NAME.ROLE[3]")
+	if len(others) > 0 {
+		a.selector, err = job.ParseSelector(others[0])
 	}
-	a.selector, err = job.ParseSelector(others[0])
 	return a, err
+}
+
+// onlyJob returns the job that an omitted address means: the only one that is recorded or declared.
+func onlyJob(records job.Records, declared []job.Job) (string, error) {
+	names := slices.Collect(maps.Keys(records))
+	for _, j := range declared {
+		names = append(names, j.Name)
+	}
+	slices.Sort(names)
+	if names = slices.Compact(names); len(names) == 1 {
+		return names[0], nil
+	}
+	return "", fmt.Errorf("an address is missing: write job.NAME, job.NAME.ROLE or job.NAME.ROLE[3]%s", whatThereIs(".", "There are", names))
 }
 
 func logsCommand() *command {
 	return &command{
-		name: "logs", usage: "[options] ADDRESS",
+		name: "logs", usage: "[options] [ADDRESS]",
 		synopsis: "Show the output of training processes",
 		about: `Shows the output of the training processes in the slots that ADDRESS names, of all incarnations.
-ADDRESS is job.NAME, job.NAME.ROLE, job.NAME.ROLE[3], or a set: [0-3,7], [*]. Lines of several slots begin
-with the slot's address.
+ADDRESS is job.NAME, job.NAME.ROLE, job.NAME.ROLE[3], or a set: [0-3,7], [*]; if there is one job, it can be omitted.
+Lines of several slots begin with the slot's address.
 
 On a terminal the output has no colors, and other control characters are shown as escapes; into a pipe or file it goes
 as it was written.
@@ -96,6 +109,11 @@ func runLogs(s *session, args []string) int {
 	records, err := d.records(ctx)
 	if err != nil {
 		return s.fail("Cannot read the state", err)
+	}
+	if a.selector.Job == "" {
+		if a.selector.Job, err = onlyJob(records, d.config.Jobs); err != nil {
+			return s.misused("logs", err)
+		}
 	}
 	record := records[a.selector.Job]
 	if record == nil {

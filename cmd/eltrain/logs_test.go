@@ -197,3 +197,24 @@ func TestLogsSendATerminalNoCommands(t *testing.T) {
 		t.Errorf("a terminal gets %q", o.out)
 	}
 }
+
+func TestAnOmittedAddressIsTheOnlyJob(t *testing.T) {
+	a, b := job.Job{Name: "a"}, job.Job{Name: "b"}
+	for _, c := range []struct {
+		records  job.Records
+		declared []job.Job
+		want     string
+		err      string
+	}{
+		{job.Records{"a": {}}, nil, "a", ""},
+		{nil, []job.Job{a}, "a", ""},
+		{job.Records{"a": {}}, []job.Job{a}, "a", ""},
+		{job.Records{"a": {}}, []job.Job{b}, "", "There are: a, b."},
+		{nil, nil, "", "an address is missing"},
+	} {
+		got, err := onlyJob(c.records, c.declared)
+		if got != c.want || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+			t.Errorf("%v and %v: %q, %v", c.records, c.declared, got, err)
+		}
+	}
+}

@@ -185,7 +185,7 @@ func TestParseLogs(t *testing.T) {
 		{"-f -tail=5 job.a.w[0-3]", "job.a.w[0-3] true -1 5", ""},
 		{"job.a.w -f -rank 2", "job.a.w true 2 -1", ""},
 		{"-- job.a", "job.a false -1 -1", ""},
-		{"", "", "address is missing"},
+		{"", " false -1 -1", ""},
 		{"a.w", "", `does not begin with "job."`},
 		{"job.a job.b", "", "not expected"},
 		{"-tail=-1 job.a", "", "from 0"},
