@@ -10,6 +10,7 @@ import (
 	"github.com/eltrain/eltrain/apply"
 	"github.com/eltrain/eltrain/cmd/planfile"
 	"github.com/eltrain/eltrain/cmd/view"
+	"github.com/eltrain/eltrain/cmd/workspace"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/lang"
 	"github.com/eltrain/eltrain/plan"
@@ -259,7 +260,7 @@ func (s *session) applyFiles(ctx context.Context, a applyArgs) int {
 		return s.interruptedEarly(a, "while git was changing the files")
 	}
 	if a.watch {
-		a.reader = newReader(s)
+		a.files = s.dir.Child(a.vars)
 	}
 	cfg, ok := s.readFor(a.planning)
 	if !ok {
@@ -269,9 +270,9 @@ func (s *session) applyFiles(ctx context.Context, a applyArgs) int {
 	if !ok {
 		return exitError
 	}
-	defer d.close(s)
-	m := newMaster(s, d, a)
-	defer closeServer(s, m.server)
+	defer d.Close()
+	r := newApply(s, d, a)
+	defer r.master.Close()
 	facts, untouched, err := s.untouched(ctx, *cfg, a)
 	switch {
 	case err != nil && ctx.Err() != nil:
@@ -281,12 +282,12 @@ func (s *session) applyFiles(ctx context.Context, a applyArgs) int {
 	case untouched:
 		s.showPreview(view.NewPlan(facts, &s.redactor))
 		fmt.Fprintln(s.streams.Out)
-		return m.conclude(ctx, facts.Plan, nil)
+		return r.conclude(ctx, facts.Plan, nil)
 	}
-	if err := m.attend(); err != nil {
+	if err := r.master.Attend(); err != nil {
 		return s.fail("Cannot start the elastic training service", err)
 	}
-	lock, waited, err := s.lock(ctx, d.store, a.operation(), a.lockTimeout)
+	lock, waited, err := s.lock(ctx, d.Store, a.operation(), a.lockTimeout)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return s.interruptedEarly(a, "while waiting for the state's lock")
@@ -304,9 +305,9 @@ func (s *session) applyFiles(ctx context.Context, a applyArgs) int {
 		return s.refreshState(ctx, d, a, lock, nil)
 	}
 
-	facts, err = m.planAtStart(ctx)
+	facts, err = r.planAtStart(ctx)
 	if err == nil {
-		err = a.checkAddresses(facts.Input, d.config)
+		err = a.checkAddresses(facts.Input, d.Config)
 	}
 	switch {
 	case errors.Is(err, errReported):
@@ -318,12 +319,12 @@ func (s *session) applyFiles(ctx context.Context, a applyArgs) int {
 	case err != nil:
 		return s.fail("Planning failed", err)
 	}
-	if !a.watch && s.refused(d.config, facts.Plan.Refusals) {
+	if !a.watch && s.refused(d.Config, facts.Plan.Refusals) {
 		return exitError
 	}
 	model := view.NewPlan(facts, &s.redactor)
 	s.showPreview(model)
-	s.diagnose(slices.Concat(s.held(), a.cautions(facts.Input), forgetting(&facts.Plan), misnamedIn(d.config, &facts))...)
+	s.diagnose(slices.Concat(s.held(), a.cautions(facts.Input), forgetting(&facts.Plan), misnamedIn(d.Config, &facts))...)
 	if model.Applyable && !a.autoApprove {
 		yes, err := s.approved(ctx, a.question())
 		if err != nil {
@@ -339,15 +340,15 @@ func (s *session) applyFiles(ctx context.Context, a applyArgs) int {
 		if !s.connect(d) {
 			return exitError
 		}
-		if err := s.recheck(ctx, d, m.args, m.saved); err != nil {
+		if err := s.recheck(ctx, d, r.args, r.saved); err != nil {
 			return s.notApplied(a, err)
 		}
 	}
 	shown := facts.Plan
 	shown.Waits = slices.Concat(shown.Waits, plan.Left(&facts.Input))
-	m.progress.Shown(&shown)
-	m.shown, m.withheld = shown.Waits, facts.Input.Withheld
-	return m.run(ctx, lock)
+	r.progress.Shown(&shown)
+	r.shown, r.withheld = shown.Waits, facts.Input.Withheld
+	return r.carryOut(ctx, lock)
 }
 
 // untouched reports whether a destroy has nothing to do because nothing was ever applied here and nothing runs. It takes no
@@ -363,92 +364,95 @@ func (s *session) untouched(ctx context.Context, cfg lang.Config, a applyArgs) (
 	if !ok {
 		return facts, false, nil
 	}
-	d.readOnly = true
-	if stored, err := d.store.Read(ctx); err != nil || stored.Serial > 0 {
+	d.ReadOnly = true
+	if stored, err := d.Store.Read(ctx); err != nil || stored.Serial > 0 {
 		return facts, false, nil
 	}
-	if holder, err := d.store.Holder(ctx); err != nil || holder != nil {
+	if holder, err := d.Store.Holder(ctx); err != nil || holder != nil {
 		return facts, false, nil // another run has yet to write its first state
 	}
-	if d.providers, err = s.openProviders(d.config); err != nil {
+	if err := d.Connect(); err != nil {
 		return facts, false, nil
 	}
-	defer d.close(s)
-	facts, err = d.preview(ctx, s, a.planning)
+	defer d.Close()
+	facts, err = s.preview(ctx, d, a.planning)
 	return facts, err == nil && len(facts.Plan.Changes) == 0 && len(facts.Plan.Waits) == 0, err
 }
 
 // awaitGit waits until git has finished writing the files, so that half a checkout is not applied. It returns false
 // after an interrupt.
 func (s *session) awaitGit(ctx context.Context) bool {
-	return apply.AwaitGit(ctx, s.home(), func(why job.Reason) {
+	return apply.AwaitGit(ctx, s.dir.Path, func(why job.Reason) {
 		s.diagnose(view.Caution("The files are not read while they are being written", view.Sentence(why)))
 	}) == nil
 }
+
+// steadyStarts bounds how often a watch plans anew at its start because the files have changed.
+const steadyStarts = 5
 
 // errReported is returned for an error that was already shown.
 var errReported = errors.New("already reported")
 
 // planAtStart is firstPlan, except that a watch believes that jobs of the state are gone from the files only once the files
 // have stopped changing, as reload does. It then reads them and plans again. If no job is gone it does not wait.
-func (m *master) planAtStart(ctx context.Context) (view.PlanFacts, error) {
-	facts, err := m.firstPlan(ctx)
-	if !m.args.watch || m.args.keep {
+func (r *applyRun) planAtStart(ctx context.Context) (view.PlanFacts, error) {
+	facts, err := r.firstPlan(ctx)
+	if !r.args.watch || r.args.keep {
 		return facts, err
 	}
 	believed := ""
-	for range steadyTries {
-		paths := m.watched(furtherOf(m.config))
-		lost := m.lost(&facts)
+	for range steadyStarts {
+		paths := r.dir.Watched(r.Config.Further())
+		lost := r.lost(&facts)
 		if err != nil || len(lost) == 0 || believed != "" && apply.Fingerprint(paths...) == believed {
 			return facts, err
 		}
-		if believed, err = apply.AwaitStill(ctx, paths, func() { m.diagnose(goneFromFiles(lost)) }); err != nil {
+		if believed, err = apply.AwaitStill(ctx, paths, func() { r.diagnose(goneFromFiles(lost)) }); err != nil {
 			return facts, err
 		}
-		if !m.awaitGit(ctx) {
+		if !r.awaitGit(ctx) {
 			return facts, ctx.Err()
 		}
-		if !m.reread(m.directory, m.args.planning) {
+		if !r.reread(r.Workspace, r.args.planning) {
 			return facts, errReported
 		}
-		m.directory.close(m.session) // the files may declare others by now
-		if !m.connect(m.directory) {
+		r.Workspace.Close() // the files may declare others by now
+		if !r.connect(r.Workspace) {
 			return facts, errReported
 		}
-		facts, err = m.firstPlan(ctx)
+		facts, err = r.firstPlan(ctx)
 	}
 	return facts, errors.New("jobs are no longer in the files, and the files change each time they are read")
 }
 
 // lost returns the names of the jobs that the plan destroys because they are no longer in the files.
-func (m *master) lost(facts *view.PlanFacts) []string {
-	return slices.DeleteFunc(lostJobs(declaredAs(facts.Input.Records), m.config), func(name string) bool {
+func (r *applyRun) lost(facts *view.PlanFacts) []string {
+	return slices.DeleteFunc(workspace.Lost(workspace.DeclaredAs(facts.Input.Records), r.Config), func(name string) bool {
 		return !facts.Input.Withheld[name].IsZero() || slices.Contains(facts.Plan.Kept, name)
 	})
 }
 
 // goneFromFiles says why a start waits. lost has names of jobs.
 func goneFromFiles(lost []string) view.Diagnostic {
-	return view.Caution("Jobs of the state are not in the files", severalJobs(lost)+
+	return view.Caution("Jobs of the state are not in the files", workspace.SeveralJobs(lost)+
 		" would be destroyed. In case a checkout is in progress, eltrain waits until the files have not changed for some seconds.")
 }
 
 // firstPlan makes the plan to be approved. A plan made without asking the providers is carried out like a saved one: only if
 // the objects that it changes are as it assumed.
-func (m *master) firstPlan(ctx context.Context) (view.PlanFacts, error) {
-	if !m.args.offline() {
-		return m.preview(ctx, m.session, m.args.planning)
+func (r *applyRun) firstPlan(ctx context.Context) (view.PlanFacts, error) {
+	if !r.args.offline() {
+		return r.preview(ctx, r.Workspace, r.args.planning)
 	}
-	facts, base, err := m.planOffline(ctx, m.session, m.args.planning)
+	facts, base, err := r.planOffline(ctx, r.Workspace, r.args.planning)
 	if err != nil {
 		return facts, err
 	}
-	m.saved = &planfile.File{Lineage: base.Lineage, Serial: base.Serial, Facts: facts, UIDs: planfile.NewUIDs(&facts)}
-	m.args.uids = m.saved.UIDs
-	stored, err := m.store.Read(ctx)
+	r.saved = &planfile.File{Lineage: base.Lineage, Serial: base.Serial, Facts: facts, UIDs: planfile.NewUIDs(&facts)}
+	r.args.uids = r.saved.UIDs
+	stored, err := r.Store.Read(ctx)
 	if err == nil {
-		err = m.saved.CheckState(stored.Lineage, stored.Serial)
+		err = r.saved.CheckState(stored.Lineage, stored.Serial)
 	}
 	return facts, err
 }

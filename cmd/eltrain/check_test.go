@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/eltrain/eltrain/cmd/workspace"
+	"github.com/eltrain/eltrain/internal/filetest"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/lang"
 	"github.com/eltrain/eltrain/plan"
@@ -107,38 +109,9 @@ func TestANodeWithoutMemoryIsWarnedOf(t *testing.T) {
 			}
 		}
 	}
-	put(t, filepath.Join(dir, "main.hcl"), strings.Replace(job, `memory = "1GiB"`, "", 1))
+	filetest.Put(t, filepath.Join(dir, "main.hcl"), strings.Replace(job, `memory = "1GiB"`, "", 1))
 	if o := eltrain(t, dir, "validate").check(t, exitDone); strings.Contains(o.out+o.err, "Warning") {
 		t.Errorf("without a role that needs memory it says\n%s%s", o.out, o.err)
-	}
-}
-
-type pickyConfig struct{ wrong []error }
-
-func (c pickyConfig) Validate() []error { return c.wrong }
-
-func (c pickyConfig) Check(r *job.Role) error {
-	if r.Name == "ps" {
-		return errors.New("it has no image")
-	}
-	return nil
-}
-
-func TestMisfits(t *testing.T) {
-	cfg := &lang.Config{
-		Providers: []lang.ProviderConfig{{Name: "picky", Value: pickyConfig{}}},
-		Jobs: []job.Job{
-			{Name: "a", Provider: "picky", Roles: []job.Role{{Name: "worker"}, {Name: "ps"}}},
-			{Name: "b", Provider: "local", Roles: []job.Role{{Name: "ps"}}},
-		},
-	}
-	diags := misfits(cfg)
-	if len(diags) != 1 || diags[0].Summary != "Role ps cannot run on provider picky" || diags[0].Detail != "It has no image." || diags[0].Subject != nil {
-		t.Errorf("a role that does not fit gives %v", diags)
-	}
-	cfg.Providers[0].Value = pickyConfig{wrong: []error{errors.New("a"), errors.New("b")}}
-	if diags := misfits(cfg); len(diags) != 2 {
-		t.Errorf("two mistakes in the block give %v", diags)
 	}
 }
 
@@ -154,9 +127,9 @@ func (mute) Observe(ctx context.Context) (*providers.Observation, error) {
 
 func TestPreviewOfAnUnreachableProviderEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := &directory{config: &lang.Config{}, store: memory.New(), providers: map[string]providers.Provider{"far": mute{}}}
+		d := &workspace.Workspace{Config: &lang.Config{}, Sealer: new(job.Sealer), Store: memory.New(), Providers: map[string]providers.Provider{"far": mute{}}}
 		begun := time.Now()
-		_, err := d.preview(t.Context(), &newScreenless("").session, planning{})
+		_, err := newScreenless("").preview(t.Context(), d, planning{})
 		if err == nil || !strings.Contains(err.Error(), `observe provider "far": the API server cannot be reached`) {
 			t.Errorf("it says %v", err)
 		}

@@ -243,8 +243,8 @@ func (s *session) predictOutputs(string) []string {
 func (s *session) storedNow() (stored state.State) {
 	ctx, cancel := context.WithTimeout(context.Background(), completionTimeout)
 	defer cancel()
-	if d, ok := s.openState(s.readAnyway(nil)); ok {
-		stored, _ = d.store.Read(ctx)
+	if d, ok := s.openState(s.dir.ReadAnyway(nil)); ok {
+		stored, _ = d.Store.Read(ctx)
 	}
 	return stored
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/eltrain/eltrain/cmd/workspace"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/state"
 	"github.com/eltrain/eltrain/state/file"
@@ -42,7 +43,7 @@ func TestCompletion(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	remember(t, filepath.Join(dir, defaultState))
+	remember(t, filepath.Join(dir, workspace.DefaultState))
 	for line, want := range map[string]string{
 		"eltrain pl":                             "plan",
 		"eltrain prov":                           "providers",

@@ -43,7 +43,7 @@ func runConsole(s *session, args []string) int {
 	if _, err := s.parse(newFlags("console", a.declare), args, 0); err != nil {
 		return s.misused("console", err)
 	}
-	cfg, diags := s.load(a.vars)
+	cfg, diags := s.dir.Load(a.vars)
 	diags = lang.WithoutBlank(lang.WithoutUnset(diags)) // functions work without any files
 	s.diagnose(view.DiagnoseHCL(diags, cfg.Files)...)
 	if diags.HasErrors() {

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/eltrain/eltrain/cmd/workspace"
 	"github.com/eltrain/eltrain/internal/hang"
 )
 
@@ -198,7 +199,7 @@ func TestValidate(t *testing.T) {
 		t.Errorf("the JSON is %+v", v)
 	}
 	eltrain(t, t.TempDir(), "validate").check(t, exitError)
-	if _, err := os.Stat(filepath.Join(bad, runDirectory)); err == nil {
+	if _, err := os.Stat(filepath.Join(bad, workspace.RunDirectory)); err == nil {
 		t.Error("validate leaves files behind")
 	}
 }

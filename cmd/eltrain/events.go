@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/eltrain/eltrain/cmd/view"
+	"github.com/eltrain/eltrain/cmd/workspace"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/state"
 )
@@ -70,7 +71,7 @@ func runEvents(s *session, args []string) int {
 		return s.misused("events", err)
 	}
 	// The files are read for their sensitive values only; they need not be valid.
-	s.read(a.vars)
+	s.dir.Read(a.vars)
 	show := func(n job.Notice) error {
 		if a.json {
 			return view.WriteEventJSON(s.streams.Out, &s.redactor, n)
@@ -78,7 +79,7 @@ func runEvents(s *session, args []string) int {
 		view.WriteEvent(s.streams.Out, &s.redactor, n)
 		return nil
 	}
-	journal := state.Reader{Dir: journalDirectory, Damaged: func(d state.Damage) {
+	journal := state.Reader{Dir: workspace.JournalDirectory, Damaged: func(d state.Damage) {
 		s.diagnose(view.Caution("Cannot read part of the journal", d.String()))
 	}}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

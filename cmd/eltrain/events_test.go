@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/eltrain/eltrain/apply"
+	"github.com/eltrain/eltrain/cmd/workspace"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/state"
 )
@@ -16,7 +17,7 @@ import (
 func TestEventsAreSelected(t *testing.T) {
 	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
-	journal, err := state.OpenJournal(filepath.Join(dir, journalDirectory), state.JournalOptions{})
+	journal, err := state.OpenJournal(filepath.Join(dir, workspace.JournalDirectory), state.JournalOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

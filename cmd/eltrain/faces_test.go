@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/eltrain/eltrain/cmd/view"
+	"github.com/eltrain/eltrain/cmd/workspace"
 )
 
 // -json-into truncates only a file of such lines. It refuses the state and the job's files; it writes to a pipe.
@@ -24,7 +25,7 @@ func TestJSONIntoDestroysNoFile(t *testing.T) {
 	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)
 	before := map[string]string{}
-	for _, name := range []string{defaultState, "main.hcl", "link"} {
+	for _, name := range []string{workspace.DefaultState, "main.hcl", "link"} {
 		before[name] = read(t, filepath.Join(dir, name))
 	}
 	for name, text := range before {

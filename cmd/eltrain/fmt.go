@@ -15,6 +15,7 @@ import (
 	"github.com/pmezard/go-difflib/difflib"
 
 	"github.com/eltrain/eltrain/cmd/view"
+	"github.com/eltrain/eltrain/cmd/workspace"
 	"github.com/eltrain/eltrain/internal/atomicfile"
 	"github.com/eltrain/eltrain/internal/regular"
 	"github.com/eltrain/eltrain/lang"
@@ -34,7 +35,7 @@ func (a *fmtArgs) declare(fs *flags) {
 }
 
 func parseFmt(s *session, args []string) (fmtArgs, error) {
-	a := fmtArgs{target: jobDirectory}
+	a := fmtArgs{target: workspace.JobDirectory}
 	others, err := s.parse(newFlags("fmt", a.declare), args, 1)
 	if err != nil {
 		return a, err
@@ -105,7 +106,7 @@ func (f *formatter) cannot(what string, err error) error {
 	if errors.As(err, new(*lostOutput)) {
 		return nil // failIfOutputLost reports it at the end
 	}
-	return &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Cannot " + what, Detail: sentence(err)}
+	return &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Cannot " + what, Detail: view.Explain(err)}
 }
 
 // stdinName is the file name of the standard input in messages.

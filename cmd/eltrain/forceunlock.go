@@ -52,7 +52,7 @@ func runForceUnlock(s *session, args []string) int {
 	ctx, stop := s.interruptible()
 	defer stop()
 	defer s.outlive()()
-	d, ok := s.openState(s.readAnyway(a.vars))
+	d, ok := s.openState(s.dir.ReadAnyway(a.vars))
 	if !ok {
 		return exitError
 	}
@@ -68,7 +68,7 @@ func runForceUnlock(s *session, args []string) int {
 	}
 	breaking, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
-	if _, err := d.store.Break(breaking, a.id); err != nil {
+	if _, err := d.Store.Break(breaking, a.id); err != nil {
 		return s.fail("Failed to unlock state", err)
 	}
 	fmt.Fprint(s.streams.Out, "eltrain state has been successfully unlocked!\n\nThe state has been unlocked, and eltrain commands should now be able to\nobtain a new lock on the state.\n")

@@ -92,6 +92,6 @@ func (s *session) failIfOutputLost(carryOut func() int) int {
 		return code
 	}
 	// As text only: JSON would go to the output that failed.
-	view.WriteDiagnostics(s.streams.Err, s.redactor.Diagnostics([]view.Diagnostic{view.Problem("Cannot write the output", sentence(out.lost))}))
+	view.WriteDiagnostics(s.streams.Err, s.redactor.Diagnostics([]view.Diagnostic{view.Problem("Cannot write the output", view.Explain(out.lost))}))
 	return exitError
 }

@@ -51,7 +51,7 @@ func launcherHint(err error, args []string) error {
 	if !slices.ContainsFunc(args, importer.Launches) {
 		return err
 	}
-	return fmt.Errorf("%s A command line is imported with:\n\n  eltrain import -- torchrun …", sentence(err))
+	return fmt.Errorf("%s A command line is imported with:\n\n  eltrain import -- torchrun …", view.Explain(err))
 }
 
 func importCommand() *command {

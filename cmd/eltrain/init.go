@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/eltrain/eltrain/cmd/view"
+	"github.com/eltrain/eltrain/cmd/workspace"
 )
 
 // sampleFile is the file that init writes: a job that runs anywhere, with what most jobs need.
@@ -34,7 +35,7 @@ func runInit(s *session, args []string) int {
 		return s.misused("init", err)
 	}
 	defer s.outlive()()
-	there, err := filepath.Glob(filepath.Join(jobDirectory, "*.hcl"))
+	there, err := filepath.Glob(filepath.Join(workspace.JobDirectory, "*.hcl"))
 	if err != nil {
 		return s.fail("Cannot read the directory", err)
 	}
@@ -42,7 +43,7 @@ func runInit(s *session, args []string) int {
 		fmt.Fprintf(s.streams.Out, "Nothing written: %s already exists. eltrain plan shows what it would do.\n", there[0])
 		return exitDone
 	}
-	err = writeNew(filepath.Join(jobDirectory, sampleFile), sample)
+	err = writeNew(filepath.Join(workspace.JobDirectory, sampleFile), sample)
 	if err != nil {
 		return s.fail("Cannot write the sample", err)
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/eltrain/eltrain/cmd/workspace"
 	"github.com/eltrain/eltrain/internal/hang"
 	"github.com/eltrain/eltrain/internal/soak"
 )
@@ -37,7 +38,7 @@ func TestCompletionInShells(t *testing.T) {
 			}
 			home := t.TempDir()
 			dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers, "prod.vars": "", "my é.vars": "", "nodes/a": ""})
-			remember(t, filepath.Join(dir, defaultState))
+			remember(t, filepath.Join(dir, workspace.DefaultState))
 			settings := filepath.Join(home, shell.file)
 			if err := os.MkdirAll(filepath.Dir(settings), 0o755); err != nil {
 				t.Fatal(err)

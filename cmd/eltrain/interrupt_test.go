@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/eltrain/eltrain/cmd/workspace"
 	"github.com/eltrain/eltrain/internal/hang"
 	"github.com/eltrain/eltrain/state/file"
 )
@@ -71,7 +72,7 @@ func TestAWatchGivesTheLockBackThoughNobodyReads(t *testing.T) {
 		}
 	}
 	fill(t, pipe)
-	store, err := file.New(filepath.Join(dir, defaultState), file.Options{})
+	store, err := file.New(filepath.Join(dir, workspace.DefaultState), file.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +115,7 @@ func TestAnInterruptEndsTheQuestionOfARefresh(t *testing.T) {
 	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)
 	killAgent(t, dir, slotsOf(t, dir)["job.tiny.worker[1]"])
-	before := read(t, filepath.Join(dir, defaultState))
+	before := read(t, filepath.Join(dir, workspace.DefaultState))
 	cmd := commandIn(dir, "apply", "-refresh-only")
 	answer, err := cmd.StdinPipe()
 	if err != nil {
@@ -139,7 +140,7 @@ func TestAnInterruptEndsTheQuestionOfARefresh(t *testing.T) {
 		t.Fatalf("it still prompts:\n%s", said.String())
 	}
 	outcome{cmd.ProcessState.ExitCode(), said.String(), ""}.check(t, exitError, "Nothing was started.", "Apply cancelled.")
-	if read(t, filepath.Join(dir, defaultState)) != before {
+	if read(t, filepath.Join(dir, workspace.DefaultState)) != before {
 		t.Error("what was seen is recorded")
 	}
 }

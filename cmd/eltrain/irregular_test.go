@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"github.com/eltrain/eltrain/cmd/workspace"
 )
 
 // A pipe or a link in place of one of eltrain's own files ends a command with the file's name; none is waited for or followed.
@@ -12,15 +14,15 @@ func TestIrregularFilesEndACommand(t *testing.T) {
 	t.Parallel()
 	pipe := func(path string) error { return syscall.Mkfifo(path, 0o600) }
 	link := func(path string) error { return os.Symlink("/dev/zero", path) }
-	run := func(name string) string { return filepath.Join(runDirectory, name) }
+	run := func(name string) string { return filepath.Join(workspace.RunDirectory, name) }
 	for _, c := range []struct {
 		path  string
 		place func(string) error
 		args  []string
 		told  string
 	}{
-		{defaultState, pipe, []string{"plan"}, "eltrain.state is a named pipe, not a regular file: move it away"},
-		{defaultState, link, []string{"plan"}, "/dev/zero is a device, not a regular file"},
+		{workspace.DefaultState, pipe, []string{"plan"}, "eltrain.state is a named pipe, not a regular file: move it away"},
+		{workspace.DefaultState, link, []string{"plan"}, "/dev/zero is a device, not a regular file"},
 		{run("eltrain.state.lock"), pipe, []string{"apply", "-auto-approve"}, "eltrain.state.lock is a named pipe"},
 		{run("eltrain.state.key"), pipe, []string{"apply", "-auto-approve"}, "eltrain.state.key is a named pipe"},
 		{run("observation.json"), pipe, []string{"plan", "-refresh=false"}, "observation.json is a named pipe"},
@@ -38,7 +40,7 @@ job "tiny" {
   }
 }
 `})
-		if err := os.Mkdir(filepath.Join(dir, runDirectory), 0o700); err != nil {
+		if err := os.Mkdir(filepath.Join(dir, workspace.RunDirectory), 0o700); err != nil {
 			t.Fatal(err)
 		}
 		if err := c.place(filepath.Join(dir, c.path)); err != nil {
@@ -52,7 +54,7 @@ job "tiny" {
 func TestADirectoryThatOthersMayWriteToIsRefused(t *testing.T) {
 	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
-	runs := filepath.Join(dir, runDirectory)
+	runs := filepath.Join(dir, workspace.RunDirectory)
 	if err := os.Mkdir(runs, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +68,7 @@ func TestADirectoryThatOthersMayWriteToIsRefused(t *testing.T) {
 				o.check(t, exitDone)
 				continue
 			}
-			o.check(t, exitError, "Unsafe directory", "chmod 700 "+runDirectory, "ELTRAIN_DATA_DIR")
+			o.check(t, exitError, "Unsafe directory", "chmod 700 "+workspace.RunDirectory, "ELTRAIN_DATA_DIR")
 		}
 	}
 }

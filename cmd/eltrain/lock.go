@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/eltrain/eltrain/cmd/view"
+	"github.com/eltrain/eltrain/cmd/workspace"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/state"
 )
@@ -28,7 +29,7 @@ func (s *session) lock(ctx context.Context, store state.Store, operation string,
 	var locked *state.LockedError
 	if errors.As(err, &locked) && timeout > 0 {
 		fmt.Fprintf(s.streams.Err, "Acquiring state lock. %s Waiting for it, up to %s; an interrupt ends the wait.\n",
-			sentence(locked), job.Duration(timeout))
+			view.Explain(locked), job.Duration(timeout))
 		waited = true
 		lock, err = store.Lock(ctx, info, timeout)
 	}
@@ -47,7 +48,7 @@ func makeRoom(err error) error {
 	if !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) {
 		return err
 	}
-	return fmt.Errorf("%w.\n\nNothing changes until it can be recorded; jobs keep running. Free a few MiB on that disk and run the command again. Of eltrain's own files, the logs of jobs that are gone (in %s) can be removed", err, filepath.Join(runDirectory, "logs"))
+	return fmt.Errorf("%w.\n\nNothing changes until it can be recorded; jobs keep running. Free a few MiB on that disk and run the command again. Of eltrain's own files, the logs of jobs that are gone (in %s) can be removed", err, filepath.Join(workspace.RunDirectory, "logs"))
 }
 
 func (s *session) unlock(lock state.Lock) {

@@ -19,6 +19,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/eltrain/eltrain/cmd/view"
+	"github.com/eltrain/eltrain/cmd/workspace"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/lang"
 )
@@ -101,17 +102,17 @@ func runLogs(s *session, args []string) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	d, ok := s.open(s.readAnyway(a.vars))
+	d, ok := s.open(s.dir.ReadAnyway(a.vars))
 	if !ok {
 		return exitError
 	}
-	defer d.close(s)
-	records, err := d.records(ctx)
+	defer d.Close()
+	records, err := d.Records(ctx)
 	if err != nil {
 		return s.fail("Cannot read the state", err)
 	}
 	if a.selector.Job == "" {
-		if a.selector.Job, err = onlyJob(records, d.config.Jobs); err != nil {
+		if a.selector.Job, err = onlyJob(records, d.Config.Jobs); err != nil {
 			return s.misused("logs", err)
 		}
 	}
@@ -128,7 +129,7 @@ func runLogs(s *session, args []string) int {
 	if err != nil {
 		return s.fail("No such slot", err)
 	}
-	provider := d.providers[record.Spec.Provider]
+	provider := d.Providers[record.Spec.Provider]
 	if provider == nil {
 		return s.fail("No such provider", fmt.Errorf("job %s ran on provider %q, which is not configured here", a.selector.Job, record.Spec.Provider))
 	}
@@ -162,10 +163,10 @@ func runLogs(s *session, args []string) int {
 
 // unrecorded finds the running slots of a job without a record in the state. It warns about that, and that the job's
 // sensitive values are unknown.
-func (s *session) unrecorded(ctx context.Context, d *directory, name string) (*job.Record, error) {
+func (s *session) unrecorded(ctx context.Context, d *workspace.Workspace, name string) (*job.Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
-	facts, err := d.facts(ctx)
+	facts, err := d.Facts(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -179,22 +180,22 @@ func (s *session) unrecorded(ctx context.Context, d *directory, name string) (*j
 
 // cautionUnsearched warns if some of the job's sensitive values cannot be hidden in its output. Only the values in the
 // current files and variables are known; the record has seals of those that the job runs with.
-func (s *session) cautionUnsearched(ctx context.Context, d *directory, record *job.Record) error {
-	if d.sealer.Knows(&record.Spec) {
+func (s *session) cautionUnsearched(ctx context.Context, d *workspace.Workspace, record *job.Record) error {
+	if d.Sealer.Knows(&record.Spec) {
 		return nil // it has no sensitive values
 	}
-	d.readOnly = true
-	secrets := d.config.Secrets()
+	d.ReadOnly = true
+	secrets := d.Config.Secrets()
 	given := job.Job{Secrets: secrets, Roles: []job.Role{{Program: job.Program{Command: secrets}}}} // also for jobs that are no longer declared
-	if _, err := d.sealed(ctx, append(slices.Clone(d.config.Jobs), given)); err != nil {
+	if _, err := d.Sealed(ctx, append(slices.Clone(d.Config.Jobs), given)); err != nil {
 		return err
 	}
-	if d.sealer.Knows(&record.Spec) {
+	if d.Sealer.Knows(&record.Spec) {
 		return nil
 	}
 	name := "job." + record.Spec.Name
 	why := "A sensitive value that " + name + " was started with differs from the current files and variables, so it is not hidden below. Set the variable as it was then, for example with ELTRAIN_VAR_x."
-	if unset := unsetSecrets(d.config.Variables); len(unset) > 0 {
+	if unset := unsetSecrets(d.Config.Variables); len(unset) > 0 {
 		why = "No value for the sensitive " + variables(unset) + ", so it is not hidden below. Set it as it was for " + name + ", for example with ELTRAIN_VAR_" + unset[0] + "."
 	}
 	s.diagnose(view.Caution("Sensitive values may be visible", why))

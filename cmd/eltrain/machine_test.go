@@ -10,6 +10,7 @@ import (
 
 	tfjson "github.com/hashicorp/terraform-json"
 
+	"github.com/eltrain/eltrain/cmd/workspace"
 	"github.com/eltrain/eltrain/job"
 )
 
@@ -22,7 +23,7 @@ func TestProvidersSchemaIsTerraforms(t *testing.T) {
 	if err := json.Unmarshal(s.out.Bytes(), &schemas); err != nil {
 		t.Fatal(err)
 	}
-	for name, typ := range s.options(nil).Providers {
+	for name, typ := range workspace.ProviderTypes() {
 		schema := schemas.Schemas[name]
 		if schema == nil {
 			t.Errorf("there is none for provider %q", name)

@@ -13,13 +13,12 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/agext/levenshtein"
 	"k8s.io/klog/v2"
 
 	"github.com/eltrain/eltrain/cmd/view"
+	"github.com/eltrain/eltrain/cmd/workspace"
 )
 
 func main() {
@@ -43,13 +42,12 @@ type session struct {
 	streams *view.Streams
 	environ []string
 	log     *slog.Logger
-	jobPath string // path of the job directory: absolute, links not resolved
+	dir     workspace.Directory
 	// stream gets the output as JSON; if machine is set it is the only output.
 	stream  *view.Stream
 	machine bool
 	compact bool              // show only the summaries of warnings, unless there are errors
 	later   []view.Diagnostic // the files' warnings, to be shown below the plan, or with the error if there is no plan
-	within  []string          // what the files are not trusted to leave; see lang.Options
 	asking  atomic.Bool       // at the approval prompt: nothing is in flight
 	exit    func(code int)    // exits at once, on a second interrupt
 	// redactor knows every sensitive value that was read. All output goes through it.
@@ -128,6 +126,7 @@ func (s *session) run(args []string) int {
 }
 
 func (s *session) carryOut(args []string) int {
+	s.dir = workspace.Directory{Path: workspace.JobDirectory, Environ: s.environ, Version: version, Advice: advice, Secret: s.redactor.AddTexts}
 	if line := s.getenv(completionLine); line != "" {
 		return s.complete(line)
 	}
@@ -137,13 +136,14 @@ func (s *session) carryOut(args []string) int {
 	}
 	known := allCommands()
 	// Of a master whose directory was replaced, the processes begin in one that is gone.
-	if s.jobPath, err = os.Getwd(); err != nil && !internal(args, known) {
+	if s.dir.Path, err = os.Getwd(); err != nil && !internal(args, known) {
 		return s.fail("Cannot find the working directory", err)
 	}
 	if s.log, err = logger(s.getenv("ELTRAIN_LOG"), s.redactor.Writer(s.streams.Err)); err != nil {
 		return s.fail("Invalid value of ELTRAIN_LOG", err)
 	}
 	slog.SetDefault(s.log)
+	s.dir.Log = s.log
 	args, err = insertEnvironment(args, known, s.getenv)
 	if err != nil {
 		return s.fail("Invalid arguments in the environment", err)
@@ -460,32 +460,13 @@ func (s *session) fail(summary string, err error) int {
 	if errors.As(err, new(*lostOutput)) {
 		return exitError
 	}
-	s.diagnose(view.Problem(summary, sentence(err)))
+	s.diagnose(view.Problem(summary, view.Explain(err)))
 	return exitError
-}
-
-// sentence returns an error as a sentence, with a capital letter and a full stop.
-func sentence(err error) string {
-	text := err.Error()
-	if first, size := utf8.DecodeRuneInString(text); size > 0 && !strings.ContainsAny(firstWord(text), "/._=-\"") {
-		text = string(unicode.ToUpper(first)) + text[size:]
-	}
-	last := text[strings.LastIndexByte(text, '\n')+1:]
-	if strings.HasPrefix(last, " ") || strings.HasSuffix(last, ".") || strings.HasSuffix(last, "?") {
-		return text // an indented line is something to copy
-	}
-	return text + "."
-}
-
-// firstWord returns a text's first word; a name or a path must not be capitalized.
-func firstWord(text string) string {
-	word, _, _ := strings.Cut(text, " ")
-	return word
 }
 
 // misused shows an error in a command's arguments and returns the exit code for it.
 func (s *session) misused(name string, err error) int {
-	s.diagnose(view.Problem("Invalid command line", sentence(err)+"\n\nFor help, run "+strings.TrimSpace(programName+" "+name)+" -help"))
+	s.diagnose(view.Problem("Invalid command line", view.Explain(err)+"\n\nFor help, run "+strings.TrimSpace(programName+" "+name)+" -help"))
 	return exitError
 }
 

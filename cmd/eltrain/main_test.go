@@ -7,8 +7,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"log/slog"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,12 +23,11 @@ import (
 
 	"github.com/eltrain/eltrain/apply"
 	"github.com/eltrain/eltrain/cmd/view"
+	"github.com/eltrain/eltrain/cmd/workspace"
 	"github.com/eltrain/eltrain/internal/hang"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/lang"
 	"github.com/eltrain/eltrain/plan"
-	"github.com/eltrain/eltrain/providers"
-	"github.com/eltrain/eltrain/providers/local"
 	"github.com/eltrain/eltrain/state"
 	"github.com/eltrain/eltrain/state/memory"
 )
@@ -39,7 +36,7 @@ import (
 var binary string
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == readFilesName { // of a session in this process
+	if len(os.Args) > 1 && os.Args[1] == workspace.ChildName { // of a session in this process
 		main()
 	}
 	flag.Parse()
@@ -338,7 +335,7 @@ func TestSentence(t *testing.T) {
 		"now run:\n  cp a b": "Now run:\n  cp a b",
 		"one\ntwo":           "One\ntwo.",
 	} {
-		if got := sentence(errors.New(in)); got != want {
+		if got := view.Explain(errors.New(in)); got != want {
 			t.Errorf("sentence(%q) is %q, want %q", in, got, want)
 		}
 	}
@@ -418,7 +415,7 @@ func TestHelpTellsOfExitCodes(t *testing.T) {
 			if !unicode.IsUpper([]rune(meaning)[0]) || !strings.HasSuffix(meaning, ".") {
 				t.Errorf("%s: the meaning of exit code %d is not a sentence: %q", c.name, code, meaning)
 			}
-			if line := fmt.Sprintf("\n  %-*d%s", helpColumn-2, code, firstWord(meaning)); !strings.Contains(list, line) {
+			if line := fmt.Sprintf("\n  %-*d%s", helpColumn-2, code, strings.Fields(meaning)[0]); !strings.Contains(list, line) {
 				t.Errorf("%s: exit code %d is not listed like the others:%s", c.name, code, list)
 			}
 		}
@@ -617,7 +614,7 @@ func TestConclude(t *testing.T) {
 		"watch, lock lost":    {args: applyArgs{planning: planning{watch: true}}, err: apply.ErrLockLost, code: exitError, text: "lock was lost"},
 	} {
 		s := newScreenless("")
-		m := master{session: &s.session, directory: &directory{config: new(lang.Config)}, inForce: new(lang.Config), args: c.args, progress: view.NewProgress(s.streams.Out, &s.redactor, time.Now)}
+		m := newApply(&s.session, &workspace.Workspace{Config: new(lang.Config)}, c.args)
 		if c.ctx == nil {
 			c.ctx = context.Background()
 		}
@@ -634,7 +631,7 @@ func TestPlanWaitsForAnApplyThatWillEnd(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), hang.Bound)
 	defer cancel()
 	store := memory.New()
-	d := directory{store: store}
+	d := workspace.Workspace{Store: store}
 	hold := func(operation string) state.Lock {
 		lock, err := store.Lock(ctx, state.LockInfo{Operation: operation}, 0)
 		if err != nil {
@@ -643,21 +640,21 @@ func TestPlanWaitsForAnApplyThatWillEnd(t *testing.T) {
 		return lock
 	}
 	watch := hold("apply -watch")
-	if err := d.awaitApply(ctx, time.Hour); err != nil {
+	if err := d.AwaitApply(ctx, time.Hour); err != nil {
 		t.Errorf("a master that watches is waited for: %v", err)
 	}
 	watch.Unlock(ctx)
 	other := hold("apply")
-	if err := d.awaitApply(ctx, 0); err != nil {
+	if err := d.AwaitApply(ctx, 0); err != nil {
 		t.Errorf("without -lock-timeout: %v", err)
 	}
 	interrupted, interrupt := context.WithCancel(ctx)
 	interrupt()
-	if err := d.awaitApply(interrupted, time.Hour); !errors.Is(err, context.Canceled) {
+	if err := d.AwaitApply(interrupted, time.Hour); !errors.Is(err, context.Canceled) {
 		t.Errorf("an interrupt gives %v", err)
 	}
 	waited := make(chan error, 1)
-	go func() { waited <- d.awaitApply(ctx, time.Hour) }()
+	go func() { waited <- d.AwaitApply(ctx, time.Hour) }()
 	select {
 	case err := <-waited:
 		t.Fatalf("it did not wait: %v", err)
@@ -717,112 +714,9 @@ func TestLockIsWaitedForAndItsHolderTold(t *testing.T) {
 	}
 }
 
-// On one machine a standby cannot listen on its leader's address until the leader is gone.
-func TestStandbyListensAfterItsLeader(t *testing.T) {
-	leader, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := newScreenless("")
-	s.log = slog.New(slog.DiscardHandler)
-	d := &directory{config: &lang.Config{}, store: memory.New()}
-	m := newMaster(&s.session, d, applyArgs{planning: planning{watch: true}, listen: leader.Addr().String()})
-	defer closeServer(&s.session, m.server)
-	if err := m.attend(); err != nil || m.server.Addr() != nil {
-		t.Fatalf("beside its leader: %v, at %v", err, m.server.Addr())
-	}
-	if err := m.listen(); err == nil {
-		t.Fatal("it has the leader's address")
-	}
-	leader.Close()
-	if err := m.listen(); err != nil {
-		t.Fatal(err)
-	}
-	if at := m.server.Addr(); at == nil || m.listen() != nil || m.server.Addr() != at {
-		t.Errorf("it listens at %v, then at %v", at, m.server.Addr())
-	}
-	wrong := newMaster(&s.session, d, applyArgs{planning: planning{watch: true}, listen: "127.0.0.1:nonsense"})
-	if err := wrong.attend(); err == nil {
-		t.Error("an address that is none is waited for")
-	}
-}
-
-func TestDoubtfulAddresses(t *testing.T) {
-	for _, c := range []struct {
-		ip      net.IP
-		service lang.Service
-		want    string
-	}{
-		{ip: net.IPv4(127, 0, 0, 1)},
-		{ip: net.IPv4(10, 0, 0, 1)},
-		{ip: net.IPv6unspecified, service: lang.Service{Advertise: "eltrain.train.svc:7070"}},
-		{ip: net.IPv6unspecified, want: "advertise in service"},
-	} {
-		s := newScreenless("")
-		m := master{session: &s.session}
-		m.cautionAddress(&net.TCPAddr{IP: c.ip, Port: 7070}, c.service)
-		if text := s.err.String(); !strings.Contains(text, c.want) || c.want == "" && text != "" {
-			t.Errorf("%v with %+v: %q", c.ip, c.service, text)
-		}
-	}
-}
-
-func TestReconfigure(t *testing.T) {
-	type block struct{ Namespace string }
-	here, err := local.New(local.Options{Dir: t.TempDir(), Agent: []string{"true"}, Config: local.Config{Nodes: []local.Node{{Name: "a"}, {Name: "b"}}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer here.Close()
-	nodes := func() (names []string) {
-		seen, err := here.Observe(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, n := range seen.Nodes {
-			names = append(names, n.Name)
-		}
-		return names
-	}
-	one := local.Config{Nodes: []local.Node{{Name: "a"}}}
-	other := struct{ providers.Provider }{}
-	for _, c := range []struct {
-		open          map[string]providers.Provider
-		before, value any
-		want          string
-		nodes         []string
-	}{
-		{map[string]providers.Provider{local.Name: here}, nil, block{"a"}, "cannot be added", []string{"a", "b"}},
-		{map[string]providers.Provider{local.Name: here, "other": other}, block{"a"}, block{"b"}, "cannot change", []string{"a", "b"}},
-		{map[string]providers.Provider{local.Name: here, "other": other}, block{"a"}, block{"a"}, "", []string{"a"}},
-	} {
-		err := reconfigure(c.open, map[string]any{"other": c.before}, map[string]any{local.Name: one, "other": c.value})
-		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("want %q: %v", c.want, err)
-		}
-		if is := nodes(); !slices.Equal(is, c.nodes) {
-			t.Errorf("after %v the nodes are %v, want %v", err, is, c.nodes)
-		}
-	}
-}
-
-func TestAdvertised(t *testing.T) {
-	for _, c := range [][3]string{
-		{"https://127.0.0.1:4000", "", "https://127.0.0.1:4000"},
-		{"https://0.0.0.0:4000", "train.example:443", "https://train.example:443"},
-	} {
-		if got := advertised(c[0], c[1]); got != c[2] {
-			t.Errorf("advertised(%q, %q) is %q", c[0], c[1], got)
-		}
-	}
-}
-
 func TestOptionsNameThisVersion(t *testing.T) {
-	o := new(session).options(nil)
-	_, diags := lang.Parse(map[string][]byte{"a.hcl": []byte(`eltrain { required_version = ">= 99" }`)}, o)
-	if !diags.HasErrors() {
-		t.Error("files for a later version are accepted")
-	}
+	dir := directoryWith(t, map[string]string{"main.hcl": "eltrain {\n  required_version = \">= 99\"\n}\n"})
+	eltrain(t, dir, "validate").check(t, exitError, version, ">= 99")
 }
 
 // said returns reasons with verbatim texts.

@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -16,8 +15,6 @@ import (
 	tfjson "github.com/hashicorp/terraform-json"
 
 	"github.com/eltrain/eltrain/internal/hang"
-	"github.com/eltrain/eltrain/lang"
-	"github.com/eltrain/eltrain/plan"
 )
 
 // sleeper is a job that runs until it is stopped. more is added to its block.
@@ -387,13 +384,4 @@ func TestIgnoredChangesAreNoChanges(t *testing.T) {
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)
 	samePIDs(t, dir, pids)
 	eltrain(t, dir, "destroy", "-auto-approve").check(t, exitDone)
-}
-
-// Only removed blocks with destroy = false concern the planner: a job by name and address, a module by address and the prefix of
-// its jobs' names, and the same for what they were before a move.
-func TestRemovedBlocksReachThePlanner(t *testing.T) {
-	b := blocksOf(&lang.Config{Removed: []lang.Removed{{Job: "a", Address: "job.a", Was: []lang.Removed{{Job: "o", Address: "job.o"}, {Module: "p-", Address: "module.p"}}}, {Job: "b", Address: "job.b", Destroy: true}, {Module: "m-", Address: "module.m"}, {Module: "n-", Destroy: true}}})
-	if !maps.Equal(b.Forget, map[string]bool{"a": true, "o": true}) || !slices.Equal(b.ForgetDeclared, []string{"job.o", "job.a"}) || !slices.Equal(b.ForgetWithin, []plan.Module{{Address: "module.p", Begins: "p-"}, {Address: "module.m", Begins: "m-"}}) {
-		t.Errorf("forgotten are %v, %v and all within %v", b.Forget, b.ForgetDeclared, b.ForgetWithin)
-	}
 }

@@ -14,6 +14,7 @@ import (
 	ctyjson "github.com/zclconf/go-cty/cty/json"
 
 	"github.com/eltrain/eltrain/cmd/view"
+	"github.com/eltrain/eltrain/cmd/workspace"
 	"github.com/eltrain/eltrain/state"
 )
 
@@ -50,8 +51,8 @@ func (o *outputLook) take(others []string) error {
 	return nil
 }
 
-func (o *outputLook) look(s *session, _ *directory, stored state.State) error {
-	all := givenOutputs(stored.Outputs)
+func (o *outputLook) look(s *session, _ *workspace.Workspace, stored state.State) error {
+	all := workspace.OutputsIn(stored.Outputs)
 	switch {
 	case o.name != "":
 		v, known := all[o.name]

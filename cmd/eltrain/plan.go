@@ -7,10 +7,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/eltrain/eltrain/apply"
 	"github.com/eltrain/eltrain/cmd/view"
+	"github.com/eltrain/eltrain/cmd/workspace"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/lang"
 	"github.com/eltrain/eltrain/state"
@@ -27,8 +26,8 @@ type planning struct {
 	saved       *view.PlanFacts   // what the saved plan was made from; nil without one
 	vars        assignments
 	lockTimeout time.Duration
-	compact     bool        // warnings
-	reader      *fileReader // of a watch; nil for a command that reads the files itself
+	compact     bool             // warnings
+	files       *workspace.Child // of a watch; nil for a command that reads the files itself
 	scoping
 }
 
@@ -150,8 +149,8 @@ func (s *session) plan(ctx context.Context, a planArgs) int {
 	if !ok {
 		return exitError
 	}
-	defer d.close(s)
-	d.readOnly = a.out == "" // a saved plan is sealed with the state's key
+	defer d.Close()
+	d.ReadOnly = a.out == "" // a saved plan is sealed with the state's key
 	facts, stored, ok := s.look(ctx, d, a)
 	if !ok {
 		return exitError
@@ -176,27 +175,27 @@ func (s *session) plan(ctx context.Context, a planArgs) int {
 }
 
 // look makes the plan. stored is the state that it is made from.
-func (s *session) look(ctx context.Context, d *directory, a planArgs) (facts view.PlanFacts, stored state.State, ok bool) {
+func (s *session) look(ctx context.Context, d *workspace.Workspace, a planArgs) (facts view.PlanFacts, stored state.State, ok bool) {
 	var err error
 	if a.offline() {
-		facts, stored, err = d.planOffline(ctx, s, a.planning)
+		facts, stored, err = s.planOffline(ctx, d, a.planning)
 	} else {
 		if !s.connect(d) {
 			return facts, stored, false
 		}
-		if err := d.awaitApply(ctx, a.lockTimeout); err != nil {
+		if err := d.AwaitApply(ctx, a.lockTimeout); err != nil {
 			s.fail("Cannot read the state's lock", err)
 			return facts, stored, false
 		}
-		stored, err = d.store.Read(ctx) // before the plan reads it: if it changes in between, the saved plan is stale
+		stored, err = d.Store.Read(ctx) // before the plan reads it: if it changes in between, the saved plan is stale
 		if err != nil {
 			s.fail("Cannot read the state", err)
 			return facts, stored, false
 		}
-		facts, err = d.preview(ctx, s, a.planning)
+		facts, err = s.preview(ctx, d, a.planning)
 	}
 	if err == nil {
-		err = a.checkAddresses(facts.Input, d.config)
+		err = a.checkAddresses(facts.Input, d.Config)
 	}
 	if err != nil {
 		s.fail("Planning failed", err)
@@ -230,17 +229,19 @@ func (s *session) showPlan(a planArgs, model *view.PlanModel) error {
 func (s *session) readFor(a planning) (cfg *lang.Config, ok bool) {
 	s.later = nil // drop those of an earlier read
 	if a.destroy {
-		return s.readAnyway(a.vars), true
+		return s.dir.ReadAnyway(a.vars), true
 	}
-	if a.reader != nil {
-		r, err := a.reader.first(s, a.vars, apply.ReadTimeout)
+	if a.files != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), apply.ReadTimeout)
+		defer cancel()
+		r, err := a.files.Read(ctx)
 		if err != nil {
-			s.fail("Cannot read the files", told(err))
+			s.fail("Cannot read the files", err)
 			return nil, false
 		}
-		return r.config, s.withhold(r.Diagnostics)
+		return r.Config, s.withhold(r.Diagnostics)
 	}
-	cfg, diags := s.load(a.vars)
+	cfg, diags := s.dir.Load(a.vars)
 	return cfg, s.withhold(view.DiagnoseHCL(diags, cfg.Files))
 }
 
@@ -254,108 +255,35 @@ func (s *session) withhold(diags []view.Diagnostic) (ok bool) {
 	return true
 }
 
-// lockPoll is how often awaitApply checks whether the lock is free.
-const lockPoll = 200 * time.Millisecond
-
-// awaitApply waits, for timeout at most, while an apply without -watch holds the lock. The plan is then made from what that
-// apply has done so far.
-func (d *directory) awaitApply(ctx context.Context, timeout time.Duration) error {
-	deadline := time.Now().Add(timeout)
-	for {
-		holder, err := d.store.Holder(ctx)
-		if err != nil || holder == nil || view.Watching(holder) || !time.Now().Before(deadline) {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(lockPoll):
-		}
-	}
-}
-
 // previewTimeout bounds observing what runs. Lists of 10,000 pods take some seconds; a provider that takes longer than this
 // is not reachable, and its own error is more useful than further waiting.
 const previewTimeout = 30 * time.Second
 
 // preview plans for the directory as it is now.
-func (d *directory) preview(ctx context.Context, s *session, a planning) (view.PlanFacts, error) {
+func (s *session) preview(ctx context.Context, d *workspace.Workspace, a planning) (view.PlanFacts, error) {
 	ctx, cancel := context.WithTimeout(ctx, previewTimeout)
 	defer cancel()
-	if err := d.seal(ctx); err != nil {
+	if err := d.Seal(ctx); err != nil {
 		return view.PlanFacts{}, err
 	}
-	stored, err := d.store.Read(ctx)
+	stored, err := d.Store.Read(ctx)
 	if err != nil {
 		return view.PlanFacts{}, err
 	}
-	d.prior = stored.Outputs
-	decided, err := s.reportingPlanner(d, d.setup(a, stored)).Preview(ctx, time.Now())
+	d.Prior = stored.Outputs
+	decided, err := s.reportingPlanner(d, a.setup(d, stored)).Preview(ctx, time.Now())
 	if err != nil {
 		return view.PlanFacts{}, err
 	}
-	return d.planFacts(decided, reached(ctx))
-}
-
-// planFacts returns what a plan is shown from.
-func (d *directory) planFacts(decided apply.Decision, reached map[string]view.Reached) (facts view.PlanFacts, err error) {
-	facts = view.PlanFacts{Input: decided.Input, Plan: decided.Plan, Version: version, Reached: reached}
-	facts.Variables, facts.Outputs, err = given(d.config)
-	facts.PriorOutputs = givenOutputs(d.prior)
-	facts.Checks = checks(d.config, decided.Input.Destroy)
-	switch {
-	case !decided.Input.Destroy:
-	case decided.Input.Scope.Limited():
-		facts.Outputs = facts.PriorOutputs // they may belong to jobs that stay
-	default:
-		facts.Outputs = nil
-	}
-	return facts, err
-}
-
-// checks returns the results of the files' conditions. For a destroy they are unknown.
-func checks(cfg *lang.Config, destroy bool) []view.CheckFact {
-	var out []view.CheckFact
-	for _, c := range cfg.Checked {
-		fact := view.CheckFact(c)
-		if destroy {
-			fact.Status, fact.Problems = "unknown", nil
-		}
-		out = append(out, fact)
-	}
-	return out
-}
-
-// reached returns the progress of jobs as reported by the running master; nil without one.
-func reached(ctx context.Context) map[string]view.Reached {
-	live, err := apply.Fetch(ctx, runDirectory)
-	if err != nil {
-		return nil // the plan does not depend on it
-	}
-	out := map[string]view.Reached{}
-	for i := range live.Snapshot.Incarnations {
-		inc := &live.Snapshot.Incarnations[i]
-		m := inc.Member
-		if rec := live.Records[inc.Slot.Job]; m == nil || rec == nil || rec.UID != inc.UID { // UID: of another job of that name
-			continue
-		}
-		far := out[inc.Slot.Job]
-		if m.State == job.MemberRunning && m.Step > far.Step {
-			far.Step, far.Rate = m.Step, m.StepRate
-		}
-		if far.Saved = far.Saved.Newest(m.Saved); far != (view.Reached{}) {
-			out[inc.Slot.Job] = far
-		}
-	}
-	return out
+	return d.PlanFacts(decided, workspace.Reached(ctx))
 }
 
 // setup returns the input of a plan or a run, given the state.
-func (d *directory) setup(a planning, stored state.State) apply.Setup {
+func (a planning) setup(d *workspace.Workspace, stored state.State) apply.Setup {
 	return apply.Setup{
-		Intent: apply.Intent{Watch: a.watch, Destroy: a.destroy, Prevent: a.prevent(d.config), Keep: a.keep, MaxDestroy: a.maxDestroy,
-			Rerun: a.rerun, Scope: a.scope(d.config), Replace: a.replaces, Refresh: a.refreshOnly},
-		Files: apply.Files{Jobs: a.wanted(d.config), Blocks: a.blocks(d.config), Outputs: a.outputs(d)},
+		Intent: apply.Intent{Watch: a.watch, Destroy: a.destroy, Prevent: a.prevent(d.Config), Keep: a.keep, MaxDestroy: a.maxDestroy,
+			Rerun: a.rerun, Scope: a.scope(d.Config), Replace: a.replaces, Refresh: a.refreshOnly},
+		Files: apply.Files{Jobs: a.wanted(d.Config), Blocks: a.blocks(d.Config), Outputs: a.outputs(d)},
 		State: stored, NewUID: a.newUID, Words: view.Words{},
 	}
 }
@@ -373,9 +301,5 @@ func (a planning) newUID(name string) string {
 	if uid := a.uids[name]; uid != "" {
 		return uid
 	}
-	return newUID(name)
+	return workspace.NewUID(name)
 }
-
-// newUID returns a different identifier each time: a job that was destroyed and is declared again is another job, even under
-// the same name and the same master.
-func newUID(string) string { return uuid.NewString() }

@@ -12,6 +12,7 @@ import (
 	"github.com/eltrain/eltrain/apply"
 	"github.com/eltrain/eltrain/cmd/planfile"
 	"github.com/eltrain/eltrain/cmd/view"
+	"github.com/eltrain/eltrain/cmd/workspace"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/lang"
 	"github.com/eltrain/eltrain/plan"
@@ -227,7 +228,8 @@ func TestRefusalsAreToldInOneWay(t *testing.T) {
 	want := "\nError: Ambiguous import\n\nThe id \"x\" exists in two jobs. Import by the job's UID: 1 or 2.\n"
 	for _, saved := range []*planfile.File{nil, {}} {
 		s := newScreenless("")
-		m := &master{session: &s.session, inForce: &lang.Config{Files: map[string]*hcl.File{}}, saved: saved}
+		m := newApply(&s.session, &workspace.Workspace{Config: &lang.Config{Files: map[string]*hcl.File{}}}, applyArgs{})
+		m.saved = saved
 		err := &apply.RefusedError{Err: &RefusedPlanError{[]plan.Refusal{refusal}}}
 		if code := m.conclude(t.Context(), plan.Plan{}, err); code != exitError || s.err.String() != want {
 			t.Errorf("it exits with %d and says %q", code, s.err.String())
@@ -275,8 +277,7 @@ func TestOnlyWhatReachedItsEndIsSummedUp(t *testing.T) {
 		s := newScreenless("")
 		var out strings.Builder
 		s.stream = view.NewStream(&out, version, time.Now)
-		m := master{session: &s.session, directory: &directory{config: new(lang.Config)}, inForce: new(lang.Config), args: c.args,
-			progress: view.NewProgress(s.streams.Out, &s.redactor, time.Now)}
+		m := newApply(&s.session, &workspace.Workspace{Config: new(lang.Config)}, c.args)
 		m.conclude(t.Context(), c.last, nil)
 		text := ""
 		for _, l := range linesOf(t, out.String())["change_summary"] {
@@ -300,7 +301,7 @@ func TestAWatchSaysWhatItLeaves(t *testing.T) {
 		"some":    {job.Records{"a": {Slots: running}, "b": {Slots: running}, "c": {Slots: running}}, "job.a, job.b and job.c keep running, and nothing heals them. To"},
 	} {
 		s := newScreenless("")
-		m := master{session: &s.session, args: applyArgs{planning: planning{watch: true}}, progress: view.NewProgress(s.streams.Out, &s.redactor, time.Now)}
+		m := newApply(&s.session, &workspace.Workspace{Config: new(lang.Config)}, applyArgs{planning: planning{watch: true}})
 		m.conclude(t.Context(), plan.Plan{Records: c.left}, nil)
 		if out := s.out.String(); !strings.HasPrefix(out, "\nWatch ended. Resources: 0 added, 0 changed, 0 destroyed.\n"+c.want) {
 			t.Errorf("%s: it says %q", name, out)

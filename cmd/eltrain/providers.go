@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/eltrain/eltrain/cmd/view"
+	"github.com/eltrain/eltrain/cmd/workspace"
 	"github.com/eltrain/eltrain/lang"
 )
 
@@ -41,7 +42,7 @@ func runProvidersSchema(s *session, args []string) int {
 	if err != nil {
 		return s.misused("providers schema", err)
 	}
-	schemas, err := view.NewSchemas(view.SchemaFacts{Providers: s.options(nil).Providers, TypeOf: lang.ValueType})
+	schemas, err := view.NewSchemas(view.SchemaFacts{Providers: workspace.ProviderTypes(), TypeOf: lang.ValueType})
 	if err != nil {
 		return s.fail("Cannot make the schemas", err)
 	}

@@ -7,20 +7,21 @@ import (
 
 	"github.com/eltrain/eltrain/apply"
 	"github.com/eltrain/eltrain/cmd/view"
+	"github.com/eltrain/eltrain/cmd/workspace"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/providers"
 )
 
 // reportingPlanner makes a planner for one observation that the user waits for: its start and end go to the JSON stream. The loop of
 // an apply observes in each turn without reporting it.
-func (s *session) reportingPlanner(d *directory, setup apply.Setup) *apply.Planner {
-	asked := maps.Clone(d.providers)
+func (s *session) reportingPlanner(d *workspace.Workspace, setup apply.Setup) *apply.Planner {
+	asked := maps.Clone(d.Providers)
 	if s.stream != nil {
 		for name, p := range asked {
 			asked[name] = refreshing{p, name, s.stream, setup.State.Jobs}
 		}
 	}
-	return apply.NewPlanner(setup, asked, d.sealer)
+	return apply.NewPlanner(setup, asked, d.Sealer)
 }
 
 // refreshing is a provider that reports the start and end of each observation to a stream, for each of its jobs in the

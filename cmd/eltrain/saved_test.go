@@ -14,6 +14,8 @@ import (
 	tfjson "github.com/hashicorp/terraform-json"
 
 	"github.com/eltrain/eltrain/cmd/planfile"
+	"github.com/eltrain/eltrain/cmd/workspace"
+	"github.com/eltrain/eltrain/internal/filetest"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/lang"
 	"github.com/eltrain/eltrain/plan"
@@ -67,7 +69,7 @@ func TestSavedPlanIsShownAndApplied(t *testing.T) {
 	// The same sensitive value must be given again; the current files do not matter.
 	eltrain(t, dir, "apply", "p").check(t, exitError, "job.tiny", "ELTRAIN_VAR_x")
 	in(t, dir, []string{"ELTRAIN_VAR_token=another"}, "apply", "p").check(t, exitError, "differ from those the plan was made with")
-	if _, err := os.Stat(filepath.Join(dir, defaultState)); err == nil {
+	if _, err := os.Stat(filepath.Join(dir, workspace.DefaultState)); err == nil {
 		t.Fatal("a plan that was refused left a state behind")
 	}
 	if err := os.WriteFile(filepath.Join(dir, "main.hcl"), []byte(strings.Replace(withToken(sensitiveWorkers), "job \"tiny\" {", "job \"tiny\" {\n  priority = 5", 1)), 0o644); err != nil {
@@ -118,7 +120,7 @@ func TestASavedPlanOfAnotherLineageIsRefused(t *testing.T) {
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)
 	eltrain(t, dir, "plan", "-destroy", "-out=p").check(t, exitDone, "2 to destroy")
 	eltrain(t, dir, "destroy", "-auto-approve").check(t, exitDone)
-	left, err := filepath.Glob(filepath.Join(dir, defaultState+"*"))
+	left, err := filepath.Glob(filepath.Join(dir, workspace.DefaultState+"*"))
 	if err != nil || len(left) == 0 {
 		t.Fatalf("the state's files are %v, %v", left, err)
 	}
@@ -128,9 +130,9 @@ func TestASavedPlanOfAnotherLineageIsRefused(t *testing.T) {
 		}
 	}
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)
-	before := read(t, filepath.Join(dir, defaultState))
+	before := read(t, filepath.Join(dir, workspace.DefaultState))
 	eltrain(t, dir, "apply", "p").unwrapped().check(t, exitError, "Error: Saved plan is stale", "different state lineage", "Nothing was changed.")
-	if after := read(t, filepath.Join(dir, defaultState)); after != before {
+	if after := read(t, filepath.Join(dir, workspace.DefaultState)); after != before {
 		t.Error("a plan that was refused changed the state")
 	}
 	eltrain(t, dir, "plan", "-detailed-exitcode").check(t, exitDone, "No changes.")
@@ -146,7 +148,7 @@ func TestSavedPlanIsRefusedWhenItsObjectsMoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	eltrain(t, dir, "plan", "-out=p").check(t, exitDone, "Plan: 2 to add, 0 to change, 2 to destroy.")
-	before := read(t, filepath.Join(dir, defaultState))
+	before := read(t, filepath.Join(dir, workspace.DefaultState))
 	// An agent is killed: the state does not have that, but the object has changed.
 	agent := slotsOf(t, dir)["job.tiny.worker[1]"].AgentPID
 	if err := syscall.Kill(agent, syscall.SIGKILL); err != nil {
@@ -154,7 +156,7 @@ func TestSavedPlanIsRefusedWhenItsObjectsMoved(t *testing.T) {
 	}
 	eventually(t, "the agent has ended", func() bool { return !alive(agent) })
 	eltrain(t, dir, "apply", "p").check(t, exitError, "job.tiny.worker[1] was incarnation 1 on", "and is now not running", "Error: Saved plan is stale", "Nothing was changed.")
-	if after := read(t, filepath.Join(dir, defaultState)); after != before {
+	if after := read(t, filepath.Join(dir, workspace.DefaultState)); after != before {
 		t.Error("a plan that was refused changed the state")
 	}
 }
@@ -165,7 +167,7 @@ func TestSavedPlanWithForgedRecordsIsRefused(t *testing.T) {
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
 	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)
-	put(t, filepath.Join(dir, "main.hcl"), strings.Replace(twoWorkers, "echo step", "echo stolen", 1))
+	filetest.Put(t, filepath.Join(dir, "main.hcl"), strings.Replace(twoWorkers, "echo step", "echo stolen", 1))
 	eltrain(t, dir, "plan", "-out=p").check(t, exitDone, "Plan: 2 to add, 0 to change, 2 to destroy.")
 	path := filepath.Join(dir, "p")
 	f, err := planfile.Read(path, version)
@@ -201,7 +203,7 @@ func TestSavedPlanOfAnotherDirectoryOrDamaged(t *testing.T) {
 		eltrain(t, dir, "show", name).check(t, exitError, "cannot be used")
 	}
 	eltrain(t, dir, "apply", "missing").check(t, exitError, "The file missing does not exist: make a plan")
-	if _, err := os.Stat(filepath.Join(dir, defaultState)); err == nil {
+	if _, err := os.Stat(filepath.Join(dir, workspace.DefaultState)); err == nil {
 		t.Error("a refused plan left a state behind")
 	}
 }
@@ -209,7 +211,7 @@ func TestSavedPlanOfAnotherDirectoryOrDamaged(t *testing.T) {
 // Two directories with one state are two places for processes: a plan made in one is rejected in the other.
 func TestSavedPlanOfAnotherDirectoryWithTheSameState(t *testing.T) {
 	t.Parallel()
-	shared := filepath.Join(t.TempDir(), defaultState)
+	shared := filepath.Join(t.TempDir(), workspace.DefaultState)
 	text := fmt.Sprintf("eltrain {\n  state \"file\" {\n    path = %q\n  }\n}\n", shared) + twoWorkers
 	dir := directoryWith(t, map[string]string{"main.hcl": text})
 	other := directoryWith(t, map[string]string{"main.hcl": text})
@@ -234,7 +236,7 @@ func TestAPlanForAClusterHasNoPlace(t *testing.T) {
 	for provider, local := range map[string]bool{"kubernetes": false, "local": true} {
 		j := job.Job{Name: "a", Provider: provider}
 		for what, in := range map[string]plan.Input{"declared": {Jobs: []job.Job{j}}, "recorded": {Records: job.Records{"a": {Spec: j}}}} {
-			if place, err := placeOf(&in); err != nil || (place != "") != local {
+			if place, err := workspace.PlaceOf(&in); err != nil || (place != "") != local {
 				t.Errorf("a job that is %s on %s has the place %q, %v", what, provider, place, err)
 			}
 		}
@@ -256,7 +258,7 @@ func TestSensitiveValuesInProviderBlocks(t *testing.T) {
 				t.Errorf("%v shows the value:\n%s%s", args, o.out, o.err)
 			}
 		}
-		for _, left := range []string{"p", defaultState, ".eltrain"} {
+		for _, left := range []string{"p", workspace.DefaultState, ".eltrain"} {
 			if _, err := os.Lstat(filepath.Join(dir, left)); err == nil {
 				t.Errorf("%s: %s was written", name, left)
 			}
@@ -365,7 +367,7 @@ func TestConsumersMayCloseThePipe(t *testing.T) {
 			continue
 		}
 		if strings.HasPrefix(c.line, "state push") {
-			put(t, filepath.Join(dir, "pulled"), eltrain(t, dir, "state", "pull").check(t, exitDone).out)
+			filetest.Put(t, filepath.Join(dir, "pulled"), eltrain(t, dir, "state", "pull").check(t, exitDone).out)
 		}
 		reader, writer, err := os.Pipe()
 		if err != nil {

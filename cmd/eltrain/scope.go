@@ -5,21 +5,19 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/eltrain/eltrain/apply"
+	"github.com/eltrain/eltrain/cmd/master"
 	"github.com/eltrain/eltrain/cmd/planfile"
 	"github.com/eltrain/eltrain/cmd/view"
-	"github.com/eltrain/eltrain/internal/regular"
+	"github.com/eltrain/eltrain/cmd/workspace"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/lang"
 	"github.com/eltrain/eltrain/plan"
 	"github.com/eltrain/eltrain/state"
-	"github.com/eltrain/eltrain/state/file"
 )
 
 // scoping are the options that limit the scope of a plan, and say what it is made from.
@@ -210,60 +208,27 @@ func (a *scoping) bound() string {
 	return ""
 }
 
-// observationFile returns the path of the newest observation, for -refresh=false.
-func observationFile() string { return filepath.Join(runDirectory, "observation.json") }
-
-// keepObservation records the newest observation if it is complete.
-func (s *session) keepObservation(o apply.Observation, whole bool) {
-	if !whole {
-		return
-	}
-	text, err := json.Marshal(o)
-	if err == nil {
-		err = planfile.Replace(observationFile(), text)
-	}
-	if err != nil {
-		s.log.Warn("recording the observation", "error", err)
-	}
-}
-
-// lastObservation returns the newest recorded observation; nil if there is none.
-func lastObservation() (*apply.Observation, error) {
-	text, err := regular.Read(observationFile(), file.MaxSize)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	o := new(apply.Observation)
-	if err := json.Unmarshal(text, o); err != nil {
-		return nil, fmt.Errorf("read the recorded observation %s: %w. Remove it, or run eltrain apply -refresh-only", observationFile(), err)
-	}
-	return o, nil
-}
-
 // offline reports whether the plan is made without asking the providers.
 func (a *scoping) offline() bool { return !a.refresh || a.observed != "" }
 
 // planOffline plans from the recorded observation and the state base.
-func (d *directory) planOffline(ctx context.Context, s *session, a planning) (facts view.PlanFacts, base state.State, err error) {
-	if err := d.seal(ctx); err != nil {
+func (s *session) planOffline(ctx context.Context, d *workspace.Workspace, a planning) (facts view.PlanFacts, base state.State, err error) {
+	if err := d.Seal(ctx); err != nil {
 		return facts, base, err
 	}
 	if a.observed != "" {
-		return d.planObserved(s, a)
+		return s.planObserved(d, a)
 	}
-	if base, err = d.store.Read(ctx); err != nil {
+	if base, err = d.Store.Read(ctx); err != nil {
 		return facts, base, fmt.Errorf("read the state: %w", err)
 	}
-	d.prior = base.Outputs
-	o, err := lastObservation()
+	d.Prior = base.Outputs
+	o, err := workspace.LastObservation()
 	if err != nil {
 		return facts, base, err
 	}
 	s.diagnose(unasked(o))
-	facts, err = d.planFacts(apply.NewPlanner(d.setup(a, base), d.providers, d.sealer).PreviewRecorded(o, time.Now()), nil)
+	facts, err = d.PlanFacts(apply.NewPlanner(a.setup(d, base), d.Providers, d.Sealer).PreviewRecorded(o, time.Now()), nil)
 	facts.Unseen = true
 	return facts, base, err
 }
@@ -279,14 +244,14 @@ func unasked(o *apply.Observation) view.Diagnostic {
 }
 
 // planObserved plans from the observation of a saved plan.
-func (d *directory) planObserved(s *session, a planning) (facts view.PlanFacts, base state.State, err error) {
+func (s *session) planObserved(d *workspace.Workspace, a planning) (facts view.PlanFacts, base state.State, err error) {
 	f, err := planfile.Read(a.observed, version)
 	if err != nil {
 		return facts, base, fmt.Errorf("-observed: %w", err)
 	}
 	a.uids = f.UIDs
-	p := apply.NewPlanner(d.setup(a, state.State{}), nil, d.sealer)
-	facts, err = d.planFacts(p.Replan(f.Facts.Input), f.Facts.Reached)
+	p := apply.NewPlanner(a.setup(d, state.State{}), nil, d.Sealer)
+	facts, err = d.PlanFacts(p.Replan(f.Facts.Input), f.Facts.Reached)
 	facts.Unseen = f.Facts.Unseen
 	return facts, state.State{Lineage: f.Lineage, Serial: f.Serial}, err
 }
@@ -300,24 +265,24 @@ var refreshQuestion = question{
 
 // refreshState shows the drift between what runs and what was last applied, and records it after approval. It runs no
 // service. approved is the saved plan, or nil.
-func (s *session) refreshState(ctx context.Context, d *directory, a applyArgs, lock state.Lock, approved *planfile.File) int {
-	journal, err := s.openJournal(lock)
+func (s *session) refreshState(ctx context.Context, d *workspace.Workspace, a applyArgs, lock state.Lock, approved *planfile.File) int {
+	journal, err := master.OpenJournal(lock, s.diagnose)
 	if err != nil {
 		return s.fail("Cannot write the journal", err)
 	}
 	defer journal.Close()
 	look, cancel := context.WithTimeout(ctx, previewTimeout) // a person may take longer to answer
 	defer cancel()
-	if err := d.seal(look); err != nil {
+	if err := d.Seal(look); err != nil {
 		return s.fail("Planning failed", err)
 	}
 	approve := func(seen apply.Decision) error {
 		if approved != nil {
 			return sameDrift(&approved.Facts.Input, &seen.Input)
 		}
-		facts, err := d.planFacts(seen, nil)
+		facts, err := d.PlanFacts(seen, nil)
 		if err == nil {
-			err = a.checkAddresses(seen.Input, d.config)
+			err = a.checkAddresses(seen.Input, d.Config)
 		}
 		if err != nil {
 			return err
@@ -334,12 +299,12 @@ func (s *session) refreshState(ctx context.Context, d *directory, a applyArgs, l
 		}
 		return err
 	}
-	stored, err := d.store.Read(look)
+	stored, err := d.Store.Read(look)
 	if err != nil {
 		return s.fail("Cannot read the state", err)
 	}
-	planner := s.reportingPlanner(d, d.setup(a.planning, stored))
-	_, err = planner.Refresh(ctx, approve, d.store, lock, journal)
+	planner := s.reportingPlanner(d, a.setup(d, stored))
+	_, err = planner.Refresh(ctx, approve, d.Store, lock, journal)
 	switch {
 	case errors.Is(err, errCancelled):
 		fmt.Fprintln(s.streams.Out, "Apply cancelled.")
@@ -349,7 +314,7 @@ func (s *session) refreshState(ctx context.Context, d *directory, a applyArgs, l
 	case err != nil:
 		return s.fail("Refreshing failed", err)
 	}
-	s.keepObservation(planner.Observed())
+	d.KeepObservation(planner.Observed())
 	fmt.Fprintln(s.streams.Out)
 	if s.stream != nil {
 		s.stream.Applied(plan.Summary{})

@@ -15,6 +15,7 @@ import (
 	tfjson "github.com/hashicorp/terraform-json"
 
 	"github.com/eltrain/eltrain/apply"
+	"github.com/eltrain/eltrain/cmd/workspace"
 	"github.com/eltrain/eltrain/internal/hang"
 	"github.com/eltrain/eltrain/job"
 )
@@ -253,7 +254,7 @@ func TestDestroyOfWhatCannotBeSeenLooksOnce(t *testing.T) {
 func TestDestroyWithoutAStateStopsWhatRuns(t *testing.T) {
 	t.Parallel()
 	dir, pids := started(t, sleeper("a", ""))
-	if err := os.Remove(filepath.Join(dir, defaultState)); err != nil {
+	if err := os.Remove(filepath.Join(dir, workspace.DefaultState)); err != nil {
 		t.Fatal(err)
 	}
 	eltrain(t, dir, "destroy", "-auto-approve").check(t, exitDone, "Destroy complete!")
@@ -304,7 +305,7 @@ func TestRefreshOnlyAfterAKill(t *testing.T) {
 	eltrain(t, dir, "apply", "p").check(t, exitDone, "Apply complete! Resources: 0 added, 0 changed, 0 destroyed.")
 
 	// The state records it, and nothing else changed: the slot was not healed, and the other slot is as it was.
-	if state := read(t, filepath.Join(dir, defaultState)); !strings.Contains(state, `"Failing"`) {
+	if state := read(t, filepath.Join(dir, workspace.DefaultState)); !strings.Contains(state, `"Failing"`) {
 		t.Errorf("the state does not say what was seen: %s", state)
 	}
 	after := slotsOf(t, dir)
@@ -352,7 +353,7 @@ func TestObservedEqualsLive(t *testing.T) {
 	if a, b := eltrain(t, dir, "show", "-markdown", "live"), eltrain(t, elsewhere, "plan", "-markdown", "-observed="+file); a.out != b.out {
 		t.Errorf("live:\n%s\nobserved:\n%s", a.out, b.out)
 	}
-	for _, name := range []string{defaultState, filepath.Join(runDirectory, "nodes")} {
+	for _, name := range []string{workspace.DefaultState, filepath.Join(workspace.RunDirectory, "nodes")} {
 		if _, err := os.Stat(filepath.Join(elsewhere, name)); err == nil {
 			t.Errorf("a plan from what was observed left %s behind", name)
 		}
@@ -374,7 +375,7 @@ func TestRefreshFalseAsksNoProvider(t *testing.T) {
 	eltrain(t, dir, "plan", "-refresh=false").check(t, exitDone, "The providers were not asked", "of the nodes is recorded", "no node")
 	eltrain(t, dir, "apply", "-auto-approve", "-target=job.tiny").check(t, exitDone)
 	var o apply.Observation
-	if err := json.Unmarshal([]byte(read(t, filepath.Join(dir, runDirectory, "observation.json"))), &o); err != nil || len(o.Nodes) != 1 || o.Nodes[0].Name != "n1" {
+	if err := json.Unmarshal([]byte(read(t, filepath.Join(dir, workspace.RunDirectory, "observation.json"))), &o); err != nil || len(o.Nodes) != 1 || o.Nodes[0].Name != "n1" {
 		t.Errorf("the recorded observation is %+v, %v", o, err)
 	}
 	before := slotsOf(t, dir)
@@ -388,7 +389,7 @@ func TestRefreshFalseAsksNoProvider(t *testing.T) {
 	}
 	// Not even an unusable provider is an error, since it is not asked. A file in place of a directory makes it unusable for root
 	// too.
-	runs := filepath.Join(dir, runDirectory, "jobs")
+	runs := filepath.Join(dir, workspace.RunDirectory, "jobs")
 	if err := os.Rename(runs, runs+".away"); err != nil {
 		t.Fatal(err)
 	}
@@ -399,7 +400,7 @@ func TestRefreshFalseAsksNoProvider(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Without the recorded observation, slots are still assumed to run as the state says.
-	if err := os.Remove(filepath.Join(dir, runDirectory, "observation.json")); err != nil {
+	if err := os.Remove(filepath.Join(dir, workspace.RunDirectory, "observation.json")); err != nil {
 		t.Fatal(err)
 	}
 	eltrain(t, dir, "plan", "-refresh=false", "-target=job.tiny").check(t, exitDone, "No changes")

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/eltrain/eltrain/internal/filetest"
 )
 
 // A sensitive bool or short number cannot be recognized by its value: it is hidden by its place, in text, in JSON, in the
@@ -130,7 +132,7 @@ job "plain" {
 	if o := with("", "logs", "job.plain"); strings.Contains(o.err, warned) {
 		t.Errorf("of a job that has none: %s", o.err)
 	}
-	put(t, filepath.Join(dir, "main.hcl"), variable) // the job keeps running, but is no longer declared
+	filetest.Put(t, filepath.Join(dir, "main.hcl"), variable) // the job keeps running, but is no longer declared
 	if o := with("p:"+secret, "logs", "job.tiny").check(t, exitDone, "the password is (sensitive value)"); strings.Contains(o.err, warned) {
 		t.Errorf("with the value that runs, of a job that is not declared: %s", o.err)
 	}

@@ -88,12 +88,12 @@ func runShow(s *session, args []string) int {
 func (s *session) showState(a showArgs) int {
 	ctx, cancel := context.WithTimeout(context.Background(), statusTimeout)
 	defer cancel()
-	cfg := s.readAnyway(a.vars)
+	cfg := s.dir.ReadAnyway(a.vars)
 	d, ok := s.openState(cfg)
 	if !ok {
 		return exitError
 	}
-	records, err := d.records(ctx)
+	records, err := d.Records(ctx)
 	if err != nil {
 		return s.fail("Cannot read the state", err)
 	}

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -17,7 +16,6 @@ import (
 	"github.com/eltrain/eltrain/internal/hang"
 	"github.com/eltrain/eltrain/internal/loopback"
 	"github.com/eltrain/eltrain/internal/trusting"
-	"github.com/eltrain/eltrain/lang"
 	"github.com/eltrain/eltrain/state"
 	"github.com/eltrain/eltrain/state/file"
 )
@@ -291,29 +289,6 @@ func TestAFileThatIsEmptyAllAtOnceIsNotMeant(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the job is destroyed", func() bool { return strings.Contains(w.out.String(), "job.b: Removal complete") })
-}
-
-func TestEmptied(t *testing.T) {
-	files := func(dir string, texts map[string]string) *lang.Config {
-		cfg := &lang.Config{Sizes: map[string]int{}, Directories: []string{dir}}
-		for name, text := range texts {
-			cfg.Sizes[filepath.Join(dir, name)] = len(text)
-		}
-		return cfg
-	}
-	before := files("/jobs/one", map[string]string{"a.hcl": "job", "b.hcl": "", "m/c.hcl": "job", "eltrain.vars": "a = 1"})
-	// In a directory of another commit, as with git-sync.
-	now := files("/jobs/two", map[string]string{"a.hcl": "", "b.hcl": "", "m/c.hcl": "", "eltrain.vars": "", "new.hcl": ""})
-	var got []string
-	for _, d := range emptied(before, now) {
-		got = append(got, d.Summary)
-	}
-	if !slices.Equal(got, []string{"a.hcl is empty", "eltrain.vars is empty", "m/c.hcl is empty"}) {
-		t.Errorf("emptied are %q", got)
-	}
-	if diags := emptied(before, files("/jobs/two", map[string]string{"a.hcl": "# none any more"})); len(diags) > 0 {
-		t.Errorf("a comment and removed files give %v", diags)
-	}
 }
 
 // writing keeps writing a file, like a checkout in progress, until end is called.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/eltrain/eltrain/cmd/workspace"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/state"
 )
@@ -29,7 +30,7 @@ type stateArgs interface {
 type stateLook interface {
 	stateArgs
 	// look shows something of stored, which may be the empty state.
-	look(s *session, d *directory, stored state.State) error
+	look(s *session, d *workspace.Workspace, stored state.State) error
 }
 
 // stateEdit is a subcommand that changes the state.
@@ -58,11 +59,11 @@ func lookCommand[L stateLook](c command, most int, blank func() L) *command {
 		ctx, cancel := context.WithTimeout(context.Background(), statusTimeout)
 		defer cancel()
 		// The files are read only to locate the state and for sensitive values.
-		d, ok := s.openState(s.readAnyway(vars))
+		d, ok := s.openState(s.dir.ReadAnyway(vars))
 		if !ok {
 			return exitError
 		}
-		stored, err := d.store.Read(ctx)
+		stored, err := d.Store.Read(ctx)
 		if err == nil {
 			err = look.look(s, d, stored)
 		}
@@ -94,7 +95,7 @@ func editCommand[E stateEdit](c command, most int, blank func() E) *command {
 				return s.fail(unchangedState, err)
 			}
 		}
-		d, ok := s.openState(s.readAnyway(a.vars))
+		d, ok := s.openState(s.dir.ReadAnyway(a.vars))
 		if !ok {
 			return exitError
 		}
@@ -128,15 +129,15 @@ func (a *editArgs) declare(fs *flags) {
 }
 
 // edit changes the state under its lock.
-func (s *session) edit(d *directory, a editArgs, operation string, next func(state.State) (state.State, error)) error {
+func (s *session) edit(d *workspace.Workspace, a editArgs, operation string, next func(state.State) (state.State, error)) error {
 	ctx, stop := s.interruptible()
 	defer stop()
-	lock, _, err := s.lock(ctx, d.store, operation, a.lockTimeout)
+	lock, _, err := s.lock(ctx, d.Store, operation, a.lockTimeout)
 	if err != nil {
 		return err
 	}
 	defer s.unlock(lock)
-	stored, err := d.store.Read(ctx)
+	stored, err := d.Store.Read(ctx)
 	if err != nil {
 		return err
 	}
@@ -144,7 +145,7 @@ func (s *session) edit(d *directory, a editArgs, operation string, next func(sta
 	if err != nil || changed.Serial == stored.Serial {
 		return err
 	}
-	return d.store.Write(ctx, changed, lock)
+	return d.Store.Write(ctx, changed, lock)
 }
 
 // manyArguments is for commands that take any number.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/eltrain/eltrain/cmd/workspace"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/state"
 )
@@ -33,7 +34,7 @@ func (l *stateList) take(others []string) (err error) {
 	return err
 }
 
-func (l *stateList) look(s *session, _ *directory, stored state.State) error {
+func (l *stateList) look(s *session, _ *workspace.Workspace, stored state.State) error {
 	if err := checkKnown(stored, l.selectors); err != nil {
 		return err
 	}

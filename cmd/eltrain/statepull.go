@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 
+	"github.com/eltrain/eltrain/cmd/workspace"
 	"github.com/eltrain/eltrain/state"
 )
 
@@ -21,7 +22,7 @@ func (statePull) declare(*flags) {}
 
 func (statePull) take([]string) error { return nil }
 
-func (statePull) look(s *session, _ *directory, stored state.State) error {
+func (statePull) look(s *session, _ *workspace.Workspace, stored state.State) error {
 	if stored.Serial == 0 {
 		fmt.Fprintln(s.streams.Err, "Empty state (no state)")
 		return nil

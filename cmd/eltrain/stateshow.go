@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/eltrain/eltrain/cmd/view"
+	"github.com/eltrain/eltrain/cmd/workspace"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/plan"
 	"github.com/eltrain/eltrain/state"
@@ -32,7 +33,7 @@ func (v *stateShow) take(others []string) (err error) {
 	return err
 }
 
-func (v *stateShow) look(s *session, d *directory, stored state.State) error {
+func (v *stateShow) look(s *session, d *workspace.Workspace, stored state.State) error {
 	if err := checkKnown(stored, []job.Selector{v.selector}); err != nil {
 		return err
 	}
@@ -41,7 +42,7 @@ func (v *stateShow) look(s *session, d *directory, stored state.State) error {
 }
 
 // stateModel returns all objects of the state in the form of Terraform's state.
-func (s *session) stateModel(d *directory, records job.Records) view.PlanState {
-	in := plan.Input{Jobs: d.config.Jobs, Records: records, Now: time.Now()}
-	return view.NewPlan(view.PlanFacts{Input: in, Plan: plan.Plan{Records: records}, Version: version, PriorOutputs: givenOutputs(d.prior)}, &s.redactor).PriorState
+func (s *session) stateModel(d *workspace.Workspace, records job.Records) view.PlanState {
+	in := plan.Input{Jobs: d.Config.Jobs, Records: records, Now: time.Now()}
+	return view.NewPlan(view.PlanFacts{Input: in, Plan: plan.Plan{Records: records}, Version: version, PriorOutputs: workspace.OutputsIn(d.Prior)}, &s.redactor).PriorState
 }

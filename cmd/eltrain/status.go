@@ -11,8 +11,8 @@ import (
 
 	"github.com/eltrain/eltrain/apply"
 	"github.com/eltrain/eltrain/cmd/view"
+	"github.com/eltrain/eltrain/cmd/workspace"
 	"github.com/eltrain/eltrain/job"
-	"github.com/eltrain/eltrain/state"
 )
 
 type statusArgs struct {
@@ -197,49 +197,23 @@ func whatThereIs(hint, intro string, names []string) string {
 // readWithin bounds how long status waits for the files.
 const readWithin = 5 * time.Second
 
-// facts reads the files, ignoring errors, and asks as directory.facts does. If they cannot be read within the limits, only a
+// facts reads the files, ignoring errors, and asks as Workspace.Facts does. If they cannot be read within the limits, only a
 // running master can tell: where the state is stored is unknown.
 func (s *session) facts(ctx context.Context, vars assignments) (view.Facts, error) {
-	r, unread := newReader(s).first(s, vars, readWithin)
+	reading, cancel := context.WithTimeout(ctx, readWithin)
+	defer cancel()
+	r, unread := s.dir.Child(vars).Read(reading)
 	if unread != nil {
-		live, err := apply.Fetch(ctx, runDirectory)
+		live, err := apply.Fetch(ctx, workspace.RunDirectory)
 		if err != nil {
-			return view.Facts{}, told(unread)
+			return view.Facts{}, unread
 		}
-		return factsOf(live), nil
+		return workspace.FactsOf(live), nil
 	}
-	d, ok := s.open(r.config)
+	d, ok := s.open(r.Config)
 	if !ok {
 		return view.Facts{}, errReported
 	}
-	defer d.close(s)
-	return d.facts(ctx)
-}
-
-func factsOf(live apply.Live) view.Facts {
-	return view.Facts{Records: live.Records, Snapshot: live.Snapshot, Waits: live.Waits, Conditions: live.Conditions, Released: live.Released}
-}
-
-// facts asks the running master, or else the state and the providers.
-func (d *directory) facts(ctx context.Context) (view.Facts, error) {
-	holder, err := d.store.Holder(ctx)
-	if err != nil {
-		return view.Facts{}, fmt.Errorf("read who holds the state's lock: %w", err)
-	}
-	live, err := apply.Fetch(ctx, runDirectory)
-	if errors.Is(err, apply.ErrNoMaster) {
-		var stored state.State
-		if stored, err = d.store.Read(ctx); err == nil {
-			live = apply.NewPlanner(apply.Setup{State: stored, NewUID: newUID, Words: view.Words{}}, d.providers, nil).Offline(ctx, time.Now())
-		}
-	}
-	if err != nil {
-		return view.Facts{}, err
-	}
-	facts := factsOf(live)
-	facts.Holder, facts.Capabilities = holder, make(map[string]job.Capabilities, len(d.providers))
-	for name, p := range d.providers {
-		facts.Capabilities[name] = p.Capabilities()
-	}
-	return facts, nil
+	defer d.Close()
+	return d.Facts(ctx)
 }

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/eltrain/eltrain/internal/filetest"
 )
 
 // checkout makes a repository with a job directory that uses a module beside it, and returns the latter.
@@ -12,14 +14,14 @@ func checkout(t *testing.T, hcl string) (dir string) {
 	t.Helper()
 	top := t.TempDir()
 	dir = filepath.Join(top, "repository", "jobs")
-	put(t, filepath.Join(top, "repository", ".git", "config"), "token")
-	put(t, filepath.Join(top, "elsewhere", "word.txt"), "secret word")
-	put(t, filepath.Join(top, "elsewhere", "module", "m.hcl"), `output "x" { value = 1 }`)
-	put(t, filepath.Join(top, "repository", "base", "b.hcl"), `output "x" { value = file("said.txt") }`)
-	put(t, filepath.Join(top, "repository", "base", "said.txt"), "hi")
-	put(t, filepath.Join(dir, "main.hcl"), "module \"base\" { source = \"../base\" }\n"+hcl)
-	link(t, filepath.Join("..", "..", "elsewhere", "word.txt"), filepath.Join(dir, "linked.txt"))
-	link(t, filepath.Join("..", "base", "said.txt"), filepath.Join(dir, "inner.txt"))
+	filetest.Put(t, filepath.Join(top, "repository", ".git", "config"), "token")
+	filetest.Put(t, filepath.Join(top, "elsewhere", "word.txt"), "secret word")
+	filetest.Put(t, filepath.Join(top, "elsewhere", "module", "m.hcl"), `output "x" { value = 1 }`)
+	filetest.Put(t, filepath.Join(top, "repository", "base", "b.hcl"), `output "x" { value = file("said.txt") }`)
+	filetest.Put(t, filepath.Join(top, "repository", "base", "said.txt"), "hi")
+	filetest.Put(t, filepath.Join(dir, "main.hcl"), "module \"base\" { source = \"../base\" }\n"+hcl)
+	filetest.Link(t, filepath.Join("..", "..", "elsewhere", "word.txt"), filepath.Join(dir, "linked.txt"))
+	filetest.Link(t, filepath.Join("..", "base", "said.txt"), filepath.Join(dir, "inner.txt"))
 	t.Chdir(dir)
 	return dir
 }
@@ -89,7 +91,7 @@ func TestWhoTrustsTheFilesSaysSo(t *testing.T) {
 // A link in the place of a file is no way out either.
 func TestAnUntrustedLinkForAFileIsNotRead(t *testing.T) {
 	dir := checkout(t, "")
-	link(t, filepath.Join("..", "..", "elsewhere", "word.txt"), filepath.Join(dir, "more.hcl"))
+	filetest.Link(t, filepath.Join("..", "..", "elsewhere", "word.txt"), filepath.Join(dir, "more.hcl"))
 	s := newScreenless("", "CI=true")
 	if code := s.run([]string{"validate"}); code != exitError || !strings.Contains(s.err.String(), "more.hcl") || strings.Contains(s.err.String(), "secret word") {
 		t.Errorf("exit code %d\n%s", code, s.err.String())
@@ -117,14 +119,14 @@ job "a" {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := checkout(t, configured)
-			put(t, filepath.Join(dir, "kubeconfig"), `apiVersion: v1
+			filetest.Put(t, filepath.Join(dir, "kubeconfig"), `apiVersion: v1
 kind: Config
 current-context: c
 contexts: [{name: c, context: {cluster: c, user: u}}]
 clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"}}]
 users: [{name: u, user: {`+c.user+`}}]
 `)
-			put(t, filepath.Join(dir, "plugin"), "#!/bin/sh\ntouch "+filepath.Join(dir, "ran")+"\n")
+			filetest.Put(t, filepath.Join(dir, "plugin"), "#!/bin/sh\ntouch "+filepath.Join(dir, "ran")+"\n")
 			if err := os.Chmod(filepath.Join(dir, "plugin"), 0o755); err != nil {
 				t.Fatal(err)
 			}

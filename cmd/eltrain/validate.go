@@ -47,7 +47,7 @@ func runValidate(s *session, args []string) int {
 		return s.misused("validate", err)
 	}
 	defer s.outlive()()
-	cfg, diags := s.load(a.vars)
+	cfg, diags := s.dir.Load(a.vars)
 	diags = lang.WithoutUnset(diags)
 	result := view.NewValidation(s.redactor.Diagnostics(view.DiagnoseHCL(diags, cfg.Files)))
 	if a.json {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/eltrain/eltrain/apply"
 	"github.com/eltrain/eltrain/elastic"
+	"github.com/eltrain/eltrain/internal/filetest"
 	"github.com/eltrain/eltrain/internal/trusting"
 )
 
@@ -34,7 +35,7 @@ func TestATokenFileThatIsNoGoodIsToldByTheMaster(t *testing.T) {
 	write := func(text string, mode os.FileMode) {
 		t.Helper()
 		os.Remove(path)
-		put(t, path, text)
+		filetest.Put(t, path, text)
 		if err := os.Chmod(path, mode); err != nil {
 			t.Fatal(err)
 		}
@@ -93,7 +94,7 @@ func TestATokenFileThatIsNoGoodIsToldByTheMaster(t *testing.T) {
 func TestARequestTakesUpAtOnceWhatIsNotWatched(t *testing.T) {
 	const token = "0123456789abcdef0123"
 	tokenAt := filepath.Join(t.TempDir(), "token")
-	put(t, tokenAt, token)
+	filetest.Put(t, tokenAt, token)
 	if err := os.Chmod(tokenAt, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +127,7 @@ func TestARequestTakesUpAtOnceWhatIsNotWatched(t *testing.T) {
 		return r.Status == elastic.ReconcilePlanned && r.Changes != nil && *r.Changes == elastic.ReconcileChanges{}
 	})
 	begun := time.Now()
-	put(t, elsewhere, "two") // written in place: the directory does not change
+	filetest.Put(t, elsewhere, "two") // written in place: the directory does not change
 	reply := ask()
 	if took := time.Since(begun); took > apply.Rescan/2 {
 		t.Errorf("it was answered after %v", took)

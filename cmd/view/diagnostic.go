@@ -9,10 +9,13 @@ import (
 	"slices"
 	"sort"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/eltrain/eltrain/apply"
 	"github.com/eltrain/eltrain/job"
 )
 
@@ -112,6 +115,28 @@ func Problem(summary, detail string) Diagnostic {
 // Caution is one warning without source.
 func Caution(summary, detail string) Diagnostic {
 	return Diagnostic{Severity: severityWarning, Summary: summary, Detail: detail}
+}
+
+// Explain returns an error as a sentence, with a capital letter and a full stop.
+func Explain(err error) string {
+	if unread := (*apply.UnreadError)(nil); errors.As(err, &unread) {
+		return Sentence(unread.Why)
+	}
+	text := err.Error()
+	if first, size := utf8.DecodeRuneInString(text); size > 0 && !strings.ContainsAny(firstWord(text), "/._=-\"") {
+		text = string(unicode.ToUpper(first)) + text[size:]
+	}
+	last := text[strings.LastIndexByte(text, '\n')+1:]
+	if strings.HasPrefix(last, " ") || strings.HasSuffix(last, ".") || strings.HasSuffix(last, "?") {
+		return text // an indented line is something to copy
+	}
+	return text + "."
+}
+
+// firstWord returns a text's first word; a name or a path must not be capitalized.
+func firstWord(text string) string {
+	word, _, _ := strings.Cut(text, " ")
+	return word
 }
 
 func (s *sources) describe(d *hcl.Diagnostic) Diagnostic {

@@ -1,4 +1,4 @@
-package main
+package workspace
 
 import (
 	"strings"
@@ -27,7 +27,7 @@ func TestTheTypeOfWhatIsSensitive(t *testing.T) {
 			{Name: "plain", Value: cty.NumberIntVal(3)},
 		},
 	}
-	variables, outputs, err := given(cfg)
+	variables, outputs, err := Given(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package main
+package workspace
 
 import (
 	"encoding/json"
@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/eltrain/eltrain/cmd/view"
+	"github.com/eltrain/eltrain/internal/filetest"
 	"github.com/eltrain/eltrain/job"
 )
 
@@ -77,12 +78,12 @@ import {
 // What crosses to a watch is as if it had read the files itself.
 func TestAReadingIsTheConfiguration(t *testing.T) {
 	dir := t.TempDir()
-	put(t, filepath.Join(dir, "main.hcl"), readEverything)
-	put(t, filepath.Join(dir, "said.txt"), "echo hi")
+	filetest.Put(t, filepath.Join(dir, "main.hcl"), readEverything)
+	filetest.Put(t, filepath.Join(dir, "said.txt"), "echo hi")
 	t.Chdir(dir)
-	s := &session{streams: view.Standard(), jobPath: dir}
-	cfg, diags := s.load(nil)
-	sent, err := s.readAll(readRequest{})
+	d := at(dir)
+	cfg, diags := d.Load(nil)
+	sent, err := d.readAll(request{})
 	if err != nil || diags.HasErrors() {
 		t.Fatal(err, diags)
 	}
@@ -90,11 +91,11 @@ func TestAReadingIsTheConfiguration(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var r reading
+	var r Reading
 	if err := json.Unmarshal(text, &r); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.decode(s.options(nil).Providers); err != nil {
+	if err := r.decode(); err != nil {
 		t.Fatal(err)
 	}
 	same := func(what string, got, want any) {
@@ -104,22 +105,22 @@ func TestAReadingIsTheConfiguration(t *testing.T) {
 		}
 	}
 	for i := range cfg.Jobs { // all but empty lists as nil ones
-		if changes := job.Diff(r.config.Jobs[i], cfg.Jobs[i]); len(changes) > 0 {
+		if changes := job.Diff(r.Config.Jobs[i], cfg.Jobs[i]); len(changes) > 0 {
 			t.Errorf("job %s: %+v", cfg.Jobs[i].Name, changes)
 		}
-		same("secrets", r.config.Jobs[i].Secrets, cfg.Jobs[i].Secrets)
-		same("places", r.config.Jobs[i].Places, cfg.Jobs[i].Places)
-		same("source", r.config.Jobs[i].Source, cfg.Jobs[i].Source)
+		same("secrets", r.Config.Jobs[i].Secrets, cfg.Jobs[i].Secrets)
+		same("places", r.Config.Jobs[i].Places, cfg.Jobs[i].Places)
+		same("source", r.Config.Jobs[i].Source, cfg.Jobs[i].Source)
 	}
-	same("settings", r.config.Settings, cfg.Settings)
-	same("providers", configurations(r.config), configurations(cfg))
-	same("blocks", blocksOf(r.config), blocksOf(cfg))
-	same("checks", checks(r.config, false), checks(cfg, false))
-	same("paths", furtherOf(r.config), furtherOf(cfg))
-	same("sizes", r.config.Sizes, cfg.Sizes)
+	same("settings", r.Config.Settings, cfg.Settings)
+	same("providers", Configurations(r.Config), Configurations(cfg))
+	same("blocks", BlocksOf(r.Config), BlocksOf(cfg))
+	same("checks", r.Config.Checked, cfg.Checked)
+	same("paths", r.Config.Further(), cfg.Further())
+	same("sizes", r.Config.Sizes, cfg.Sizes)
 	same("diagnostics", r.Diagnostics, view.DiagnoseHCL(diags, cfg.Files))
-	variables, outputs, err := given(r.config)
-	wantVariables, wantOutputs, wantErr := given(cfg)
+	variables, outputs, err := Given(r.Config)
+	wantVariables, wantOutputs, wantErr := Given(cfg)
 	if err != nil || wantErr != nil {
 		t.Fatal(err, wantErr)
 	}
@@ -136,8 +137,8 @@ func TestAReadingIsTheConfiguration(t *testing.T) {
 		}
 	}
 	for _, j := range cfg.Jobs {
-		at := sourceOf(cfg, j.Name)
-		same("line", lineOf(r.config, at), lineOf(cfg, at))
+		at := cfg.SourceOf(j.Name)
+		same("line", r.Config.LineOf(at), cfg.LineOf(at))
 	}
-	same("files", slices.Sorted(maps.Keys(r.config.Files)), slices.Sorted(maps.Keys(cfg.Files)))
+	same("files", slices.Sorted(maps.Keys(r.Config.Files)), slices.Sorted(maps.Keys(cfg.Files)))
 }

@@ -4,9 +4,8 @@ import (
 	"context"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/eltrain/eltrain/cmd/view"
+	"github.com/eltrain/eltrain/cmd/workspace"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/lang"
 	"github.com/eltrain/eltrain/plan"
@@ -27,7 +26,7 @@ func TestAnInterruptedApplySaysWhatHasEnded(t *testing.T) {
 		"one was destroyed": {[]plan.Change{{Action: plan.Delete, Job: "a", Slot: at, Incarnation: 1}}, "1 destroyed before that; slots that were stopping have ended, the rest keeps running"},
 	} {
 		s := newScreenless("")
-		m := master{session: &s.session, directory: &directory{config: new(lang.Config)}, inForce: new(lang.Config), progress: view.NewProgress(s.streams.Out, &s.redactor, time.Now)}
+		m := newApply(&s.session, &workspace.Workspace{Config: new(lang.Config)}, applyArgs{})
 		for i := range c.done {
 			m.progress.Started(&c.done[i])
 			m.progress.Finished(&c.done[i], 0, nil)

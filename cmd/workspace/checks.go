@@ -1,7 +1,6 @@
-package main
+package workspace
 
 import (
-	"bytes"
 	"errors"
 	"slices"
 	"strings"
@@ -9,26 +8,10 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 
+	"github.com/eltrain/eltrain/cmd/view"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/lang"
 )
-
-// load reads the directory's files and has the providers' code validate what concerns it, without network access. A variable
-// without a value is an error; lang.WithoutUnset drops those.
-func (s *session) load(vars assignments) (*lang.Config, hcl.Diagnostics) {
-	cfg, diags := s.read(vars)
-	if !lang.WithoutUnset(diags).HasErrors() {
-		diags = append(diags, slices.Concat(misfits(cfg), s.misplaced(cfg), cautions(cfg))...)
-	}
-	return cfg, diags
-}
-
-// read reads the directory's files. Their sensitive values are redacted from then on.
-func (s *session) read(vars assignments) (*lang.Config, hcl.Diagnostics) {
-	cfg, diags := s.readSteady(vars)
-	s.redactor.AddTexts(cfg.Secrets()...)
-	return cfg, diags
-}
 
 // validator is a provider's configuration that lists its own errors.
 type validator interface{ Validate() []error }
@@ -50,7 +33,7 @@ func cautions(cfg *lang.Config) hcl.Diagnostics {
 		on := slices.DeleteFunc(slices.Concat(cfg.Jobs, cfg.Templates), func(j job.Job) bool { return j.Provider != p.Name })
 		for _, err := range splitMisfits(c.Caution(on)) {
 			diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagWarning, Summary: "A block of provider " + p.Name + " may be incomplete",
-				Detail: sentence(err), Subject: blockAt(cfg, p.Source, err)})
+				Detail: view.Explain(err), Subject: blockAt(cfg, p.Source, err)})
 		}
 	}
 	return diags
@@ -61,7 +44,7 @@ func cautions(cfg *lang.Config) hcl.Diagnostics {
 func misfits(cfg *lang.Config) hcl.Diagnostics {
 	var diags hcl.Diagnostics
 	report := func(summary string, err error, at *hcl.Range) {
-		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary, Detail: sentence(err), Subject: at})
+		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary, Detail: view.Explain(err), Subject: at})
 	}
 	unknown := map[string]bool{}
 	for _, p := range cfg.Providers {
@@ -71,14 +54,14 @@ func misfits(cfg *lang.Config) hcl.Diagnostics {
 		}
 		if v, ok := p.Value.(validator); ok {
 			for _, err := range v.Validate() {
-				report("Invalid block of provider "+p.Name, err, lineOf(cfg, p.Source))
+				report("Invalid block of provider "+p.Name, err, cfg.LineOf(p.Source))
 			}
 		}
 	}
 	if diags.HasErrors() {
 		return diags // what is wrong with the block would be wrong with each role
 	}
-	configured := configurations(cfg)
+	configured := Configurations(cfg)
 	for _, j := range slices.Concat(cfg.Jobs, cfg.Templates) {
 		c, ok := configured[j.Provider].(checker)
 		if !ok || unknown[j.Provider] {
@@ -117,7 +100,7 @@ func writtenAt(cfg *lang.Config, j *job.Job, role string, err error) *hcl.Range 
 			return written.Range().Ptr()
 		}
 	}
-	return lineOf(cfg, j.Source)
+	return cfg.LineOf(j.Source)
 }
 
 // blockAt returns the range of the block that an error is about, or the line of the block that it is in.
@@ -128,7 +111,7 @@ func blockAt(cfg *lang.Config, at job.Source, err error) *hcl.Range {
 			return block.DefRange().Ptr()
 		}
 	}
-	return lineOf(cfg, at)
+	return cfg.LineOf(at)
 }
 
 // within returns a block within the one that begins at a source; nil if it is not written there.
@@ -164,26 +147,4 @@ func checkable(cfg *lang.Config, j *job.Job, r *job.Role) bool {
 		argument, _, _ = strings.Cut(argument, ".")
 		return path == "provider" || ofRole && !slices.Contains(counts, argument)
 	})
-}
-
-// lineOf returns the range of a source's whole line; nil if it is unknown.
-func lineOf(cfg *lang.Config, at job.Source) *hcl.Range {
-	file := cfg.Files[at.File]
-	if file == nil || at.Line < 1 {
-		return nil
-	}
-	begin := 0
-	for range at.Line - 1 {
-		next := bytes.IndexByte(file.Bytes[begin:], '\n')
-		if next < 0 {
-			return nil
-		}
-		begin += next + 1
-	}
-	line, _, _ := bytes.Cut(file.Bytes[begin:], []byte("\n"))
-	return &hcl.Range{
-		Filename: at.File,
-		Start:    hcl.Pos{Line: at.Line, Column: 1, Byte: begin},
-		End:      hcl.Pos{Line: at.Line, Column: 1 + len(line), Byte: begin + len(line)},
-	}
 }

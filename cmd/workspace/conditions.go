@@ -1,10 +1,6 @@
-package main
+package workspace
 
 import (
-	"bytes"
-	"context"
-	"strings"
-
 	"github.com/hashicorp/hcl/v2"
 
 	"github.com/eltrain/eltrain/cmd/view"
@@ -31,8 +27,8 @@ func resized(cfg *lang.Config, records job.Records) map[string]map[string]int {
 	return slots
 }
 
-// unmet returns the files' conditions that running jobs do not satisfy.
-func unmet(cfg *lang.Config, records job.Records) hcl.Diagnostics {
+// Unmet returns the files' conditions that running jobs do not satisfy.
+func Unmet(cfg *lang.Config, records job.Records) hcl.Diagnostics {
 	slots := resized(cfg, records)
 	if len(slots) == 0 || cfg.Invalid {
 		return nil
@@ -48,21 +44,4 @@ func unmetOn(cfg *lang.Config, slots map[string]map[string]int) []view.Diagnosti
 		plain = append(plain, &hcl.Diagnostic{Severity: hcl.DiagWarning, Summary: d.Summary, Detail: d.Detail, Subject: d.Subject})
 	}
 	return view.DiagnoseHCL(plain, cfg.Files)
-}
-
-// conditions returns the unmet conditions by summary. A watch continues in spite of them.
-func (m *master) conditions(ctx context.Context, records job.Records) (map[string]string, error) {
-	unmet, err := m.args.reader.check(ctx, m.session, m.args.vars, m.inForce, resized(m.inForce, records))
-	warnings := map[string]string{}
-	for _, d := range unmet {
-		var text bytes.Buffer
-		view.WriteDiagnostics(view.Kept(&text), m.redactor.Diagnostics([]view.Diagnostic{d}))
-		summary := d.Summary
-		if at := d.Range; at != nil {
-			begin, end := hcl.Pos{Line: at.Start.Line, Column: at.Start.Column}, hcl.Pos{Line: at.End.Line, Column: at.End.Column}
-			summary += ", " + hcl.Range{Filename: at.Filename, Start: begin, End: end}.String()
-		}
-		warnings[summary] = strings.TrimSpace(text.String())
-	}
-	return warnings, err
 }

@@ -1,4 +1,4 @@
-package main
+package workspace
 
 import (
 	"context"
@@ -9,7 +9,6 @@ import (
 	"os"
 	"reflect"
 	"slices"
-	"time"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
@@ -28,7 +27,8 @@ import (
 // neither its memory nor its healing depends on them. So does status, which must answer then. Other commands read them
 // themselves: one more start of the program would double the 10 ms of validate, and their user is there to interrupt them.
 const (
-	readFilesName = "read-files"
+	// ChildName is the command that a child process runs: ServeChild.
+	ChildName = "read-files"
 	// readMemory limits the child's memory, in bytes. With the 200 MB of a master of 10,000 slots it fits into the 1 GiB of
 	// deploy/; 100,000 slots, each with arguments of its own, take 212 MB.
 	readMemory = 512 << 20
@@ -38,26 +38,16 @@ const (
 	maxQuoted = 4 << 20
 )
 
-func readFilesCommand() *command {
-	return &command{
-		name: readFilesName, usage: "[options]", internal: true,
-		synopsis: "Read the job directory's files for a watch",
-		about:    "Reads the files of the job directory within limits of memory and time. A watch starts it; users never do.",
-		declare:  func(*flags) {},
-		run:      runReadFiles,
-	}
-}
-
-// readRequest is what the child is to read.
-type readRequest struct {
-	Home string // see session.jobPath
-	Vars assignments
+// request is what a child is to read.
+type request struct {
+	Path string // see Directory
+	Vars []lang.Assignment
 	// Slots, if not nil, are numbers of running slots by job and role, on which the files' conditions are evaluated.
 	Slots map[string]map[string]int
 }
 
-// reading is what a child has read: plain data of a lang.Config, and what only the files themselves can tell.
-type reading struct {
+// Reading is what a child has read: plain data of a lang.Config, and what only the files themselves can tell.
+type Reading struct {
 	Settings    lang.Settings
 	Providers   []planfile.Provider
 	Jobs        []job.Job
@@ -84,7 +74,8 @@ type reading struct {
 	Paths []string
 	Print string
 
-	config *lang.Config // made of the above
+	// Config is made of the above. Without Sources its diagnostics name no line.
+	Config *lang.Config `json:"-"`
 }
 
 // hidden is what the JSON of a job leaves out.
@@ -100,38 +91,36 @@ type quotable struct {
 	Blocks hclsyntax.Blocks // without their bodies
 }
 
-func runReadFiles(s *session, args []string) int {
-	if len(args) > 0 {
-		return s.misused(readFilesName, errors.New("it takes no arguments"))
-	}
+// ServeChild reads what the standard input asks for, within limits of memory, and writes it to the standard output. It ends the
+// child's process, which does nothing else.
+func (d *Directory) ServeChild() error {
 	text, err := confine.Enter(readMemory)
 	if err != nil {
-		return s.fail("Cannot read the files", err)
+		return err
 	}
-	var request readRequest
-	if err = json.Unmarshal(text, &request); err == nil {
-		s.jobPath = request.Home
-		var r reading
-		if r, err = s.readAll(request); err == nil {
-			text, err = json.Marshal(r)
-		}
+	var asked request
+	if err := json.Unmarshal(text, &asked); err != nil {
+		return err
 	}
-	if err == nil {
-		_, err = os.Stdout.Write(text)
-	}
+	d.Path = asked.Path
+	r, err := d.readAll(asked)
 	if err != nil {
-		return s.fail("Cannot read the files", err)
+		return err
 	}
-	return exitDone
+	if text, err = json.Marshal(r); err != nil {
+		return err
+	}
+	_, err = os.Stdout.Write(text)
+	return err
 }
 
 // readAll reads the files, in the child.
-func (s *session) readAll(request readRequest) (r reading, err error) {
-	cfg, diags := s.load(request.Vars)
-	r = reading{
+func (d *Directory) readAll(asked request) (r Reading, err error) {
+	cfg, diags := d.Load(asked.Vars)
+	r = Reading{
 		Settings: cfg.Settings, Jobs: cfg.Jobs, Moved: cfg.Moved, Removed: cfg.Removed, Imports: cfg.Imports, Checked: cfg.Checked,
 		Directories: cfg.Directories, Named: cfg.Named, Sizes: cfg.Sizes, Invalid: cfg.Invalid, Secrets: cfg.Secrets(),
-		Diagnostics: view.DiagnoseHCL(diags, cfg.Files), Commit: commitOf(context.Background(), cfg), Paths: s.watched(furtherOf(cfg)),
+		Diagnostics: view.DiagnoseHCL(diags, cfg.Files), Commit: Commit(context.Background(), cfg), Paths: d.Watched(cfg.Further()),
 	}
 	r.Print = apply.Fingerprint(r.Paths...)
 	var gitErr error
@@ -139,7 +128,7 @@ func (s *session) readAll(request readRequest) (r reading, err error) {
 		return r, gitErr
 	}
 	if !cfg.Invalid { // part of a provider's block is worse than none
-		if r.Providers, err = encodeProviders(cfg.Providers); err != nil {
+		if r.Providers, err = EncodeProviders(cfg.Providers); err != nil {
 			return r, err
 		}
 	}
@@ -147,14 +136,14 @@ func (s *session) readAll(request readRequest) (r reading, err error) {
 		r.Jobs, r.Checked = nil, nil // nothing uses them
 		return r, nil
 	}
-	if request.Slots != nil {
-		r.Unmet = unmetOn(cfg, request.Slots)
+	if asked.Slots != nil {
+		r.Unmet = unmetOn(cfg, asked.Slots)
 	}
 	for i := range cfg.Jobs {
 		r.Hidden = append(r.Hidden, hidden{cfg.Jobs[i].Secrets, cfg.Jobs[i].Places})
 	}
 	r.Sources = quotables(cfg.Files)
-	r.Variables, r.Outputs, err = given(cfg)
+	r.Variables, r.Outputs, err = Given(cfg)
 	return r, err
 }
 
@@ -176,8 +165,8 @@ func quotables(files map[string]*hcl.File) (all []quotable) {
 }
 
 // decode makes the configuration.
-func (r *reading) decode(known map[string]reflect.Type) (err error) {
-	r.config = &lang.Config{
+func (r *Reading) decode() (err error) {
+	r.Config = &lang.Config{
 		Settings: r.Settings, Jobs: r.Jobs, Moved: r.Moved, Removed: r.Removed, Imports: r.Imports, Checked: r.Checked,
 		Directories: r.Directories, Named: r.Named, Sizes: r.Sizes, Invalid: r.Invalid, Files: map[string]*hcl.File{},
 	}
@@ -185,9 +174,9 @@ func (r *reading) decode(known map[string]reflect.Type) (err error) {
 		r.Jobs[i].Secrets, r.Jobs[i].Places = r.Hidden[i].Secrets, r.Hidden[i].Places
 	}
 	for _, q := range r.Sources {
-		r.config.Files[q.Name] = &hcl.File{Bytes: q.Text, Body: &hclsyntax.Body{Blocks: q.Blocks}}
+		r.Config.Files[q.Name] = &hcl.File{Bytes: q.Text, Body: &hclsyntax.Body{Blocks: q.Blocks}}
 	}
-	if r.config.Providers, err = decodeProviders(r.Providers, known); err != nil {
+	if r.Config.Providers, err = DecodeProviders(r.Providers); err != nil {
 		return err
 	}
 	for name, given := range r.Variables {
@@ -195,14 +184,14 @@ func (r *reading) decode(known map[string]reflect.Type) (err error) {
 		if v.Value, err = valueOf(given); err != nil {
 			return err
 		}
-		r.config.Variables = append(r.config.Variables, v)
+		r.Config.Variables = append(r.Config.Variables, v)
 	}
 	for name, given := range r.Outputs {
 		o := lang.Output{Name: name, Sensitive: given.Sensitive}
 		if o.Value, err = valueOf(given); err != nil {
 			return err
 		}
-		r.config.Outputs = append(r.config.Outputs, o)
+		r.Config.Outputs = append(r.Config.Outputs, o)
 	}
 	return nil
 }
@@ -221,35 +210,39 @@ func valueOf(given view.GivenValue) (v cty.Value, err error) {
 	return ctyjson.Unmarshal(given.Value, kind)
 }
 
-// fileReader has the files of a watch read.
-type fileReader struct {
-	child confine.Runner
+// Child has the files of a directory read by a process with limits of memory and time, one at a time.
+type Child struct {
+	directory *Directory
+	vars      []lang.Assignment
+	process   confine.Runner
 
 	checked map[string]map[string]int // for which unmet was found, in the configuration of
 	of      *lang.Config
 	unmet   []view.Diagnostic
 }
 
-func newReader(s *session) *fileReader {
-	return &fileReader{child: confine.Runner{Args: []string{readFilesName}, Env: s.environ, Result: maxReading}}
+// Child returns what reads the directory's files with these variables. It starts nothing yet.
+func (d *Directory) Child(vars []lang.Assignment) *Child {
+	return &Child{directory: d, vars: vars, process: confine.Runner{Args: []string{ChildName}, Env: d.Environ, Result: maxReading}}
 }
 
-// read reads the files. Their sensitive values are redacted from then on. An apply.UnreadError says which limit was hit.
-func (r *fileReader) read(ctx context.Context, s *session, vars assignments, slots map[string]map[string]int) (*reading, error) {
-	request, err := json.Marshal(readRequest{Home: s.jobPath, Vars: vars, Slots: slots})
+// Read reads the files. An apply.UnreadError says which limit was hit; ctx is one.
+func (c *Child) Read(ctx context.Context) (*Reading, error) { return c.read(ctx, nil) }
+
+func (c *Child) read(ctx context.Context, slots map[string]map[string]int) (*Reading, error) {
+	text, err := json.Marshal(request{Path: c.directory.Path, Vars: c.vars, Slots: slots})
 	if err != nil {
 		return nil, err
 	}
-	text, err := r.child.Run(ctx, request)
-	if err != nil {
+	if text, err = c.process.Run(ctx, text); err != nil {
 		return nil, limited(err)
 	}
-	var now reading
+	var now Reading
 	if err := json.Unmarshal(text, &now); err != nil {
-		return nil, fmt.Errorf("decode what %s returned: %w", readFilesName, err)
+		return nil, fmt.Errorf("decode what %s returned: %w", ChildName, err)
 	}
-	s.redactor.AddTexts(now.Secrets...)
-	return &now, now.decode(s.options(nil).Providers)
+	c.directory.Secret(now.Secrets...)
+	return &now, now.decode()
 }
 
 // limited says in a code which limit ended a reading.
@@ -272,23 +265,17 @@ func limited(err error) error {
 	return because(apply.ReadHangs, apply.ReadTimeout.String())
 }
 
-// first reads the files for a command that begins.
-func (r *fileReader) first(s *session, vars assignments, timeout time.Duration) (*reading, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
-	defer cancel()
-	return r.read(ctx, s, vars, nil)
-}
-
-// check returns the conditions of cfg that the running slots do not satisfy. They are evaluated on the files as they are now:
+// Check returns the conditions of cfg that running jobs do not satisfy, of those whose size differs from the declared one. They are evaluated on the files as they are now:
 // their expressions need all that the files contain. While these have errors, the result is an error, and is unknown.
-func (r *fileReader) check(ctx context.Context, s *session, vars assignments, cfg *lang.Config, slots map[string]map[string]int) ([]view.Diagnostic, error) {
+func (c *Child) Check(ctx context.Context, cfg *lang.Config, records job.Records) ([]view.Diagnostic, error) {
+	slots := resized(cfg, records)
 	if len(slots) == 0 || len(cfg.Checked) == 0 {
 		return nil, nil
 	}
-	if r.of == cfg && reflect.DeepEqual(r.checked, slots) {
-		return r.unmet, nil
+	if c.of == cfg && reflect.DeepEqual(c.checked, slots) {
+		return c.unmet, nil
 	}
-	now, err := r.read(ctx, s, vars, slots)
+	now, err := c.read(ctx, slots)
 	switch {
 	case err != nil:
 		return nil, err
@@ -297,14 +284,6 @@ func (r *fileReader) check(ctx context.Context, s *session, vars assignments, cf
 	case view.HaveErrors(now.Diagnostics):
 		return nil, errors.New("the files have errors")
 	}
-	r.of, r.checked, r.unmet = cfg, slots, now.Unmet
-	return r.unmet, nil
-}
-
-// told is an error with its reason as a sentence.
-func told(err error) error {
-	if unread := (*apply.UnreadError)(nil); errors.As(err, &unread) {
-		return errors.New(view.Sentence(unread.Why))
-	}
-	return err
+	c.of, c.checked, c.unmet = cfg, slots, now.Unmet
+	return c.unmet, nil
 }

@@ -1,0 +1,214 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"github.com/eltrain/eltrain/apply"
+	"github.com/eltrain/eltrain/cmd/master"
+	"github.com/eltrain/eltrain/cmd/planfile"
+	"github.com/eltrain/eltrain/cmd/view"
+	"github.com/eltrain/eltrain/cmd/workspace"
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/plan"
+	"github.com/eltrain/eltrain/state"
+)
+
+// applyRun is one apply or destroy of a workspace, from its plan to the report of how it ended.
+type applyRun struct {
+	*session
+	*workspace.Workspace
+	args     applyArgs
+	master   *master.Master
+	progress *view.Progress
+	saved    *planfile.File        // the plan to carry out; nil if the loop makes it
+	shown    []plan.Wait           // waits of the plan that was shown
+	withheld map[string]job.Reason // jobs that -max-destroy holds back in that plan, with the reason
+}
+
+// newApply starts nothing.
+func newApply(s *session, w *workspace.Workspace, a applyArgs) *applyRun {
+	r := &applyRun{session: s, Workspace: w, args: a, progress: view.NewProgress(s.streams.Out, &s.redactor, time.Now)}
+	o := master.Options{
+		Directory: &s.dir, Workspace: w, Files: a.files, Listen: a.listen, Parallelism: a.parallelism,
+		View: r.view(), Leads: r.leads, Diagnose: s.diagnose, Redactor: &s.redactor, Log: s.log,
+	}
+	if !a.watch {
+		o.Approve = r.stillApproved
+	}
+	r.master = master.New(o)
+	return r
+}
+
+// view shows progress as text, and as JSON if requested.
+func (r *applyRun) view() apply.View {
+	if r.stream == nil {
+		return r.progress
+	}
+	return view.Both{r.progress, view.NewStreamProgress(r.stream, &r.redactor)}
+}
+
+func (r *applyRun) leads() {
+	if r.args.watch {
+		fmt.Fprintln(r.streams.Out, "Watching. Interrupt to stop; jobs keep running.")
+	}
+}
+
+// carryOut does what was approved, and continues with -watch. It reports the result only after it released the lock: a
+// blocked terminal must not hold up the next run.
+func (r *applyRun) carryOut(ctx context.Context, lock state.Lock) int {
+	setup := r.args.setup(r.Workspace, state.State{})
+	setup.Shown = r.shown
+	last, err := r.master.Lead(ctx, lock, setup)
+	r.unlock(lock)
+	var start *master.StartError
+	switch {
+	case errors.As(err, &start) && ctx.Err() != nil:
+		return r.interruptedEarly(r.args, "before it started")
+	case errors.As(err, &start):
+		return r.fail(start.Summary, start.Err)
+	}
+	return r.conclude(ctx, last, err)
+}
+
+// unhealthy are the phases of a job that is not as configured although an apply has nothing left to do.
+var unhealthy = map[job.JobPhase]bool{job.JobPending: true, job.JobStarting: true, job.JobDegraded: true, job.JobFailed: true}
+
+// conclude reports how a run ended and returns the exit code.
+func (r *applyRun) conclude(ctx context.Context, last plan.Plan, err error) int {
+	var notApproved *apply.RefusedError
+	var refused *RefusedPlanError
+	switch {
+	case errors.As(err, &refused):
+		r.refused(r.master.InForce(), refused.Refusals)
+		return exitError
+	case errors.As(err, &notApproved) && r.saved == nil:
+		return r.fail("Planning failed", err)
+	case errors.As(err, &notApproved):
+		return r.notApplied(r.args, err)
+	case err != nil:
+		return r.fail(r.args.title()+" ended early", makeRoom(err))
+	case r.args.watch: // interrupted, the normal end of a watch
+		r.progress.Unwatched(last.Records)
+		if r.stream != nil {
+			r.stream.Unwatched(r.progress.Done())
+		}
+		return exitDone
+	case ctx.Err() != nil && r.args.destroy:
+		return r.fail("Destroy was interrupted", r.soFar("slots that were stopping have ended, the rest keeps running. Run eltrain destroy again: an apply would start the ended ones again"))
+	case ctx.Err() != nil:
+		next := "jobs keep running, and the next apply continues from here"
+		if r.progress.Done().Remove > 0 {
+			next = "slots that were stopping have ended, the rest keeps running; the next apply continues from here and starts those again that are declared"
+		}
+		return r.fail("Apply was interrupted", r.soFar(next))
+	case r.args.destroy && len(last.Changes) > 0:
+		return r.fail("Destroy ended early", left(last))
+	case r.args.destroy:
+		if held := r.heldBack(last); len(held) > 0 {
+			r.progress.DestroyIncomplete()
+			r.diagnose(held...)
+			return exitError
+		}
+		r.progress.Destroyed()
+		if r.stream != nil {
+			r.stream.Destroyed(r.progress.Done())
+		}
+		return r.done()
+	}
+	if problems := r.problems(last); len(problems) > 0 {
+		r.progress.Incomplete()
+		r.diagnose(problems...)
+		return exitError
+	}
+	conditions := workspace.Unmet(r.master.InForce(), last.Records)
+	r.diagnose(view.DiagnoseHCL(conditions, r.master.InForce().Files)...)
+	if conditions.HasErrors() {
+		r.progress.Incomplete()
+		return exitError
+	}
+	r.progress.Applied()
+	if r.stream != nil {
+		r.stream.Applied(r.progress.Done())
+	}
+	r.showOutputs()
+	return r.done()
+}
+
+// done returns the exit code of a successful run.
+func (r *applyRun) done() int {
+	r.diagnose(r.args.incomplete()...)
+	if r.args.detailedExitCode && r.progress.Done() != (plan.Summary{}) {
+		return exitChanges
+	}
+	return exitDone
+}
+
+// soFar returns an error that says what an interrupted run has done, and what is next.
+func (r *applyRun) soFar(next string) error {
+	done := r.progress.Done()
+	return fmt.Errorf("%d added, %d changed, %d destroyed before that; %s", done.Add, done.Change, done.Remove, next)
+}
+
+// left returns an error that names what a destroy could not destroy.
+func left(last plan.Plan) error {
+	first := &last.Changes[0]
+	address := "job." + first.Job
+	if first.Slot != (job.Address{}) {
+		address = first.Slot.String()
+	}
+	if more := len(last.Changes) - 1; more > 0 {
+		address += fmt.Sprintf(" and %d more", more)
+	}
+	return fmt.Errorf("%s could not be destroyed, for the reason shown above; the next destroy continues from here", address)
+}
+
+// heldBack returns an error for each job whose changes in scope were not made because they cannot be made alone. Those that
+// -max-destroy holds back are reported by problems.
+func (r *applyRun) heldBack(last plan.Plan) []view.Diagnostic {
+	var out []view.Diagnostic
+	for _, w := range last.Waits {
+		if w.Held && !slices.ContainsFunc(w.Reasons, r.withheld[w.Job].Equal) {
+			out = append(out, r.problem(w.Job, "job."+w.Job+" was only partly changed", r.redactor.Sentences(w.Reasons)...))
+		}
+	}
+	return out
+}
+
+// problem returns an error about a job, with the line that declares it.
+func (r *applyRun) problem(name, summary string, details ...string) view.Diagnostic {
+	found := view.DiagnoseHCL(hcl.Diagnostics{{
+		Severity: hcl.DiagError, Summary: summary, Detail: strings.Join(details, "\n"), Subject: r.master.InForce().LineOf(r.master.InForce().SourceOf(name)),
+	}}, r.master.InForce().Files)
+	found[0].Address = "job." + name
+	return found[0]
+}
+
+// problems returns an error for each job in scope that is not as configured.
+func (r *applyRun) problems(last plan.Plan) []view.Diagnostic {
+	status := view.Status(view.Facts{Records: last.Records, Waits: last.Waits}, &r.redactor)
+	out := r.heldBack(last)
+	scope := plan.Scope{Targets: r.args.targets, Excludes: r.args.excludes}.Named(r.master.InForce().Jobs, last.Records)
+	for _, j := range status.Jobs {
+		name := strings.TrimPrefix(j.Address, "job.")
+		// The phase is out of date for a job that can never run, or that runs where its provider does not look.
+		never := slices.ContainsFunc(last.Waits, func(w plan.Wait) bool { return w.Never && w.Job == name })
+		is := fmt.Sprintf("%s is %s", j.Address, j.Phase)
+		switch {
+		case !scope.Touches(name):
+		case unhealthy[j.Phase] && !r.withheld[name].IsZero():
+			out = append(out, r.problem(name, is, fmt.Sprintf("-max-destroy=%d holds it back, as the plan above shows.", *r.args.maxDestroy)))
+		case unhealthy[j.Phase]:
+			out = append(out, r.problem(name, is, j.Reasons...))
+		case never:
+			out = append(out, r.problem(name, j.Address+" is not as configured", j.Reasons...))
+		}
+	}
+	return out
+}
