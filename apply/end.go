@@ -238,7 +238,7 @@ func (e *ending) isSettled(l *Loop, p *plan.Plan) bool {
 			return false
 		}
 		stuck := slices.ContainsFunc(waits, func(w plan.Wait) bool { return w.Job == j.Name && !w.Passing })
-		if !stuck && !stalled && !rec.Phase.Ended() && (rec.Phase != job.JobRunning || joining(rec)) && !todo {
+		if !stuck && !stalled && !rec.Phase.Idle() && (rec.Phase != job.JobRunning || joining(rec)) && !todo {
 			return false
 		}
 	}
@@ -387,7 +387,7 @@ func steps(f elastic.Facts) int64 {
 func (e *ending) reportsDue(l *Loop, p *plan.Plan) (until time.Time) {
 	for _, j := range l.files.Jobs {
 		rec := p.Records[j.Name]
-		if rec == nil || !l.files.scope.Touches(j.Name) || rec.Phase.Ended() {
+		if rec == nil || !l.files.scope.Touches(j.Name) || rec.Phase.Idle() {
 			continue
 		}
 		known := l.service.jobs[rec.LaunchedAs(j.Name)]

@@ -37,7 +37,7 @@ import (
 //	run [watch] [destroy] [keep] [rerun] [refresh] [max-destroy=2] [approve] [check] [target=a] [exclude=a] [providers=(local)]
 //	                begins a loop over the stored state
 //	                lines are the files: JOB ROLE=2 [ROLE=2-4] [provider=west] [command=x] [settle=1s] [grace=1s] [priority=1]
-//	                [after=ROLE], commit=1a2b3c4, import=a u1, moved=a b or removed=a
+//	                [suspend] [after=ROLE], commit=1a2b3c4, import=a u1, moved=a b or removed=a
 //	files [error=(…) [brief=(…)]] [unread=read_hangs] [unsteady=5s [lost=(a)]] [caution=(…)] [misnamed=(…)]    what the files say from now on
 //	unmet           lines are the files' conditions that do not hold from now on: SUMMARY: DETAIL
 //	pass 5s         time passes, with the ticks that are due
@@ -385,6 +385,8 @@ func jobOf(t *testing.T, fields []string) job.Job {
 			j.Provider = value
 		case "command":
 			command = value
+		case "suspend":
+			j.Suspend = true
 		case "grace":
 			grace = job.Duration(length(t, value))
 		case "priority":

@@ -13,6 +13,7 @@ type Job struct {
 	Name       string      `hcl:"name,label" doc:"The job's name, unique in the directory."`
 	Provider   string      `hcl:"provider,optional" default:"local" change:"replace" doc:"Where the job runs: the name of a provider."`
 	Priority   int         `hcl:"priority,optional" change:"update" doc:"Higher goes first when capacity is short. Equal priorities are ordered by age."`
+	Suspend    bool        `hcl:"suspend,optional" change:"update" json:",omitempty" doc:"Whether the job is suspended: its slots are asked for a checkpoint and stopped, and its places are given back. Once it is false again the job queues at its priority."`
 	Limits     *Limits     `hcl:"limits,block" change:"update" doc:"The maximum that all slots of the job may hold together. What is not set is not limited."`
 	Roles      []Role      `hcl:"role,block" doc:"A group of identical members. At least one."`
 	Progress   *Progress   `hcl:"progress,block" change:"replace" doc:"How progress is read from the output of the training processes."`

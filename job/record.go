@@ -87,7 +87,8 @@ const (
 	JobPending   JobPhase = "Pending"  // not admitted: no capacity
 	JobStarting  JobPhase = "Starting" // admitted; its first world has not formed yet
 	JobRunning   JobPhase = "Running"
-	JobDegraded  JobPhase = "Degraded" // was running, and now is healing or below its desired count
+	JobDegraded  JobPhase = "Degraded"  // was running, and now is healing or below its desired count
+	JobSuspended JobPhase = "Suspended" // nothing of it runs, and nothing starts until it is resumed
 	JobSucceeded JobPhase = "Succeeded"
 	JobFailed    JobPhase = "Failed"
 	JobCanceled  JobPhase = "Canceled"
@@ -95,6 +96,9 @@ const (
 
 // Ended reports whether the job is over.
 func (p JobPhase) Ended() bool { return p == JobSucceeded || p == JobFailed || p == JobCanceled }
+
+// Idle reports whether nothing of the job is to run: it is over, or suspended.
+func (p JobPhase) Idle() bool { return p.Ended() || p == JobSuspended }
 
 // Cause is why something failed.
 type Cause string

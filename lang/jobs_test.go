@@ -39,6 +39,7 @@ const full = `
 job "full" {
   provider = "kubernetes"
   priority = 7
+  suspend  = true
   limits {
     cpu     = 100
     memory  = "1TiB"

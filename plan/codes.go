@@ -18,6 +18,7 @@ const (
 	RoleSucceeded      job.Code = "role_succeeded"      // another slot of its role has succeeded
 	NotDeclared        job.Code = "not_declared"        // its job is no longer declared
 	DestroyRequested   job.Code = "destroy_requested"   // destroy was requested
+	SuspendRequested   job.Code = "suspend_requested"   // its job is suspended
 	RoleNotDeclared    job.Code = "role_not_declared"   // its role is no longer declared
 	AboveMost          job.Code = "above_most"          // its index is above the role's max
 	GivesWay           job.Code = "gives_way"           // it cannot start, and another job fits without it

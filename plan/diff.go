@@ -123,6 +123,9 @@ func (p *pass) remove(w *work) {
 		}
 		return
 	}
+	if w.suspended() {
+		p.end(w, job.Because(SuspendRequested))
+	}
 	if w.ending {
 		return
 	}

@@ -48,7 +48,12 @@ func (w *work) phase() job.JobPhase {
 	if w.rec.Phase.Ended() || !w.declared {
 		return w.rec.Phase
 	}
-	if !w.admitted() {
+	switch {
+	case w.suspended() && slices.ContainsFunc(w.slots, func(s *job.Slot) bool { return s.Phase.Live() }):
+		return w.rec.Phase // until all have stopped
+	case w.suspended():
+		return job.JobSuspended
+	case !w.admitted():
 		return job.JobPending
 	}
 	running, unhealthy, all := 0, w.brokenByFault(), true
@@ -64,7 +69,7 @@ func (w *work) phase() job.JobPhase {
 			unhealthy = unhealthy || left && w.world.Broken && s.Phase != job.Registered
 		}
 	}
-	young := w.rec.Phase == job.JobPending || w.rec.Phase == job.JobStarting
+	young := w.rec.Phase == job.JobPending || w.rec.Phase == job.JobSuspended || w.rec.Phase == job.JobStarting
 	switch {
 	case w.ranked() && w.world.Generation == 0, young && (!all || running == 0):
 		return job.JobStarting

@@ -486,7 +486,15 @@ func (w *work) admitted() bool {
 }
 
 // active reports whether the job is to run at all.
-func (w *work) active() bool { return w.declared && !w.ending && !w.rec.Phase.Ended() }
+func (w *work) active() bool {
+	return w.declared && !w.ending && !w.rec.Phase.Ended() && !w.suspended()
+}
+
+// suspended reports whether the job is declared, but must not run for now. A job of which a slot has succeeded is about to end:
+// it is let finish, since nothing more can start in that role.
+func (w *work) suspended() bool {
+	return w.declared && w.spec.Suspend && !w.rec.Phase.Ended() && len(w.finished) == 0
+}
 
 // succeeded reports whether a slot of the role has succeeded: no more starts in it.
 func (w *work) succeeded(role string) bool {

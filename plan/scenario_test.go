@@ -565,6 +565,8 @@ func setJob(j *job.Job, key, value string) error {
 		j.Rendezvous.Timeout, err = job.ParseDuration(value)
 	case "provider":
 		j.Provider = value
+	case "suspend":
+		j.Suspend = true
 	case "prevent":
 		j.Lifecycle.PreventDestroy = true
 	case "ignore":

@@ -47,7 +47,7 @@ func (p *pass) want(w *work) {
 		want.Roles = append(want.Roles, role)
 	}
 	p.out.Wants[w.name] = want
-	if w.begun() || p.refused(w).IsZero() {
+	if w.begun() || !w.suspended() && p.refused(w).IsZero() {
 		p.out.Groups[w.name] = w.group(spec)
 	}
 }

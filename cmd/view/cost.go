@@ -15,6 +15,7 @@ const (
 	worldForms    = "forms"    // the first one
 	worldRestarts = "restarts" // it ends, and the next one continues from a checkpoint
 	worldStops    = "stops"    // it ends, and the next one cannot form before there is room for it
+	worldSuspends = "suspends" // it ends, and the next one forms once its job is resumed
 	worldEnds     = "ends"     // and no other follows
 )
 
@@ -95,7 +96,7 @@ func (b *planBuilder) cost(name string, changes []*plan.Change) JobCost {
 	cost := JobCost{Address: "job." + name, World: b.world(name, changes)}
 	continues := rec != nil && next != nil && rec.UID == next.UID && b.continues(name)
 	switch cost.World {
-	case worldRestarts, worldStops, worldEnds:
+	case worldRestarts, worldStops, worldSuspends, worldEnds:
 		cost.Broken = !b.trains(rec, next)
 		b.again(&cost, rec)
 	}
@@ -157,6 +158,8 @@ func (b *planBuilder) world(name string, changes []*plan.Change) string {
 		return ""
 	case !b.continues(name) || next == nil:
 		return worldEnds
+	case next.Spec.Suspend:
+		return worldSuspends
 	case !forms(next, changes):
 		return worldStops
 	}
@@ -311,7 +314,7 @@ func (e *exchange) sum(r *Redactor) *Exchange {
 func (c *JobCost) sentences() []string {
 	var out []string
 	switch c.World {
-	case worldRestarts, worldStops:
+	case worldRestarts, worldStops, worldSuspends:
 		out = append(out, c.Address+": "+c.what()+", and "+c.next()+"resumes from "+c.from()+"."+c.howMuch())
 	case worldEnds:
 		out = append(out, c.Address+": "+c.what()+"."+c.stays())
@@ -366,6 +369,8 @@ func (c *JobCost) next() string {
 	switch {
 	case c.World == worldStops:
 		return "the next one, once there is room for it, "
+	case c.World == worldSuspends:
+		return "the next one, when the job is no longer suspended, "
 	case c.Broken:
 		return "the next one "
 	}

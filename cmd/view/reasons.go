@@ -148,6 +148,7 @@ var sentences = map[job.Code]sentence{
 	plan.RoleSucceeded:      says("another slot of its role has succeeded"),
 	plan.NotDeclared:        says("it is no longer declared"),
 	plan.DestroyRequested:   says("destroy was requested"),
+	plan.SuspendRequested:   says("its job is suspended"),
 	plan.RoleNotDeclared:    says("role ${role} is no longer declared"),
 	plan.AboveMost:          says("its role may have at most ${most:slots}"),
 	plan.GivesWay:           says("it cannot start, and job.${job} fits without it"),

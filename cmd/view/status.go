@@ -267,7 +267,7 @@ func jobStatus(name string, f Facts, seen map[job.Address]*job.Incarnation, r *R
 		j.Phase = job.JobDegraded
 	}
 	j.reasons(name, record, f, r)
-	j.Healthy = j.Phase == job.JobRunning || j.Phase == job.JobSucceeded
+	j.Healthy = j.Phase == job.JobRunning || j.Phase == job.JobSucceeded || j.Phase == job.JobSuspended
 	return j
 }
 

@@ -48,7 +48,7 @@ func masterText(m StatusModel) string {
 	switch {
 	case m.Master.Watching:
 		return fmt.Sprintf("Watched by %s (pid %d) since %s.", m.Master.Who, m.Master.PID, clock(*m.Master.Since))
-	case !slices.ContainsFunc(m.Jobs, func(j JobStatus) bool { return !j.Phase.Ended() }):
+	case !slices.ContainsFunc(m.Jobs, func(j JobStatus) bool { return !j.Phase.Idle() }):
 		return "" // nothing is left to heal
 	case m.Master.Operation != "":
 		return fmt.Sprintf("%s (pid %d) has been running eltrain %s since %s.", m.Master.Who, m.Master.PID, m.Master.Operation, clock(*m.Master.Since))
@@ -133,6 +133,8 @@ func worldText(j *JobStatus) string {
 		return ""
 	case j.WorldSize == 0 && j.Phase.Ended():
 		return fmt.Sprintf("generation %d was the last", j.Generation)
+	case j.WorldSize == 0 && j.Phase.Idle():
+		return fmt.Sprintf("generation %d has ended; the next one forms once the job is resumed", j.Generation)
 	case j.WorldSize == 0:
 		return fmt.Sprintf("generation %d has ended, the next has not formed yet", j.Generation)
 	}

@@ -17,6 +17,7 @@ var cases = []Case{
 	{Name: "master killed", Gate: Kubernetes | Volcano, Soak: Local, Nodes: 4, Try: masterKilled},
 	{Name: "masters killed again and again", Soak: Local | Kubernetes, Nodes: 4, Try: mastersKilled},
 	{Name: "plain apply leaves training to go on", Gate: Local | Kubernetes, Nodes: 4, Try: plainApply},
+	{Name: "suspended and resumed", Gate: Local | Kubernetes | Volcano, Nodes: 2, Try: suspended},
 	{Name: "script with a bug", Gate: Local | Kubernetes, Nodes: 2, Try: scriptWithABug},
 	{Name: "missing command", Gate: Local | Kubernetes, Nodes: 2, Try: missingCommand},
 }
@@ -134,6 +135,27 @@ func plainApply(_ On, s *site.Site) {
 	if after.Generation != 1 {
 		s.T.Errorf("the next master made generation %d", after.Generation)
 	}
+	s.ContinuesRight(long)
+}
+
+// A job that the files suspend holds nothing, and continues from its checkpoint once they no longer do.
+func suspended(_ On, s *site.Site) {
+	s.SetSteps(long)
+	s.NotByLease()
+	s.Watch()
+	before := s.AwaitWorld(2, 1)
+	s.MakesProgress()
+	const running, declared = "job \"mnist\" {\n", "job \"mnist\" {\n  suspend = true\n"
+	s.Edit("job.hcl", running, declared)
+	s.Await("suspended", func(j site.Job) bool { return j.Phase == "Suspended" && len(j.Running()) == 0 })
+	if agents := strings.Count(fmt.Sprint(s.Processes()), " -slot="); agents > 0 {
+		s.T.Errorf("it is suspended, and %d agents run: %v", agents, s.Processes())
+	}
+	if out, code := s.Run("plan", "-detailed-exitcode"); code != 0 {
+		s.T.Errorf("a suspended job has changes:\n%s", out)
+	}
+	s.Edit("job.hcl", declared, running)
+	s.AwaitWorld(2, before.Generation+1)
 	s.ContinuesRight(long)
 }
 

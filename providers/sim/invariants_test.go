@@ -335,7 +335,7 @@ func (w *world) queues() bool {
 	})
 }
 
-// healed checks that all jobs train in full, or have ended after their processes have.
+// healed checks that all jobs train in full, are suspended, or have ended after their processes have.
 func (w *world) healed(m *master) {
 	for _, j := range w.jobs {
 		rec := m.l.Records()[j.Name]
@@ -344,6 +344,9 @@ func (w *world) healed(m *master) {
 			continue
 		}
 		if rec.Phase.Ended() && w.finished[rec.UID] {
+			continue
+		}
+		if j.Suspend && rec.Phase == job.JobSuspended {
 			continue
 		}
 		if rec.Phase != job.JobRunning {

@@ -422,11 +422,11 @@ func (m *master) carryOut(e apply.Effect, done func(any, error)) {
 	}
 }
 
-// unmet evaluates the files' conditions: each job is to run, or to have ended.
+// unmet evaluates the files' conditions: each job is to run, to have ended, or to be suspended.
 func unmet(records job.Records) map[string]string {
 	unmet := map[string]string{}
 	for name, rec := range records {
-		if rec.Phase != job.JobRunning && !rec.Phase.Ended() {
+		if rec.Phase != job.JobRunning && !rec.Phase.Idle() {
 			unmet["job."+name+" is to run"] = "It is " + string(rec.Phase) + "."
 		}
 	}

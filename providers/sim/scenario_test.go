@@ -78,6 +78,9 @@ func (w *world) declare(text string) error {
 		return err
 	}
 	w.text, w.jobs = text, slices.DeleteFunc(jobs, func(j job.Job) bool { return w.dropped[j.Name] })
+	for i := range w.jobs {
+		w.jobs[i].Suspend = w.suspended[w.jobs[i].Name]
+	}
 	for _, m := range w.all() {
 		if m.leads() {
 			m.do(func() { m.step(apply.FilesChanged{}) })

@@ -19,7 +19,8 @@ import (
 //	                                        an eltrain process: one that watches, one that applies and ends, one that destroys
 //	clock a -90s                            the clock offset of its next process
 //	force-unlock                            the lock is force-unlocked
-//	set most=3 | drop b | declare b         edits of the files: a variable is set; a job is removed, and added again
+//	set most=3 | drop b | declare b | suspend b | unsuspend b
+//	                                        edits of the files: a variable is set; a job is removed, and added again; suspended
 //	ask a | serve a                         a request to reconcile; its service gets another address
 //	fault launch job.a.worker[1] crash after
 //	fault store delay before 3s             a fault of the next effect of a kind: crash, pause, delay, and error, busy,
@@ -175,6 +176,9 @@ func (w *world) doWorld(verb string, args []string) (err error) {
 		return w.declare(w.text)
 	case "drop", "declare":
 		w.dropped[arg(0)] = verb == "drop"
+		return w.declare(w.text)
+	case "suspend", "unsuspend":
+		w.suspended[arg(0)] = verb == "suspend"
 		return w.declare(w.text)
 	case "fault":
 		f, err := parseFault(args)

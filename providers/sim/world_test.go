@@ -36,20 +36,22 @@ type world struct {
 	text     string              // of the files
 	set      map[string]string   // values of their variables
 	dropped  map[string]bool     // jobs that were removed from them
-	jobs     []job.Job           // that they declare
-	uids     int
-	moves    int             // of services to other addresses
-	requests int             // to reconcile
-	quota    int             // launches are refused while there are this many agents; 0: no quota
-	finished map[string]bool // UIDs of jobs of which a slot has finished
-	journal  journal
-	log      []string
-	facts    facts
-	wrong    []string
-	at       time.Time // of the newest event
-	events   int       // number of events at that time
-	checks   bool      // the files check the jobs
-	stuck    bool      // a loop spins without time passing: nothing more happens
+
+	suspended map[string]bool // jobs that are declared as suspended
+	jobs      []job.Job       // that they declare
+	uids      int
+	moves     int             // of services to other addresses
+	requests  int             // to reconcile
+	quota     int             // launches are refused while there are this many agents; 0: no quota
+	finished  map[string]bool // UIDs of jobs of which a slot has finished
+	journal   journal
+	log       []string
+	facts     facts
+	wrong     []string
+	at        time.Time // of the newest event
+	events    int       // number of events at that time
+	checks    bool      // the files check the jobs
+	stuck     bool      // a loop spins without time passing: nothing more happens
 }
 
 // trouble is the failure of an operation, for a while.
@@ -60,7 +62,7 @@ type trouble struct {
 
 func newWorld(t testing.TB) *world {
 	w := &world{t: t, store: &store{Store: memory.New()}, masters: map[string]*master{}, skews: map[string]time.Duration{},
-		troubles: map[string]trouble{}, dropped: map[string]bool{}, finished: map[string]bool{}, nodes: map[string]job.Node{}, set: map[string]string{}, facts: newFacts()}
+		troubles: map[string]trouble{}, dropped: map[string]bool{}, suspended: map[string]bool{}, finished: map[string]bool{}, nodes: map[string]job.Node{}, set: map[string]string{}, facts: newFacts()}
 	w.journal = newJournal(w)
 	w.cluster = sim.New("local", epoch, w.say)
 	w.cluster.Trouble = func(op string, _ job.Address) error {
