@@ -468,5 +468,7 @@ func (d *Driver) Live() Live {
 	facts := d.observer.sealFacts(d.parts.Service.Observe())
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.loop.Live(time.Now(), facts)
+	live, holder := d.loop.Live(time.Now(), facts), d.parts.Lock.Info()
+	live.Holder = &holder
+	return live
 }

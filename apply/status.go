@@ -8,6 +8,7 @@ import (
 	"github.com/eltrain/eltrain/elastic"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/plan"
+	"github.com/eltrain/eltrain/state"
 )
 
 // Live is what a running master knows now, for `eltrain status`.
@@ -19,6 +20,8 @@ type Live struct {
 	Conditions []conditions.Condition `json:"conditions,omitempty"`
 	// Released are the jobs that were removed from the state and may still run, by UID.
 	Released map[string]job.Released `json:"released,omitempty"`
+	// Holder is who leads; nil if nobody does.
+	Holder *state.LockInfo `json:"holder,omitempty"`
 }
 
 // Live returns a copy of what is known now, including the given facts of the service.

@@ -35,6 +35,9 @@ func TestFilesThatTakeTooMuchMemoryLeaveTheMasterAlone(t *testing.T) {
 			s.Await("healing", func(j site.Job) bool {
 				return j.Phase == "Degraded" && j.WorldSize == 2 && j.Generation > before.Generation && j.Says("512MiB")
 			})
+			if !s.HasMaster() {
+				t.Error("status says that no master is running")
+			}
 			s.OK(os.Remove(filepath.Join(s.Dir, "big.hcl")))
 			m.AwaitOutput("Resolved: " + lastValid)
 			s.AwaitWorld(2, before.Generation+1)

@@ -61,7 +61,7 @@ func (w *Workspace) Facts(ctx context.Context) (view.Facts, error) {
 
 // FactsOf returns the facts that a master has.
 func FactsOf(live apply.Live) view.Facts {
-	return view.Facts{Records: live.Records, Snapshot: live.Snapshot, Waits: live.Waits, Conditions: live.Conditions, Released: live.Released}
+	return view.Facts{Records: live.Records, Snapshot: live.Snapshot, Waits: live.Waits, Conditions: live.Conditions, Released: live.Released, Holder: live.Holder}
 }
 
 // PlanFacts returns what a plan is shown from.
