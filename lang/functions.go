@@ -27,6 +27,7 @@ import (
 	"github.com/zclconf/go-cty/cty/function"
 	"github.com/zclconf/go-cty/cty/function/stdlib"
 
+	"github.com/eltrain/eltrain/internal/regular"
 	"github.com/eltrain/eltrain/job"
 )
 
@@ -511,7 +512,10 @@ func (l *loader) inDir(p string) string {
 func (l *loader) readText(path string) (string, error) {
 	at := l.inDir(path)
 	l.named[at] = true
-	src, err := l.opts.read(at, maxReadBytes)
+	if err := l.inside(at); err != nil {
+		return "", err
+	}
+	src, err := regular.ReadNamed(at, maxReadBytes)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			return "", fmt.Errorf("the file %q does not exist; paths are relative to the directory of the .hcl file", path)
@@ -532,7 +536,7 @@ func (l *loader) fileFunctions() map[string]function.Function {
 			Type:   function.StaticReturnType(cty.Bool),
 			Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) {
 				path := l.inDir(args[0].AsString())
-				if err := l.opts.Inside(path); err != nil {
+				if err := l.inside(path); err != nil {
 					return cty.DynamicVal, err
 				}
 				info, err := os.Stat(path)

@@ -195,6 +195,7 @@ func (l *loader) run(files map[string][]byte) (*Config, hcl.Diagnostics) {
 	l.moves()
 	l.imports()
 	l.cfg.Named = slices.Sorted(maps.Keys(l.named))
+	l.reportOutside()
 	diags := l.finish()
 	l.cfg.Invalid = Unsound(diags)
 	return l.cfg, diags
@@ -234,6 +235,7 @@ type shared struct {
 	meter    *meter
 	varFiles map[string]*hclsyntax.Body
 	named    map[string]bool    // see Config.Named
+	outside  map[string]error   // why paths that expressions name are not read; see Options.Within
 	sources  map[string]*source // module directories by path
 	slots    int                // declared so far, in all jobs
 	names    map[string]place   // all jobs by name
@@ -279,6 +281,7 @@ func newLoader(o Options) *loader {
 		meter:    newMeter(),
 		varFiles: map[string]*hclsyntax.Body{},
 		named:    map[string]bool{},
+		outside:  map[string]error{},
 		sources:  map[string]*source{},
 		names:    map[string]place{},
 

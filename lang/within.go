@@ -4,9 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/hashicorp/hcl/v2"
 
 	"github.com/eltrain/eltrain/internal/regular"
 )
@@ -43,6 +46,29 @@ func resolved(path string) (string, error) {
 	}
 	dir, err := resolved(filepath.Dir(path))
 	return filepath.Join(dir, filepath.Base(path)), err
+}
+
+// inside is Options.Inside for a path that an expression names.
+func (l *loader) inside(path string) error {
+	err := l.opts.Inside(path)
+	if err != nil {
+		l.outside[path] = err
+	}
+	return err
+}
+
+// reportOutside reports the refused paths that are in no error yet: the files must not be able to catch a refusal, in try, can or a
+// check, and be something else where they are trusted.
+func (l *loader) reportOutside() {
+	for _, path := range slices.Sorted(maps.Keys(l.outside)) {
+		why := l.outside[path].Error()
+		if slices.ContainsFunc(l.diags, func(d *hcl.Diagnostic) bool {
+			return d.Severity == hcl.DiagError && strings.Contains(d.Detail, why)
+		}) {
+			continue
+		}
+		l.report(&hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Untrusted files", Detail: "An expression, perhaps within try or can, reads a file: " + why + "."})
+	}
 }
 
 // read reads a regular file of at most limit bytes that these files name.

@@ -16,7 +16,10 @@ import (
 
 type consoleArgs struct{ vars assignments }
 
-func (a *consoleArgs) declare(fs *flags) { a.vars.declare(fs) }
+func (a *consoleArgs) declare(fs *flags) {
+	a.vars.declare(fs)
+	declareTrust(fs)
+}
 
 func consoleCommand() *command {
 	return &command{

@@ -32,6 +32,7 @@ func (a *eventsArgs) declare(fs *flags) {
 	fs.waitVar(&a.since, "since", "Only what happened within the last `DURATION`, such as 30m or 2h.")
 	fs.Func("tail", "Start with the last `N` events instead of all.", fromZero(&a.tail))
 	a.vars.declare(fs)
+	declareTrust(fs)
 }
 
 func eventsCommand() *command {

@@ -21,6 +21,7 @@ import (
 type flags struct {
 	*flag.FlagSet
 	noColor bool
+	parsed  []func(*session) error // called, in order, once all flags are parsed
 }
 
 func newFlags(name string, declare func(*flags)) *flags {
@@ -54,6 +55,11 @@ func (s *session) parse(fs *flags, args []string, want int) ([]string, error) {
 	}
 	if fs.noColor {
 		s.streams.Out.Colour, s.streams.Err.Colour = false, false
+	}
+	for _, use := range fs.parsed {
+		if err := use(s); err != nil {
+			return nil, err
+		}
 	}
 	return others, nil
 }

@@ -17,6 +17,7 @@ type graphArgs struct {
 func (a *graphArgs) declare(fs *flags) {
 	fs.StringVar(&a.plan, "plan", "", "Draw the saved plan in `FILE`: created green, updated or restarted yellow, replaced orange, deleted red.")
 	a.vars.declare(fs)
+	declareTrust(fs)
 }
 
 func graphCommand() *command {

@@ -38,6 +38,7 @@ func (a *logsArgs) declare(fs *flags) {
 	fs.Func("rank", "Only the process with RANK `N` in the newest world.", fromZero(&a.rank))
 	fs.Func("tail", "Start with the last `N` lines of each slot instead of all.", fromZero(&a.tail))
 	a.vars.declare(fs)
+	declareTrust(fs)
 }
 
 // fromZero parses an option's number, at least 0.

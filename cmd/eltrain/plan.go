@@ -62,7 +62,6 @@ type planArgs struct {
 	out              string
 	markdown         bool
 	prune            bool
-	trust
 }
 
 func (a *planArgs) declare(fs *flags) {
@@ -75,7 +74,7 @@ func (a *planArgs) declare(fs *flags) {
 	fs.Var(asksNothing{}, "input", "No effect: a plan never prompts.")
 	a.formats.declare(fs)
 	a.planning.declare(fs)
-	a.trust.declare(fs)
+	declareTrust(fs)
 	a.declareRest(fs, "Only show what differs from what was last applied.")
 }
 
@@ -114,9 +113,6 @@ func parsePlan(s *session, args []string) (planArgs, error) {
 	}
 	a.rerun, a.keep = !a.destroy, !a.prune
 	s.compact = a.compact
-	if err := s.distrust(a.trust); err != nil {
-		return a, err
-	}
 	return a, a.scoping.check(a.destroy)
 }
 

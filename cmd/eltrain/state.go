@@ -48,7 +48,7 @@ type statePreparer interface{ prepare(s *session) error }
 // lookCommand makes a read-only command. most is its maximum number of arguments.
 func lookCommand[L stateLook](c command, most int, blank func() L) *command {
 	declare := func(look L, vars *assignments) func(*flags) {
-		return func(fs *flags) { look.declare(fs); vars.declare(fs) }
+		return func(fs *flags) { look.declare(fs); vars.declare(fs); declareTrust(fs) }
 	}
 	c.declare = declare(blank(), new(assignments))
 	c.run = func(s *session, args []string) int {

@@ -24,6 +24,7 @@ type statusArgs struct {
 func (a *statusArgs) declare(fs *flags) {
 	fs.BoolVar(&a.json, "json", false, "Print JSON.")
 	a.vars.declare(fs)
+	declareTrust(fs)
 }
 
 func parseStatus(s *session, args []string) (statusArgs, error) {

@@ -6,14 +6,16 @@ import (
 	"strconv"
 )
 
-// trust is how far a command trusts the files: those of a pull request are not yet reviewed, and it runs with the
-// pipeline's secrets.
+// trust is how far a command that changes nothing trusts the files: those of a pull request are not yet reviewed, and it runs with
+// the pipeline's secrets.
 type trust struct {
 	untrusted *bool // nil is not given
 	roots     []string
 }
 
-func (a *trust) declare(fs *flags) {
+func declareTrust(fs *flags) {
+	a := new(trust)
+	fs.parsed = append(fs.parsed, func(s *session) error { return s.distrust(a) })
 	fs.BoolFunc("untrusted", "The files may name no file outside of the repository, and no kubeconfig with plugins. Default where CI is set.", func(text string) error {
 		on, err := strconv.ParseBool(text)
 		if err != nil {
@@ -32,7 +34,7 @@ func (a *trust) declare(fs *flags) {
 }
 
 // distrust confines the files as the options say.
-func (s *session) distrust(a trust) error {
+func (s *session) distrust(a *trust) error {
 	ci := s.getenv("CI")
 	if a.untrusted == nil && (ci == "" || ci == "false") || a.untrusted != nil && !*a.untrusted {
 		return nil

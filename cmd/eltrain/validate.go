@@ -10,13 +10,12 @@ import (
 type validateArgs struct {
 	json bool
 	vars assignments
-	trust
 }
 
 func (a *validateArgs) declare(fs *flags) {
 	fs.BoolVar(&a.json, "json", false, "Print JSON.")
 	a.vars.declare(fs)
-	a.trust.declare(fs)
+	declareTrust(fs)
 }
 
 func validateCommand() *command {
@@ -41,9 +40,6 @@ all of them.`,
 func runValidate(s *session, args []string) int {
 	var a validateArgs
 	if _, err := s.parse(newFlags("validate", a.declare), args, 0); err != nil {
-		return s.misused("validate", err)
-	}
-	if err := s.distrust(a.trust); err != nil {
 		return s.misused("validate", err)
 	}
 	defer s.outlive()()

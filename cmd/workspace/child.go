@@ -42,6 +42,8 @@ const (
 type request struct {
 	Path string // see Directory
 	Vars []lang.Assignment
+	// Within is what the files are not trusted to leave.
+	Within []string
 	// Slots, if not nil, are numbers of running slots by job and role, on which the files' conditions are evaluated.
 	Slots map[string]map[string]int
 }
@@ -102,7 +104,7 @@ func (d *Directory) ServeChild() error {
 	if err := json.Unmarshal(text, &asked); err != nil {
 		return err
 	}
-	d.Path = asked.Path
+	d.Path, d.Within = asked.Path, asked.Within
 	r, err := d.readAll(asked)
 	if err != nil {
 		return err
@@ -230,7 +232,7 @@ func (d *Directory) Child(vars []lang.Assignment) *Child {
 func (c *Child) Read(ctx context.Context) (*Reading, error) { return c.read(ctx, nil) }
 
 func (c *Child) read(ctx context.Context, slots map[string]map[string]int) (*Reading, error) {
-	text, err := json.Marshal(request{Path: c.directory.Path, Vars: c.vars, Slots: slots})
+	text, err := json.Marshal(request{Path: c.directory.Path, Vars: c.vars, Within: c.directory.Within, Slots: slots})
 	if err != nil {
 		return nil, err
 	}
