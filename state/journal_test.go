@@ -9,7 +9,9 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -264,6 +266,64 @@ func TestTornTailIsCutOffAndReported(t *testing.T) {
 			t.Fatal(err)
 		}
 		expect(t, dir, `1 "first"`, `2 "next"`)
+	}
+}
+
+// A file of any size, without line ends, takes no more memory than an entry. What is larger than any entry is not taken for
+// one that is being written.
+func TestAHugeFileTakesLittleMemory(t *testing.T) {
+	const huge = 3 * maxRecord / 2
+	header := "00000000 3 " + strconv.Itoa(maxJSON) + " " // the only damage that is kept in memory
+	for _, c := range []struct {
+		tail string
+		most uint64
+	}{{"", 1 << 20}, {header, 3 * maxRecord}, {"00000000 3 " + strconv.Itoa(maxJSON+1) + " ", 1 << 20}} {
+		dir := memoryDir(t)
+		j := openJournal(t, dir, JournalOptions{})
+		appendAll(t, j, entry("a"), entry("b"))
+		if err := j.Close(); err != nil {
+			t.Fatal(err)
+		}
+		path := onlyFile(t, dir)
+		whole, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(os.WriteFile(path, append(whole, c.tail...), 0o600), os.Truncate(path, huge)); err != nil {
+			t.Fatal(err)
+		}
+		want := Damage{path, int64(len(whole)), huge - int64(len(whole)), noRecord}
+
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		entries, damage := readAll(t, dir, 1)
+		runtime.ReadMemStats(&after)
+		if len(entries) != 2 || !slices.Equal(damage, []Damage{want}) {
+			t.Errorf("after %q: read %v, damage %v", c.tail, entries, damage)
+		}
+		if took := after.TotalAlloc - before.TotalAlloc; took > c.most {
+			t.Errorf("after %q: reading took %d bytes", c.tail, took)
+		}
+
+		// Whoever follows is told once, and a writer goes on after the last entry.
+		damage = nil
+		follower := cursor{reader: Reader{Dir: dir, Damaged: func(d Damage) { damage = append(damage, d) }}, from: 1}
+		var got []string
+		follow := func() {
+			t.Helper()
+			if err := follower.advance(func(e Entry) error { got = append(got, string(e.Data)); return nil }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		follow()
+		follow()
+		var removed []Damage
+		j = openJournal(t, dir, JournalOptions{Damaged: func(d Damage) { removed = append(removed, d) }})
+		appendAll(t, j, entry("c"))
+		follow()
+		if len(removed) != 1 || !slices.Equal(damage, []Damage{want}) || strings.Join(got, "") != `"a""b""c"` {
+			t.Errorf("after %q: the writer removed %v; a follower read %v, damage %v", c.tail, removed, got, damage)
+		}
 	}
 }
 

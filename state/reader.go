@@ -73,6 +73,9 @@ func (r Reader) follow(ctx context.Context, from uint64, fn func(Entry) error) e
 	}
 }
 
+// noRecord is the Reason of Damage.
+const noRecord = "no record has the right checksum here"
+
 // cursor is a reader's position in a journal.
 type cursor struct {
 	reader Reader
@@ -80,6 +83,7 @@ type cursor struct {
 	last   uint64 // sequence number of the newest record seen, wanted or not; 0 before the first
 	file   string // name of the file being read; "" before the first
 	offset int64  // offset in it, of the end of the last whole record
+	told   Damage // the newest, told once
 }
 
 // advance delivers all records completed since the last call.
@@ -103,8 +107,8 @@ func (c *cursor) advance(fn func(Entry) error) error {
 	return nil
 }
 
-// readFile delivers the whole records after c.offset. In the newest file, what follows the last whole record may be
-// one being written; only in an older one, to which nothing is added anymore, is it damage.
+// readFile delivers the whole records after c.offset. What follows the last whole record is damage in an older file, to which
+// nothing is added anymore. In the newest it may be a record being written, unless it is larger than any.
 func (c *cursor) readFile(newest bool, fn func(Entry) error) error {
 	path := filepath.Join(c.reader.Dir, c.file)
 	f, err := regular.Open(path, os.O_RDONLY, 0)
@@ -115,17 +119,22 @@ func (c *cursor) readFile(newest bool, fn func(Entry) error) error {
 		return err
 	}
 	defer f.Close()
-	s, err := c.scan(f, path, newest, fn)
-	if err != nil || newest {
-		return err
+	if newest && c.told.File == path && c.told.Offset == c.offset {
+		// A writer that removed this tail could not have written as much again.
+		if info, err := f.Stat(); err != nil || info.Size() == c.told.Offset+c.told.Bytes {
+			return err
+		}
 	}
-	info, err := f.Stat()
+	s, err := c.scan(f, path, newest, fn)
 	if err != nil {
 		return err
 	}
-	if rest := info.Size() - s.whole; rest > 0 {
-		c.damaged(Damage{path, s.whole, rest, "no record has the right checksum here"})
-		c.offset = info.Size()
+	rest := s.at - s.whole
+	if rest > maxRecord || rest > 0 && !newest {
+		c.damaged(Damage{path, s.whole, rest, noRecord})
+	}
+	if !newest {
+		c.offset = s.at
 	}
 	return nil
 }
@@ -147,7 +156,7 @@ func (c *cursor) scan(f io.ReaderAt, path string, newest bool, fn func(Entry) er
 			continue
 		}
 		if skipped > 0 {
-			c.damaged(Damage{path, before, skipped, "no record has the right checksum here"})
+			c.damaged(Damage{path, before, skipped, noRecord})
 		}
 		c.offset = s.whole
 		if err := c.deliver(r, Damage{File: path, Offset: before + skipped, Bytes: s.whole - before - skipped}, fn); err != nil {
@@ -180,7 +189,8 @@ func (c *cursor) deliver(r rawRecord, place Damage, fn func(Entry) error) error 
 }
 
 func (c *cursor) damaged(d Damage) {
-	if c.reader.Damaged != nil {
+	if d != c.told && c.reader.Damaged != nil {
 		c.reader.Damaged(d)
 	}
+	c.told = d
 }

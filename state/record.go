@@ -27,8 +27,13 @@ const (
 	// maxData bounds the Data of one entry, inflated: at some 250 bytes for the record of a slot, it suffices for a
 	// decision over several 100,000 slots.
 	maxData = 256 << 20
+	// maxJSON bounds the JSON of a record: maxData, deflated and in base64. Data that cannot be compressed grows by less than a
+	// thousandth, and base64 adds a third. The rest is for the time and the kind.
+	maxJSON = (maxData+maxData/1000)/3*4 + 64<<10
 	// maxHeader bounds the length of what precedes the JSON: 8 hex digits, two numbers of up to 20 digits, three spaces.
 	maxHeader = 8 + 20 + 20 + 3
+	// maxRecord bounds a record with its line end. Readers keep at most as much of a file in memory, and no longer line is a record.
+	maxRecord = maxHeader + maxJSON + 1
 	// maxSeq is far beyond what can be written; a larger number is damage. It cannot overflow.
 	maxSeq = 1 << 62
 )
@@ -69,6 +74,9 @@ func appendRecord(b []byte, e Entry) ([]byte, error) {
 	text, err := json.Marshal(p)
 	if err != nil {
 		return nil, err
+	}
+	if len(text) > maxJSON {
+		return nil, fmt.Errorf("%d bytes exceed the limit of %d for a record", len(text), maxJSON)
 	}
 	covered := strconv.AppendUint(nil, e.Seq, 10)
 	covered = append(covered, ' ')
@@ -149,9 +157,8 @@ func parseHeader(b []byte) (crc uint32, seq uint64, size, length int, p parsing)
 	}
 	sum, err1 := strconv.ParseUint(string(fields[0]), 16, 32)
 	seq, err2 := strconv.ParseUint(string(fields[1]), 10, 64)
-	// base64 adds a third, and Data that is not compressed is small.
 	n, err3 := strconv.ParseUint(string(fields[2]), 10, 64)
-	if err1 != nil || err2 != nil || err3 != nil || len(fields[0]) != 8 || seq == 0 || seq > maxSeq || n > 2*maxData {
+	if err1 != nil || err2 != nil || err3 != nil || len(fields[0]) != 8 || seq == 0 || seq > maxSeq || n > maxJSON {
 		return 0, 0, 0, 0, parsedNone
 	}
 	return uint32(sum), seq, int(n), at, parsedWhole
@@ -160,7 +167,8 @@ func parseHeader(b []byte) (crc uint32, seq uint64, size, length int, p parsing)
 // scanner finds the whole records in a file, skipping whatever lies between them.
 type scanner struct {
 	r     io.Reader
-	buf   []byte // read but not yet consumed
+	store []byte // what buf is in
+	buf   []byte // read but not yet consumed, at most maxRecord bytes
 	at    int64  // offset of buf in the file
 	whole int64  // offset of the end of the last whole record
 	eof   bool
@@ -194,16 +202,15 @@ func (s *scanner) next() (r rawRecord, skipped int64, ok bool) {
 
 // skipLine moves past the next line end; false if there is none.
 func (s *scanner) skipLine() bool {
-	searched := 0
 	for {
-		if n := bytes.IndexByte(s.buf[searched:], '\n'); n >= 0 {
-			s.consume(searched + n + 1)
+		if n := bytes.IndexByte(s.buf, '\n'); n >= 0 {
+			s.consume(n + 1)
 			return true
 		}
+		s.consume(len(s.buf)) // it is not kept: the line may be of any length
 		if s.eof || s.err != nil {
 			return false
 		}
-		searched = len(s.buf)
 		s.fill()
 	}
 }
@@ -213,12 +220,14 @@ func (s *scanner) consume(n int) {
 	s.at += int64(n)
 }
 
-// fill reads at least as much again as there is, so that the cost of a long record stays linear.
+// fill reads at least as much again as there is, so that the cost of a long record stays linear, up to maxRecord in all.
 func (s *scanner) fill() {
-	grown := make([]byte, len(s.buf), max(64<<10, 2*len(s.buf)))
-	copy(grown, s.buf)
-	n, err := io.ReadFull(s.r, grown[len(s.buf):cap(grown)])
-	s.buf = grown[:len(s.buf)+n]
+	if size := min(max(64<<10, 2*len(s.buf)), maxRecord); size > len(s.store) {
+		s.store = make([]byte, size)
+	}
+	have := copy(s.store, s.buf)
+	n, err := io.ReadFull(s.r, s.store[have:])
+	s.buf = s.store[:have+n]
 	switch {
 	case err == io.EOF || err == io.ErrUnexpectedEOF:
 		s.eof = true
