@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/url"
 	"regexp"
 	"slices"
 	"strconv"
@@ -41,7 +40,7 @@ const shortSecret = 4
 // by lines, and a PEM key is printed as many.
 const secretLine = 8
 
-// maxEscaped is how many levels of escapes are looked through: JSON in JSON in a line of a log.
+// maxEscaped is how many levels of escapes are looked through: a URL in JSON in a line of a log.
 const maxEscaped = 3
 
 // Secrets finds sensitive values in texts. The zero value knows none.
@@ -50,13 +49,10 @@ type Secrets struct {
 	sorted []string // longest first
 }
 
-// Add adds values: as they are, and URL-encoded, and the lines of multi-line ones. Blank values are ignored.
+// Add adds values, and the lines of multi-line ones. Blank values are ignored.
 func (s *Secrets) Add(values ...string) {
 	for _, value := range values {
 		s.add(value)
-		query := url.QueryEscape(value) // what urlencode gives
-		s.add(query)
-		s.add(strings.ReplaceAll(query, "+", "%20")) // in the path of a URL a plus means a plus
 		if !strings.Contains(value, "\n") {
 			continue
 		}
@@ -109,13 +105,8 @@ func (s *Secrets) find(text string) [][]int {
 	if strings.Contains(text, sealBegin) {
 		seals = seal.FindAllStringIndex(text, -1)
 	}
-	read := unescaped{text: text}
-	for level := 0; ; level++ {
-		found = append(found, s.values(read, seals)...)
-		if level == maxEscaped || len(s.sorted) == 0 || !strings.Contains(read.text, `\`) {
-			break
-		}
-		read = read.unescape()
+	if len(s.sorted) > 0 {
+		eachReading(text, func(r reading) { found = append(found, s.values(r, seals)...) })
 	}
 	if len(found) == 0 {
 		return seals
@@ -135,7 +126,7 @@ func (s *Secrets) find(text string) [][]int {
 }
 
 // values returns where values are, outside of the seals.
-func (s *Secrets) values(in unescaped, seals [][]int) (found [][]int) {
+func (s *Secrets) values(in reading, seals [][]int) (found [][]int) {
 	for _, value := range s.sorted {
 		for from := 0; ; {
 			at := strings.Index(in.text[from:], value)
@@ -154,48 +145,93 @@ func (s *Secrets) values(in unescaped, seals [][]int) (found [][]int) {
 	return found
 }
 
-// escape matches a character that is escaped as in strings of JSON, Go or Python; above U+FFFF JSON has two surrogates.
-var escape = regexp.MustCompile(`\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\(u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|x[0-9a-fA-F]{2}|[\\"'/abfnrtv])`)
+// decoding is a way of writing characters: what an escape looks like, and what it stands for. A character may be escaped or
+// not: which ones are differs between programs.
+type decoding struct {
+	escape    *regexp.Regexp
+	character func(escape string) string
+}
 
-// unescaped is a text without its escapes. at has the offset in the original of each byte and of the end; nil if it is the
+var (
+	// escape matches a character that is escaped as in strings of JSON, Go or Python; above U+FFFF JSON has two surrogates.
+	escape  = regexp.MustCompile(`\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\(u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|x[0-9a-fA-F]{2}|[\\"'/abfnrtv])`)
+	percent = regexp.MustCompile(`%[0-9a-fA-F]{2}`)
+	form    = regexp.MustCompile(`%[0-9a-fA-F]{2}|\+`) // in forms and queries a plus is a space
+)
+
+var decodings = []decoding{
+	{escape, func(e string) string { return character(e, false) }},
+	{escape, func(e string) string { return character(e, true) }},
+	{percent, octet},
+	{form, octet},
+}
+
+// reading is a text as it is or decoded. at has the offset in the original of each byte and of the end; nil if it is the
 // original.
-type unescaped struct {
+type reading struct {
 	text string
 	at   []int
 }
 
-func (u unescaped) place(i int) int {
-	if u.at == nil {
+func (r reading) place(i int) int {
+	if r.at == nil {
 		return i
 	}
-	return u.at[i]
+	return r.at[i]
 }
 
-// unescape resolves one level of escapes.
-func (u unescaped) unescape() unescaped {
+// eachReading calls visit with a text as it is, and as each sequence of up to maxEscaped decodings reads it.
+func eachReading(text string, visit func(reading)) {
+	visit(reading{text: text})
+	if !strings.ContainsAny(text, `\%+`) {
+		return
+	}
+	seen := map[string]bool{text: true}
+	for level, readings := 0, []reading{{text: text}}; level < maxEscaped && len(readings) > 0; level++ {
+		var next []reading
+		for _, r := range readings {
+			for _, d := range decodings {
+				if decoded := r.decode(d); !seen[decoded.text] {
+					seen[decoded.text] = true
+					visit(decoded)
+					next = append(next, decoded)
+				}
+			}
+		}
+		readings = next
+	}
+}
+
+// decode resolves one level of escapes.
+func (r reading) decode(d decoding) reading {
+	escapes := d.escape.FindAllStringIndex(r.text, -1)
+	if escapes == nil {
+		return r
+	}
 	var text strings.Builder
-	var at []int
+	at := make([]int, 0, len(r.text)+1)
 	from := 0
 	keep := func(to int) {
-		text.WriteString(u.text[from:to])
+		text.WriteString(r.text[from:to])
 		for ; from < to; from++ {
-			at = append(at, u.place(from))
+			at = append(at, r.place(from))
 		}
 	}
-	for _, e := range escape.FindAllStringIndex(u.text, -1) {
+	for _, e := range escapes {
 		keep(e[0])
-		text.WriteString(character(u.text[e[0]:e[1]]))
+		text.WriteString(d.character(r.text[e[0]:e[1]]))
 		for len(at) < text.Len() {
-			at = append(at, u.place(e[0]))
+			at = append(at, r.place(e[0]))
 		}
 		from = e[1]
 	}
-	keep(len(u.text))
-	return unescaped{text.String(), append(at, u.place(len(u.text)))}
+	keep(len(r.text))
+	return reading{text.String(), append(at, r.place(len(r.text)))}
 }
 
-// character returns the character that an escape stands for.
-func character(escape string) string {
+// character returns the character that an escape stands for. An \x is a byte, as in Go and in Python's bytes, or a character,
+// as in Python's strings.
+func character(escape string, latin1 bool) string {
 	switch kind := escape[1]; {
 	case strings.IndexByte(`"'/\`, kind) >= 0:
 		return escape[1:]
@@ -205,13 +241,21 @@ func character(escape string) string {
 		high, _ := strconv.ParseUint(escape[2:6], 16, 16)
 		low, _ := strconv.ParseUint(escape[8:], 16, 16)
 		return string(utf16.DecodeRune(rune(high), rune(low)))
+	case kind == 'x' && !latin1:
+		return octet(escape[1:])
 	default:
 		n, _ := strconv.ParseUint(escape[2:], 16, 32)
-		if kind == 'x' {
-			return string([]byte{byte(n)})
-		}
 		return string(rune(n))
 	}
+}
+
+// octet returns the byte of an escape as in a URL.
+func octet(escape string) string {
+	if escape == "+" {
+		return " "
+	}
+	n, _ := strconv.ParseUint(escape[1:], 16, 8)
+	return string([]byte{byte(n)})
 }
 
 // counts reports whether a match counts: a short one only as a whole word.
