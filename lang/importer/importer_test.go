@@ -98,6 +98,23 @@ func TestMemoryAtDevShmIsSharedMemory(t *testing.T) {
 	}
 }
 
+// Without any limit there is no size to import. The volume is left out with a warning.
+func TestUnlimitedMemoryAtDevShmIsAWarning(t *testing.T) {
+	const pod = `{spec: {containers: [{name: c, image: i, command: [x], volumeMounts: [{name: d, mountPath: /dev/shm}]}], volumes: [{name: d, emptyDir: {%s}}]}}`
+	for dir, warned := range map[string]bool{"medium: Memory": true, "medium: Memory, sizeLimit: 0": true, "medium: Memory, sizeLimit: 2Gi": false} {
+		in := strings.Replace(least, "{spec: {containers: [{name: c, image: i, command: [x]}]}}", fmt.Sprintf(pod, dir), 1)
+		result := Manifests("in.yaml", strings.NewReader(in), Checks{})
+		role := mustBeValid(t, result.HCL)[0].Roles[0]
+		told := reported(result.Diagnostics)
+		if strings.Contains(told, `volumes[0]: Shared memory without a size`) != warned || strings.Contains(told, `resources { shm = "8GiB" }`) != warned {
+			t.Errorf("emptyDir {%s}: %s", dir, told)
+		}
+		if role.Pod != nil || (role.Resources.Shm == 0) != warned || result.Diagnostics.HasErrors() {
+			t.Errorf("emptyDir {%s}: shm is %v, pod %v; %s", dir, role.Resources.Shm, role.Pod, told)
+		}
+	}
+}
+
 func golden(t *testing.T, path, got string) {
 	t.Helper()
 	if *update {

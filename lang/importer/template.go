@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 	"strings"
@@ -431,7 +432,7 @@ func isDevice(name string) bool {
 }
 
 // sharedMemory sets shm from the in-memory volume that is mounted at /dev/shm. One without a size may take all memory of the pod,
-// as Kubernetes has it.
+// as Kubernetes has it; without a limit of that, all memory of the node, which shm cannot say.
 func (im *importer) sharedMemory(r *role, spec, main *value) {
 	for _, mount := range main.get("volumeMounts").list() {
 		path, _ := mount.get("mountPath").scalar()
@@ -448,14 +449,19 @@ func (im *importer) sharedMemory(r *role, spec, main *value) {
 			}
 			size, fields := r.Resources.Memory, 1
 			if limit, sized := dir.get("sizeLimit").scalar(); sized {
-				var err error
-				if size, err = parseMemory(limit); err != nil {
+				most, err := parseMemory(limit)
+				if err != nil {
 					continue
 				}
+				size = cmp.Or(most, size) // to Kubernetes 0 is no limit
 				fields++
 			}
 			if len(dir.entries()) != fields {
 				continue // not a volume of Kubernetes
+			}
+			if size == 0 {
+				im.warn(volume, "Not imported", "Shared memory without a size. eltrain mounts /dev/shm itself, but since the container has no memory limit either, "+
+					"it may take all memory of the node. Write its size in the role, for example resources { shm = \"8GiB\" }.")
 			}
 			r.Resources.Shm = size
 			mount.use()
