@@ -28,6 +28,7 @@ import (
 	"time"
 
 	"github.com/eltrain/eltrain/elastic"
+	"github.com/eltrain/eltrain/internal/regular"
 	"github.com/eltrain/eltrain/job"
 	"golang.org/x/sys/unix"
 )
@@ -190,7 +191,7 @@ func (a *agent) makeErrorDir() (string, error) {
 		return dir, err
 	}
 	dir := filepath.Join(a.config.Dir, "errors")
-	return dir, os.MkdirAll(dir, 0o700)
+	return dir, regular.MakePrivate(a.config.Dir, dir)
 }
 
 func (a *agent) close() {

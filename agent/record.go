@@ -75,7 +75,7 @@ func openRecord(dir string, lockFD int, word string, now time.Time) (*record, er
 	if dir == "" {
 		return r, nil
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := regular.MakePrivate(dir, dir); err != nil {
 		r.close()
 		return nil, fmt.Errorf("make the agent's directory: %w", err)
 	}

@@ -104,7 +104,7 @@ func OpenJournal(dir string, o JournalOptions) (*Journal, error) {
 	if o.FileSize < 0 || o.Files < 1 {
 		return nil, fmt.Errorf("journal %s: %d files of %d bytes are too small", dir, o.Files, o.FileSize)
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := regular.MakePrivate(dir, dir); err != nil {
 		return nil, fmt.Errorf("open journal: %w", err)
 	}
 	j := &Journal{dir: dir, fileSize: o.FileSize, files: o.Files}
@@ -382,8 +382,11 @@ func (j *Journal) Close() error {
 	return nil
 }
 
-// journalFiles lists the names of a journal's files, oldest first; none if the directory does not exist.
+// journalFiles lists the names of a journal's files, oldest first; none if the directory does not exist. It must be private.
 func journalFiles(dir string) ([]string, error) {
+	if err := regular.CheckPrivate(dir); err != nil {
+		return nil, err
+	}
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil

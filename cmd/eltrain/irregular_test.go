@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -70,5 +71,32 @@ func TestADirectoryThatOthersMayWriteToIsRefused(t *testing.T) {
 			}
 			o.check(t, exitError, "Unsafe directory", "chmod 700 "+workspace.RunDirectory, "ELTRAIN_DATA_DIR")
 		}
+	}
+}
+
+// It is refused to root too if it belongs to somebody else, and so is one in it, such as that of the jobs' tokens.
+func TestADirectoryOfAnotherUserIsRefused(t *testing.T) {
+	t.Parallel()
+	const other = 65534
+	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
+	runs := filepath.Join(dir, workspace.RunDirectory)
+	if err := os.Mkdir(runs, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"jobs", "journal"} {
+		below := filepath.Join(runs, name)
+		if err := errors.Join(os.Mkdir(below, 0o700), os.Chmod(below, 0o777)); err != nil {
+			t.Fatal(err)
+		}
+		eltrain(t, dir, "apply", "-auto-approve").unwrapped().check(t, exitError, name+" is writable by others, its mode is 0777", "chmod 700")
+		if err := os.Remove(below); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chown(runs, other, other); err != nil {
+		t.Skipf("only root can make a directory of another user: %v", err)
+	}
+	for _, command := range [][]string{{"plan"}, {"status"}, {"apply", "-auto-approve"}} {
+		eltrain(t, dir, command...).unwrapped().check(t, exitError, "Unsafe directory", "owned by user 65534, not by user 0", "chown -R 0 "+workspace.RunDirectory, "ELTRAIN_DATA_DIR")
 	}
 }

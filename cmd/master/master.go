@@ -17,6 +17,7 @@ import (
 	"github.com/eltrain/eltrain/cmd/view"
 	"github.com/eltrain/eltrain/cmd/workspace"
 	"github.com/eltrain/eltrain/elastic"
+	"github.com/eltrain/eltrain/internal/regular"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/lang"
 	"github.com/eltrain/eltrain/plan"
@@ -129,6 +130,9 @@ func (l *ledger) Form(jobName, uid string, w job.World) error { return l.form(jo
 
 // OpenJournal opens the journal for the holder of the state's lock. It diagnoses an entry that was left incomplete.
 func OpenJournal(lock state.Lock, diagnose func(...view.Diagnostic)) (*state.Journal, error) {
+	if err := regular.MakePrivate(workspace.RunDirectory, workspace.JournalDirectory); err != nil {
+		return nil, fmt.Errorf("open journal: %w", err)
+	}
 	return state.OpenJournal(workspace.JournalDirectory, state.JournalOptions{
 		Epoch: lock.Info().Epoch,
 		Damaged: func(d state.Damage) {

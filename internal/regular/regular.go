@@ -9,6 +9,8 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
+	"strings"
 	"syscall"
 
 	"github.com/eltrain/eltrain/job"
@@ -35,8 +37,9 @@ func ReadNamed(path string, limit int64) ([]byte, error) {
 	return read(func() (*os.File, error) { return OpenNamed(path) }, limit)
 }
 
-// ReadSecret reads a token or key as ReadNamed does. Others must not have access to it: neither group nor others, except that the
-// group may read root's file, as when Kubernetes gives a Secret to a pod with an fsGroup. PostgreSQL has the same rule for keys.
+// ReadSecret reads a token or key as ReadNamed does. Others must not have access to it. It belongs to the user or to root, as what
+// Kubernetes mounts does, and neither group nor others have a permission, except that the group may read root's file, as when
+// Kubernetes gives a Secret to a pod with an fsGroup. PostgreSQL has the same rule for keys.
 func ReadSecret(path string, limit int64) ([]byte, error) {
 	f, err := OpenNamed(path)
 	if err != nil {
@@ -47,19 +50,39 @@ func ReadSecret(path string, limit int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	forbidden := fs.FileMode(0o077)
-	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Uid == 0 {
-		forbidden = 0o037
-	}
-	if mode := info.Mode().Perm(); mode&forbidden != 0 {
-		return nil, &Error{path, fmt.Sprintf("accessible to others, its mode is %04o", mode), "run chmod 600 " + path}
+	if err := secret(path, info, os.Geteuid()); err != nil {
+		return nil, err
 	}
 	return All(f, limit)
 }
 
-// CheckPrivate returns an *Error if others can replace files in a directory of eltrain's own. As with ssh's, they may list it:
-// its files are not readable. A missing directory is private.
-func CheckPrivate(dir string) error {
+// secret returns an *Error if a file does not keep a secret of a user.
+func secret(path string, info fs.FileInfo, user int) error {
+	forbidden := fs.FileMode(0o077)
+	switch owner := ownerOf(info); owner {
+	case 0:
+		forbidden = 0o037
+	case user:
+	default:
+		return &Error{path, foreign(owner, user), fmt.Sprintf("check where it comes from, then run chown %d %s, or run eltrain as user %d", user, path, owner)}
+	}
+	if mode := info.Mode().Perm(); mode&forbidden != 0 {
+		return &Error{path, fmt.Sprintf("accessible to others, its mode is %04o", mode), "run chmod 600 " + path}
+	}
+	return nil
+}
+
+func ownerOf(info fs.FileInfo) int { return int(info.Sys().(*syscall.Stat_t).Uid) }
+
+func foreign(owner, user int) string {
+	return fmt.Sprintf("owned by user %d, not by user %d", owner, user)
+}
+
+// CheckPrivate returns an *Error if others can replace files in a directory of eltrain's own: it belongs to the user, and nobody
+// else may write to it. As with ssh's, they may list it: its files are not readable. A missing directory is private.
+func CheckPrivate(dir string) error { return checkPrivate(dir, os.Geteuid()) }
+
+func checkPrivate(dir string, user int) error {
 	info, err := os.Stat(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -67,10 +90,37 @@ func CheckPrivate(dir string) error {
 	if err != nil {
 		return err
 	}
+	if !info.IsDir() {
+		return &Error{dir, "not a directory", "move it away"}
+	}
+	if owner := ownerOf(info); owner != user {
+		return &Error{dir, foreign(owner, user), fmt.Sprintf("check its files, then run chown -R %d %s, or run eltrain as user %d", user, dir, owner)}
+	}
 	if mode := info.Mode().Perm(); mode&0o022 != 0 {
 		return &Error{dir, fmt.Sprintf("writable by others, its mode is %04o", mode), "check that its files are yours, then run chmod 700 " + dir}
 	}
 	return nil
+}
+
+// MakePrivate makes a directory below root, and those between, with mode 0700; root is made too, with those above it. What
+// exists, from root on, must be private as CheckPrivate has it.
+func MakePrivate(root, dir string) error {
+	below, err := filepath.Rel(root, dir)
+	if err == nil {
+		err = os.MkdirAll(root, 0o700)
+	}
+	for path, rest := root, below; err == nil; {
+		if err = CheckPrivate(path); err != nil || rest == "." || rest == "" {
+			return err
+		}
+		var name string
+		name, rest, _ = strings.Cut(rest, "/")
+		path = filepath.Join(path, name)
+		if err = os.Mkdir(path, 0o700); errors.Is(err, fs.ErrExist) {
+			err = nil
+		}
+	}
+	return err
 }
 
 // All reads the rest of an open file. More than limit bytes are an *Error.
@@ -85,7 +135,7 @@ func All(f *os.File, limit int64) ([]byte, error) {
 	return text, nil
 }
 
-// Error is the error of a file that is not regular, or too large.
+// Error is the error of a file that is not regular, too large, or in the hands of others.
 type Error struct{ Path, Is, Do string }
 
 func (e *Error) Error() string { return fmt.Sprintf("%s is %s: %s", e.Path, e.Is, e.Do) }

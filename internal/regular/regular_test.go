@@ -2,10 +2,12 @@ package regular
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 )
@@ -59,5 +61,83 @@ func TestOnlyRegularFilesAreOpened(t *testing.T) {
 	}
 	if _, err := Read(filepath.Join("dir", "none"), 4); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("without a file: %v", err)
+	}
+}
+
+// ownedBy is a file of somebody else, which only root could make.
+type ownedBy struct {
+	fs.FileInfo
+	uid  uint32
+	mode fs.FileMode
+}
+
+func (o ownedBy) Sys() any          { return &syscall.Stat_t{Uid: o.uid} }
+func (o ownedBy) Mode() fs.FileMode { return o.mode }
+
+// A key or token belongs to who uses it, root included, or to root.
+func TestSecretsBelongToTheirUser(t *testing.T) {
+	const (
+		root, me, other = 0, 1000, 65534
+		chown           = "key is owned by user 65534, not by user "
+		chmod           = "key is accessible to others, its mode is "
+	)
+	for _, c := range []struct {
+		user  int
+		owner uint32
+		mode  fs.FileMode
+		want  string
+	}{
+		{me, me, 0o600, ""}, {me, me, 0o400, ""}, {root, root, 0o600, ""}, {me, root, 0o600, ""}, {me, root, 0o640, ""},
+		{me, me, 0o640, chmod + "0640: run chmod 600 key"}, {me, root, 0o644, chmod + "0644: run chmod 600 key"}, {root, root, 0o660, chmod + "0660: run chmod 600 key"},
+		{me, other, 0o600, chown + "1000: check where it comes from, then run chown 1000 key, or run eltrain as user 65534"},
+		{root, other, 0o600, chown + "0: check where it comes from, then run chown 0 key, or run eltrain as user 65534"},
+	} {
+		got := ""
+		if err := secret("key", ownedBy{uid: c.owner, mode: c.mode}, c.user); err != nil {
+			got = err.Error()
+		}
+		if got != c.want {
+			t.Errorf("user %d reads a file of %d, %04o: %q; want %q", c.user, c.owner, c.mode, got, c.want)
+		}
+	}
+}
+
+func TestDirectoriesBelongToTheirUser(t *testing.T) {
+	dir := t.TempDir()
+	at := func(path string) string { return filepath.Join(dir, path) }
+	me := os.Geteuid()
+	if err := checkPrivate(dir, me+1); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("owned by user %d, not by user %d: check its files, then run chown -R %d", me, me+1, me+1)) {
+		t.Errorf("of another user: %v", err)
+	}
+	if err := MakePrivate(at("a/run"), at("a/run/jobs/x")); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"a", "a/run", "a/run/jobs", "a/run/jobs/x"} {
+		if info, err := os.Stat(at(path)); err != nil || info.Mode().Perm() != 0o700 {
+			t.Errorf("%s is %v, %v", path, info.Mode(), err)
+		}
+	}
+	if err := CheckPrivate(at("none")); err != nil {
+		t.Errorf("a missing directory: %v", err)
+	}
+	if err := os.WriteFile(at("file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := MakePrivate(dir, at("file")); err == nil || !strings.HasSuffix(err.Error(), "file is not a directory: move it away") {
+		t.Errorf("a file: %v", err)
+	}
+	// Each directory from the root on is checked, also if the last exists.
+	for _, path := range []string{"a/run", "a/run/jobs", "a/run/jobs/x"} {
+		for mode, private := range map[fs.FileMode]bool{0o755: true, 0o777: false, 0o720: false} {
+			if err := os.Chmod(at(path), mode); err != nil {
+				t.Fatal(err)
+			}
+			if err := MakePrivate(at("a/run"), at("a/run/jobs/x")); (err == nil) != private || err != nil && !strings.Contains(err.Error(), "chmod 700 "+at(path)) {
+				t.Errorf("%s with mode %04o: %v", path, mode, err)
+			}
+		}
+		if err := os.Chmod(at(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

@@ -121,6 +121,9 @@ func (p *Provider) keys() ([]key, error) {
 		if checkUID(uid) != nil { // being forgotten
 			continue
 		}
+		if err := regular.CheckPrivate(p.jobDir(uid)); err != nil {
+			return nil, err
+		}
 		slots, err := list(filepath.Join(p.jobDir(uid), "slots"))
 		if err != nil {
 			return nil, err
@@ -145,8 +148,11 @@ func (p *Provider) keys() ([]key, error) {
 	return keys, nil
 }
 
-// list returns the names in a directory; none if it does not exist.
+// list returns the names in a private directory; none if it does not exist.
 func list(dir string) ([]string, error) {
+	if err := regular.CheckPrivate(dir); err != nil {
+		return nil, err
+	}
 	entries, err := os.ReadDir(dir)
 	// A directory that is removed while it is read counts as missing.
 	if errors.Is(err, fs.ErrNotExist) {

@@ -38,7 +38,7 @@ func (p *Provider) Launch(ctx context.Context, l job.Launch) error {
 		return fmt.Errorf("find the agent's program: %w", err)
 	}
 	for _, dir := range []string{i.dir, filepath.Dir(p.logPath(l.Slot))} {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
+		if err := regular.MakePrivate(p.runDir, dir); err != nil {
 			return err
 		}
 	}

@@ -178,7 +178,7 @@ func (p *Provider) changed() {
 
 // Publish replaces the files that agents read, the certificates first, so that an agent with the new URL has them too.
 func (p *Provider) Publish(_ context.Context, s providers.Service) error {
-	if err := os.MkdirAll(p.runDir, 0o700); err != nil { // not by New: a master that only observes needs no write permission
+	if err := regular.MakePrivate(p.runDir, p.runDir); err != nil { // not by New: a master that only observes needs no write permission
 		return fmt.Errorf("make the run directory: %w", err)
 	}
 	p.mu.Lock()
@@ -259,7 +259,7 @@ func (p *Provider) prepare(uid, name string) (string, error) {
 		return "", err
 	}
 	dir := p.jobDir(uid)
-	if err := os.MkdirAll(filepath.Join(dir, "slots"), 0o700); err != nil {
+	if err := regular.MakePrivate(p.runDir, filepath.Join(dir, "slots")); err != nil {
 		return "", err
 	}
 	if err := writeOnce(filepath.Join(dir, nameFile), name); err != nil {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 
 	"github.com/eltrain/eltrain/internal/atomicfile"
 	"github.com/eltrain/eltrain/internal/regular"
@@ -33,7 +32,11 @@ func (s *Store) readKey(ctx context.Context, read func() ([]byte, error)) ([]byt
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("key of state %s: %w", s.path, err)
 	}
-	key, err := read()
+	var key []byte
+	err := regular.CheckPrivate(s.lockDir())
+	if err == nil {
+		key, err = read()
+	}
 	if err == nil {
 		err = state.CheckKey(key)
 	}
@@ -49,7 +52,7 @@ func (s *Store) makeKey() ([]byte, error) {
 	if key, err := regular.Read(s.keyPath(), maxRecord); !errors.Is(err, fs.ErrNotExist) {
 		return key, err
 	}
-	if err := os.Mkdir(s.lockDir(), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := s.makeLockDir(); err != nil {
 		return nil, err
 	}
 	if err := atomicfile.Create(s.keyPath(), state.NewKey(), mode); err != nil && !errors.Is(err, fs.ErrExist) {

@@ -29,6 +29,15 @@ import (
 // for that long; its value does not matter, so no clocks are compared.
 
 func (s *Store) lockDir() string { return filepath.Join(filepath.Dir(s.path), ".eltrain") }
+
+func (s *Store) makeLockDir() error {
+	// Not MkdirAll: a removed directory of jobs must not be recreated.
+	if err := os.Mkdir(s.lockDir(), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return regular.CheckPrivate(s.lockDir())
+}
+
 func (s *Store) lockFile(ext string) string {
 	return filepath.Join(s.lockDir(), filepath.Base(s.path)+ext)
 }
@@ -154,8 +163,7 @@ func (s *Store) lock(ctx context.Context, info state.LockInfo, timeout time.Dura
 
 // claim acquires the lock if it is unchanged since it was judged; otherwise it returns nil without an error.
 func (s *Store) claim(ctx context.Context, info state.LockInfo, judged held) (*lock, error) {
-	// Not MkdirAll: a removed directory of jobs must not be recreated.
-	if err := os.Mkdir(s.lockDir(), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := s.makeLockDir(); err != nil {
 		return nil, err
 	}
 	g, err := s.takeGuard(ctx)
