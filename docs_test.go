@@ -287,6 +287,9 @@ func TestCommandsPageHasEveryFieldOfTheStatus(t *testing.T) {
 		}
 	}
 	check("", reflect.TypeFor[view.StatusModel]())
+	if !strings.Contains(page, "`eltrain status -json`. `format_version` is "+view.StatusFormat+";") {
+		t.Errorf("docs/commands.md does not say that the status has the format %s", view.StatusFormat)
+	}
 }
 
 // The rows of causes are complete: those that count against the budget, and those that do not.
