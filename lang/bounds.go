@@ -21,13 +21,15 @@ const (
 	maxNesting     = 500      // brackets and operators open at one point; the parser recurses on each
 	maxSteps       = 3e6      // evaluation steps per directory: one to two seconds
 	maxBlocks      = 20_000   // blocks that dynamic blocks and for_each expand to, and module instances
-	maxSlots       = 200_000  // slots per directory: twice the scale that eltrain is designed for
 	maxPaths       = 1000     // paths in one ignore_changes: each is compared with every argument
 	maxDiagnostics = 1000     // diagnostics per directory: nobody reads more
 	maxExponent    = 4096     // binary exponent of a number: a larger one takes megabytes to print
 	maxNumber      = 1000     // bytes of a number literal
 	bytesPerStep   = 16       // bytes of text that cost one step
 )
+
+// MaxSlots is the limit of slots per directory: twice the scale that eltrain is designed for.
+const MaxSlots = 200_000
 
 var hugeExponent = regexp.MustCompile(`[eE][+-]?0*[1-9][0-9]{3}`)
 

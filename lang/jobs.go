@@ -200,7 +200,7 @@ func startAtMin(r *job.Role, t *tree) {
 		t.failed["replicas"] = true
 		return
 	}
-	if s == nil || t.attrs["replicas"] != nil || s.Min < 1 || s.Max < s.Min || s.Max > maxSlots {
+	if s == nil || t.attrs["replicas"] != nil || s.Min < 1 || s.Max < s.Min || s.Max > MaxSlots {
 		return
 	}
 	if n := r.Ceil(s.Min); n > 0 {

@@ -21,7 +21,7 @@ func (l *loader) perSlot(d *decoder, e *jobEval, r *job.Role, t *tree) {
 	}
 	_, most := r.Bounds()
 	l.slots += max(most, 0)
-	if l.slots > maxSlots {
+	if l.slots > MaxSlots {
 		at := t.at("replicas")
 		if b := t.block("scaling"); b != nil {
 			at = b.at("max")
@@ -29,7 +29,7 @@ func (l *loader) perSlot(d *decoder, e *jobEval, r *job.Role, t *tree) {
 		l.report(&hcl.Diagnostic{
 			Severity: hcl.DiagError,
 			Summary:  "Too many slots",
-			Detail:   fmt.Sprintf("With this role the directory declares %d slots; the limit is %d.", l.slots, maxSlots),
+			Detail:   fmt.Sprintf("With this role the directory declares %d slots; the limit is %d.", l.slots, MaxSlots),
 			Subject:  at,
 		})
 		most = 1

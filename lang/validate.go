@@ -150,7 +150,7 @@ func (l *loader) checkScaling(r *job.Role, role, t *tree) {
 		l.complain(t.at("max"), t, "Minimum above maximum", "max is %d and min is %d: max must be at least min.", s.Max, s.Min)
 		sound = false
 	}
-	if t.sound("max") && s.Max > maxSlots {
+	if t.sound("max") && s.Max > MaxSlots {
 		sound = false // reported as too many slots
 	}
 	if t.sound("step") && s.Step < 1 {
@@ -251,7 +251,7 @@ func (l *loader) checkLimits(j *job.Job, t *tree, roles []*tree) {
 			return
 		}
 		least, most := r.Bounds()
-		if least < 1 || most < least || most > maxSlots {
+		if least < 1 || most < least || most > MaxSlots {
 			return
 		}
 		if legal := r.Ceil(least); legal > 0 {
