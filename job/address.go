@@ -318,3 +318,6 @@ func ValidName(s string) bool {
 	}
 	return true
 }
+
+// ValidUID reports whether s can be a job's UID. It is the name of a directory and a label.
+func ValidUID(s string) bool { return ValidName(s) }

@@ -79,6 +79,8 @@ func (r Records) Check() error {
 			return fmt.Errorf("job.%s is null", name)
 		case rec.UID == "":
 			return fmt.Errorf("job.%s has no uid", name)
+		case !ValidUID(rec.UID):
+			return fmt.Errorf("job.%s has the uid %q, which cannot be one", name, rec.UID)
 		case uids[rec.UID] != "":
 			return fmt.Errorf("job.%s and job.%s have the same uid", uids[rec.UID], name)
 		case rec.Spec.Name != name:

@@ -241,12 +241,13 @@ func parse(text []byte, eltrain string) (*File, error) {
 	if err := json.Unmarshal(inflated, f); err != nil {
 		return nil, fmt.Errorf("decode it: %w", err)
 	}
-	for name, rec := range f.Facts.Input.Records {
-		if rec == nil {
-			return nil, fmt.Errorf("decode it: the record of job %s is null", name)
-		}
+	if err := f.checkInput(); err != nil {
+		return nil, fmt.Errorf("%w. Plan again", err)
 	}
 	f.Facts.Input.NewUID = func(name string) string { return f.UIDs[name] }
 	f.Facts.Plan = plan.Make(f.Facts.Input)
+	if err := f.Facts.Plan.Records.Check(); err != nil { // new jobs have UIDs of their own
+		return nil, fmt.Errorf("%w. Plan again", err)
+	}
 	return f, nil
 }

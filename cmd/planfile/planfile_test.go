@@ -39,8 +39,10 @@ func sample() *File {
 		Command: []string{"train", "--token=" + longSecret, "--pin", shortSecret}, WorkingDir: ".", Env: map[string]string{"T": longSecret, "N": "17x7"},
 	}, Resources: job.Resources{CPU: 1000}, Pod: map[string]any{"spec": map[string]any{"hostname": "h-" + longSecret, "n": []any{longSecret, 3.5}}}}
 	heal := job.Heal{Budget: job.Budget{Restarts: 3, Window: job.Duration(time.Hour)}}
-	j := job.Job{Name: "new", Provider: "local", Roles: []job.Role{role}, Heal: heal, Secrets: []string{longSecret, shortSecret}}
-	other := job.Job{Name: "other", Provider: "local", Roles: []job.Role{{Name: "worker", Replicas: 1, Processes: 1, Ranked: true, Resources: job.Resources{CPU: 1000}}}, Heal: heal}
+	rendezvous, detect := job.Rendezvous{Timeout: job.Duration(time.Minute)}, job.Detect{Lease: job.Duration(time.Minute)}
+	j := job.Job{Name: "new", Provider: "local", Roles: []job.Role{role}, Heal: heal, Rendezvous: rendezvous, Detect: detect, Secrets: []string{longSecret, shortSecret}}
+	other := job.Job{Name: "other", Provider: "local", Roles: []job.Role{{Name: "worker", Replicas: 1, Processes: 1, Ranked: true, Program: job.Program{Command: []string{"true"}},
+		Resources: job.Resources{CPU: 1000}}}, Heal: heal, Rendezvous: rendezvous, Detect: detect}
 	a := job.Address{Job: "other", Role: "worker"}
 	print := job.Fingerprints(&other, &other.Roles[0])(0)
 	in := plan.Input{Now: at, Since: at, Jobs: append(sealer("a key").Jobs([]job.Job{j}), other), Capabilities: map[string]job.Capabilities{"local": {Places: true, Pods: true}},
@@ -187,6 +189,20 @@ func TestAForgedPlanShowsWhatItApplies(t *testing.T) {
 	}
 }
 
+// renamed returns a copy of the record of job other as that of job new.
+func renamed(t *testing.T, record any) (out any) {
+	t.Helper()
+	text, err := json.Marshal(record)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(bytes.ReplaceAll(text, []byte("other"), []byte("new")), &out); err != nil {
+		t.Fatal(err)
+	}
+	out.(map[string]any)["uid"] = "u"
+	return out
+}
+
 // The records that a plan was made from decide what it shows as changed, so those of the state must be the same.
 func TestForgedRecordsAreRefused(t *testing.T) {
 	records := func(file map[string]any) map[string]any {
@@ -199,8 +215,8 @@ func TestForgedRecordsAreRefused(t *testing.T) {
 		"nothing":     {func(map[string]any) {}, ""},
 		"edited":      {func(r map[string]any) { r["other"].(map[string]any)["spec"].(map[string]any)["Priority"] = 7 }, "job.other is recorded differently"},
 		"left out":    {func(r map[string]any) { delete(r, "other") }, "job.other is in the state, and not in the plan"},
-		"made up":     {func(r map[string]any) { r["new"] = r["other"] }, "job.new is recorded differently"},
-		"null":        {func(r map[string]any) { r["other"] = nil }, "the record of job other is null"},
+		"made up":     {func(r map[string]any) { r["new"] = renamed(t, r["other"]) }, "job.new is recorded differently"},
+		"null":        {func(r map[string]any) { r["other"] = nil }, "job.other is null"},
 		"another UID": {func(r map[string]any) { r["other"].(map[string]any)["uid"] = "u" }, "job.other is recorded differently"},
 	} {
 		f := sample()
@@ -208,6 +224,50 @@ func TestForgedRecordsAreRefused(t *testing.T) {
 		if err == nil {
 			err = got.CheckRecords(f.Facts.Input.Records)
 		}
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+}
+
+// What a plan is made from is checked before: no job that the files could not declare, no name or UID that is a path, no count
+// that takes all memory.
+func TestForgedJobsAreRefused(t *testing.T) {
+	type object = map[string]any
+	for name, c := range map[string]struct {
+		edit func(file, input, declared, role object)
+		want string // "" if it is not refused
+	}{
+		"nothing":     {func(_, _, _, _ object) {}, ""},
+		"a billion":   {func(_, _, _, role object) { role["Replicas"] = 1_000_000_000 }, "Too many slots"},
+		"millions":    {func(_, _, _, role object) { role["Replicas"] = 3_000_000 }, "Too many slots"},
+		"elastic":     {func(_, _, _, role object) { role["Scaling"] = object{"Min": 1, "Max": 1 << 62, "Step": 1} }, "Too many slots"},
+		"negative":    {func(_, _, _, role object) { role["Replicas"] = -5 }, "at least 1 slot, not -5"},
+		"twice":       {func(_, input, declared, _ object) { input["jobs"] = append(input["jobs"].([]any), declared) }, `Duplicate job "new"`},
+		"role twice":  {func(_, _, declared, role object) { declared["Roles"] = []any{role, role} }, `Duplicate role "worker"`},
+		"name":        {func(_, _, declared, _ object) { declared["Name"] = "../../../x" }, "cannot be a name"},
+		"role's name": {func(_, _, _, role object) { role["Name"] = "../x" }, "cannot be a name"},
+		"address":     {func(_, _, declared, _ object) { declared["Address"] = "job.other" }, "not that of a job of this name"},
+		"programs":    {func(_, _, _, role object) { role["PerSlot"] = []any{object{"Command": []string{"steal"}}} }, "not those of its slots"},
+		"UID":         {func(file, _, _, _ object) { file["uids"] = object{"new": "../../../../evil"} }, "cannot be one"},
+		"no UID":      {func(file, _, _, _ object) { file["uids"] = nil }, "has no uid"},
+		"its UID":     {func(file, _, _, _ object) { file["uids"] = object{"new": "u-other"} }, "have the same uid"},
+		"recorded": {func(_, input, _, _ object) {
+			input["records"].(object)["other"].(object)["spec"].(object)["Roles"].([]any)[0].(object)["Replicas"] = 1_000_000_000
+		}, "slots of a role"},
+		"counted": {func(_, input, _, _ object) {
+			input["records"].(object)["other"].(object)["counts"] = object{"worker": 1_000_000_000, "x": -1}
+		}, ""},
+		"observed": {func(_, input, _, _ object) {
+			input["snapshot"].(object)["incarnations"].([]any)[0].(object)["slot"] = "job.other.worker[1000000000]"
+		}, "is not an index"},
+		"record's UID": {func(_, input, _, _ object) { input["records"].(object)["other"].(object)["uid"] = "../x" }, "cannot be one"},
+	} {
+		_, err := forged(t, sample(), func(file object) {
+			input := file["facts"].(object)["input"].(object)
+			declared := input["jobs"].([]any)[0].(object)
+			c.edit(file, input, declared, declared["Roles"].([]any)[0].(object))
+		})
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}

@@ -104,7 +104,7 @@ func (p *Provider) logPath(slot job.Address) string {
 
 // checkUID rejects what cannot be the name of one directory.
 func checkUID(uid string) error {
-	if !job.ValidName(uid) {
+	if !job.ValidUID(uid) {
 		return fmt.Errorf("%q is not a job's UID", uid)
 	}
 	return nil
