@@ -154,8 +154,8 @@ func applyCommand() *command {
 formed. Training continues after that, but nothing heals it until the next apply.
 
 With the FILE of a saved plan (eltrain plan -out=FILE) it applies that plan without asking. If the state, or anything
-that the plan touches, has changed since, it changes nothing and exits with 1. Other changes do not matter. Sensitive
-values are not in the file: set them as for the plan.
+that the plan touches, has changed since, it changes nothing and exits with 1. Other changes do not matter, but it
+starts only what the plan shows or the state declares. Sensitive values are not in the file: set them as for the plan.
 
 With -watch it runs until interrupted and is the jobs' master: it applies changes of the files, heals failures, and
 grows and shrinks elastic jobs with the available capacity. If a file has an error, the last valid configuration stays

@@ -188,6 +188,57 @@ func TestSavedPlanWithForgedRecordsIsRefused(t *testing.T) {
 	eltrain(t, dir, "apply", "p").unwrapped().check(t, exitError, "Saved plan is stale", "job.tiny is recorded differently", "Nothing was changed.")
 }
 
+// A file that says that a new job already runs shows no change. It is refused: apply would start what nobody reviewed. What died
+// since the plan is started again, as its record says.
+func TestSavedPlanThatHidesAStartIsRefused(t *testing.T) {
+	t.Parallel()
+	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
+	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
+	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)
+	filetest.Put(t, filepath.Join(dir, "more.hcl"), strings.ReplaceAll(twoWorkers, "tiny", "more"))
+	eltrain(t, dir, "plan", "-out=p").check(t, exitDone, "Plan: 2 to add, 0 to change, 0 to destroy.")
+	path := filepath.Join(dir, "p")
+	f, err := planfile.Read(path, version)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Write(filepath.Join(dir, "honest")); err != nil {
+		t.Fatal(err)
+	}
+	in := &f.Facts.Input
+	for i := range in.Jobs {
+		if j := &in.Jobs[i]; j.Name == "more" {
+			j.Roles[0].Command = []string{"touch", "stolen"}
+			for index := range 2 {
+				in.Snapshot.Incarnations = append(in.Snapshot.Incarnations, job.Incarnation{Slot: job.Address{Job: "more", Role: j.Roles[0].Name, Index: index}, UID: f.UIDs["more"],
+					Number: 1, Node: in.Snapshot.Nodes[0].Name, Provider: local.Name, State: job.Up, Fingerprint: job.Fingerprints(j, &j.Roles[0])(index), Reserved: j.Roles[0].Resources})
+			}
+		}
+	}
+	if err := f.Write(path); err != nil {
+		t.Fatal(err)
+	}
+	eltrain(t, dir, "show", "p").check(t, exitDone, "No changes.")
+	before := read(t, filepath.Join(dir, workspace.DefaultState))
+	eltrain(t, dir, "apply", "p").unwrapped().check(t, exitError, "Saved plan is stale", "job.more.worker[0] was incarnation 1 on", "Nothing was changed.")
+	if after := read(t, filepath.Join(dir, workspace.DefaultState)); after != before {
+		t.Error("a plan that was refused changed the state")
+	}
+	if _, err := os.Stat(filepath.Join(dir, "stolen")); err == nil {
+		t.Error("the hidden command ran")
+	}
+
+	agent := slotsOf(t, dir)["job.tiny.worker[1]"].AgentPID
+	if err := syscall.Kill(agent, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the agent has ended", func() bool { return !alive(agent) })
+	healed := eltrain(t, dir, "apply", "honest").unwrapped().check(t, exitDone, "Apply complete!")
+	if all := healed.out + healed.err; !strings.Contains(all, "More changes than planned") || !strings.Contains(all, "job.tiny.worker[1]") {
+		t.Errorf("it says\n%s", all)
+	}
+}
+
 func TestSavedPlanOfAnotherDirectoryOrDamaged(t *testing.T) {
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
 	other := directoryWith(t, map[string]string{"main.hcl": twoWorkers})

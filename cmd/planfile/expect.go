@@ -12,7 +12,7 @@ import (
 	"github.com/eltrain/eltrain/plan"
 )
 
-// expectation is the state of one slot that a plan changes, when the plan was made.
+// expectation is the state of one slot that a plan changes, or claims to run, when the plan was made.
 type expectation struct {
 	Slot job.Address
 	UID  string
@@ -37,12 +37,8 @@ type Place struct {
 	Drained string
 }
 
-// expect returns the current state of the slots that a plan changes.
-func expect(in *plan.Input, p *plan.Plan) []expectation {
-	type at struct {
-		uid  string
-		slot job.Address
-	}
+// expect returns the current state of the slots that a plan changes, and of others.
+func expect(in *plan.Input, p *plan.Plan, others []at) []expectation {
 	runs := map[at][]Run{}
 	for i := range in.Snapshot.Incarnations {
 		inc := &in.Snapshot.Incarnations[i]
@@ -65,8 +61,13 @@ func expect(in *plan.Input, p *plan.Plan) []expectation {
 		if node := nodes[c.Node]; node != nil && starts(c) && chosen(in, c) {
 			e.Place = &Place{node.Name, node.Closed, node.Drained}
 		}
-		slices.SortFunc(e.Runs, func(a, b Run) int { return a.Number - b.Number })
 		out = append(out, e)
+	}
+	for _, a := range others {
+		out = append(out, expectation{Slot: a.slot, UID: a.uid, Runs: runs[a]})
+	}
+	for i := range out {
+		slices.SortFunc(out[i].Runs, func(a, b Run) int { return a.Number - b.Number })
 	}
 	return out
 }
@@ -152,11 +153,12 @@ func (f *File) CheckRecords(stored job.Records) error {
 }
 
 // Check returns a *StaleError if a slot that the plan changes is no longer in the expected state, or if a new plan for the
-// same configuration, now, would change it differently. Other slots do not matter; the changes that now has for them are
-// returned as others.
+// same configuration, now, would change it differently. Other slots do not matter if they are as the state's records declare;
+// the changes that now has for them are returned as others. Nothing else is started that the plan does not show.
 func (f *File) Check(in *plan.Input, now *plan.Plan) (others []plan.Change, err error) {
 	var why []string
-	expected, seen := expect(&f.Facts.Input, &f.Facts.Plan), expect(in, &f.Facts.Plan)
+	claimed := claims(&f.Facts.Input, &f.Facts.Plan)
+	expected, seen := expect(&f.Facts.Input, &f.Facts.Plan, claimed), expect(in, &f.Facts.Plan, claimed)
 	for i := range expected {
 		why = append(why, expected[i].differences(&seen[i])...)
 	}
@@ -171,7 +173,7 @@ func (f *File) Check(in *plan.Input, now *plan.Plan) (others []plan.Change, err 
 		key := target{c.UID, c.Slot, c.Job}
 		approved[key] = append(approved[key], c)
 	}
-	same := map[*plan.Change]bool{}
+	same, shown := map[*plan.Change]bool{}, map[*plan.Change]*plan.Change{}
 	for i := range now.Changes {
 		c := &now.Changes[i]
 		was := approved[target{c.UID, c.Slot, c.Job}]
@@ -180,7 +182,9 @@ func (f *File) Check(in *plan.Input, now *plan.Plan) (others []plan.Change, err 
 			continue
 		}
 		for _, old := range was {
-			same[old] = same[old] || f.equal(in, old, c)
+			if f.equal(in, old, c) {
+				same[old], shown[c] = true, old
+			}
 		}
 	}
 	if len(why) == 0 { // otherwise different changes follow from it
@@ -189,6 +193,9 @@ func (f *File) Check(in *plan.Input, now *plan.Plan) (others []plan.Change, err 
 				why = append(why, changed(c, now))
 			}
 		}
+	}
+	if len(why) == 0 {
+		why = hidden(in, now, shown)
 	}
 	if len(why) > 0 {
 		return nil, &StaleError{"what it touches was changed after the plan was created", why}

@@ -447,6 +447,64 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// A file that hides a start, by what it says of what runs or of the nodes, is stale: it starts nothing that it does not show.
+func TestHiddenStartsAreRefused(t *testing.T) {
+	runs := func(in *plan.Input, name, uid string, index, number int) {
+		i := slices.IndexFunc(in.Jobs, func(j job.Job) bool { return j.Name == name })
+		role := &in.Jobs[i].Roles[0]
+		in.Snapshot.Incarnations = append(in.Snapshot.Incarnations, job.Incarnation{Slot: job.Address{Job: name, Role: "worker", Index: index}, UID: uid, Number: number,
+			Node: "n1", Provider: "local", State: job.Up, Fingerprint: job.Fingerprints(&in.Jobs[i], role)(index), Reserved: role.Resources})
+	}
+	both := func(in *plan.Input) { runs(in, "new", "u-new", 0, 1); runs(in, "new", "u-new", 1, 1) }
+	for _, c := range []struct {
+		name     string
+		declared func([]job.Job)   // in the file and after it
+		forge    func(*plan.Input) // in the file alone
+		since    func(*plan.Input)
+		shows    plan.Summary
+		stale    string
+	}{
+		{name: "a new job runs", forge: both, stale: "job.new.worker[0] was incarnation 1 on n1, and is now not running"},
+		{name: "a part of it runs", forge: func(in *plan.Input) { runs(in, "new", "u-new", 1, 1) }, shows: plan.Summary{Add: 1}, stale: "job.new.worker[1] was incarnation 1"},
+		{name: "a new job runs, and there is no room for it yet", forge: both, since: func(in *plan.Input) { in.Snapshot.Nodes[0].Foreign.CPU = 3000 },
+			stale: "job.new.worker[0] was incarnation 1 on n1, and is now not running"},
+		{name: "a new job has no room", forge: func(in *plan.Input) { in.Snapshot.Nodes[0].Foreign.CPU = 3000 }, stale: "job.new.worker[0] would be started, which the plan does not show"},
+		{name: "an edited job runs", declared: func(jobs []job.Job) { jobs[1].Roles[0].Command = []string{"steal"} },
+			forge: func(in *plan.Input) {
+				in.Snapshot.Incarnations = nil
+				both(in)
+				runs(in, "other", "u-other", 0, 2)
+			}, stale: "job.other.worker[0] was incarnation 2 on n1, and is now incarnation 1 on n1"},
+		{name: "a job with more slots runs", declared: func(jobs []job.Job) { jobs[1].Roles[0].Replicas = 2 },
+			forge: func(in *plan.Input) { both(in); runs(in, "other", "u-other", 1, 1) }, shows: plan.Summary{Change: 1}, stale: "job.other.worker[1] was incarnation 1 on n1, and is now not running"},
+	} {
+		f := sample()
+		if c.declared != nil {
+			jobs := f.Facts.Input.Jobs
+			jobs[1].Roles = slices.Clone(jobs[1].Roles) // the record has the same
+			c.declared(jobs)
+		}
+		now := f.Facts.Input
+		now.Snapshot.Nodes = slices.Clone(now.Snapshot.Nodes)
+		c.forge(&f.Facts.Input)
+		got, err := Read(saved(t, f), "0.1.0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := got.Facts.Plan.Summary(); got != c.shows {
+			t.Errorf("%s: the plan shows %+v", c.name, got)
+		}
+		now.Snapshot.Nodes[0].Foreign.CPU = 0
+		if c.since != nil {
+			c.since(&now)
+		}
+		p := plan.Make(now)
+		if _, err = got.Check(&now, &p); !errors.As(err, new(*StaleError)) || !strings.Contains(err.Error(), c.stale) {
+			t.Errorf("%s: %v, want %q", c.name, err, c.stale)
+		}
+	}
+}
+
 // edited returns a function that adds an edit of the environment of incarnation i, made after the plan.
 func edited(i int) func(*plan.Input) {
 	return func(in *plan.Input) {
