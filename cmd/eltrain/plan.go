@@ -155,6 +155,7 @@ func (s *session) plan(ctx context.Context, a planArgs) int {
 		return exitError
 	}
 	model := view.NewPlan(facts, &s.redactor)
+	model.Eltrain.Settings = s.redactor.Texts(settingsOf(d.Config))
 	if a.out != "" {
 		if err := s.save(d, a, stored, facts); err != nil {
 			return s.fail("Cannot save the plan", err)

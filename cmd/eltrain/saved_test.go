@@ -239,6 +239,50 @@ func TestSavedPlanThatHidesAStartIsRefused(t *testing.T) {
 	}
 }
 
+// What apply FILE uses besides the jobs is in show FILE: where it listens, which cluster and pods.
+func TestShowTellsTheSettingsOfAPlan(t *testing.T) {
+	t.Parallel()
+	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
+	eltrain(t, dir, "plan", "-out=p").check(t, exitDone)
+	const title = "Applied with these settings"
+	if o := eltrain(t, dir, "show", "p").check(t, exitDone); strings.Contains(o.out, title) {
+		t.Errorf("it tells defaults:\n%s", o.out)
+	}
+	path := filepath.Join(dir, "p")
+	f, err := planfile.Read(path, version)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Settings.Service.Listen, f.Settings.Service.Advertise = "0.0.0.0:7999", "evil:1"
+	pod := map[string]any{"spec": map[string]any{"hostPID": true, "x": strings.Repeat("x", 2000)}}
+	config, err := json.Marshal(pods.Config{Kubeconfig: "/evil/config", Pod: pod, Parallelism: pods.DefaultParallelism})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Providers = []planfile.Provider{{Name: pods.Name, Config: config}}
+	if err := f.Write(path); err != nil {
+		t.Fatal(err)
+	}
+	service := `eltrain: service.listen = "0.0.0.0:7999", service.advertise = "evil:1"`
+	cluster := `provider "kubernetes": kubeconfig = "/evil/config", pod = {"spec":{"hostPID":true,"x":"xxx`
+	eltrain(t, dir, "show", "p").check(t, exitDone, title+":\n  - "+service+"\n  - "+cluster, `x"}}`)
+	comment := strings.ReplaceAll(eltrain(t, dir, "show", "-markdown", "p").check(t, exitDone, "**"+title+"**", "more characters").out, "\\", "")
+	var m struct{ Eltrain struct{ Settings []string } }
+	if err := json.Unmarshal([]byte(eltrain(t, dir, "show", "-json", "p").check(t, exitDone).out), &m); err != nil || len(m.Eltrain.Settings) != 2 {
+		t.Errorf("the JSON has %q, %v", m.Eltrain.Settings, err)
+	}
+	for _, want := range []string{service, cluster} {
+		if !strings.Contains(comment, want) {
+			t.Errorf("the comment lacks %s:\n%s", want, comment)
+		}
+	}
+	f.Providers = append(f.Providers, f.Providers...)
+	if err := f.Write(path); err != nil {
+		t.Fatal(err)
+	}
+	eltrain(t, dir, "show", "p").check(t, exitError, `"kubernetes" has two blocks`)
+}
+
 func TestSavedPlanOfAnotherDirectoryOrDamaged(t *testing.T) {
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
 	other := directoryWith(t, map[string]string{"main.hcl": twoWorkers})

@@ -16,7 +16,7 @@ import (
 // 262,144.
 const maxMarkdown = 65_536
 
-// The table and each of the eight lists get a share of that, and the notes on what was left out; the diff gets the rest.
+// The table and each of the nine lists get a share of that, and the notes on what was left out; the diff gets the rest.
 const (
 	maxTable = maxMarkdown / 4
 	maxList  = maxMarkdown / 16
@@ -39,6 +39,7 @@ func WritePlanMarkdown(w io.Writer, m *PlanModel) error {
 	out.list("Left unchanged", m.leftItems())
 	out.list("Not enforced here", m.Eltrain.Caveats)
 	out.list("Failed checks", m.failedChecks())
+	out.list("Applied with these settings", settingItems(m))
 	out.diff(m)
 	_, err := w.Write(out.buf.Bytes())
 	return err
@@ -178,6 +179,20 @@ func waitItems(waits []PlanWait) []string {
 		for _, reason := range folded(w.Reasons) {
 			items = append(items, w.Address+": "+reason)
 		}
+	}
+	return items
+}
+
+// maxSetting is how much of the settings of one block a comment has: a pod overlay may be pages.
+const maxSetting = 1000
+
+func settingItems(m *PlanModel) []string {
+	var items []string
+	for _, text := range m.Eltrain.Settings {
+		if all := []rune(text); len(all) > maxSetting {
+			text = fmt.Sprintf("%s … and %d more characters, which eltrain show has", string(all[:maxSetting]), len(all)-maxSetting)
+		}
+		items = append(items, text)
 	}
 	return items
 }

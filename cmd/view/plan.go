@@ -40,6 +40,7 @@ func WritePlan(s Screen, m *PlanModel) {
 	t.list("Left unchanged:", m.leftItems())
 	t.list("Not enforced here:", m.Eltrain.Caveats)
 	t.list("Failed checks:", m.failedChecks())
+	t.list("Applied with these settings:", m.Eltrain.Settings)
 	if text := t.conclusion(m, someOf(m.boundItems())); text != "" {
 		t.line("\n%s", text)
 	}

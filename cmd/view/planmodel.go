@@ -95,6 +95,8 @@ type PlanExtras struct {
 	Failed  []FailedJob  `json:"failed,omitempty"`
 	// Left are the jobs that are no longer in the files, but stay because of -prune=false.
 	Left []string `json:"left,omitempty"`
+	// Settings are those that are not the defaults, a line for each block: what a plan is applied with besides its jobs.
+	Settings []string `json:"settings,omitempty"`
 	// Targets, Excludes and Replace are the addresses that limit the plan. RefreshOnly: it only records what is observed.
 	Targets     []string `json:"targets,omitempty"`
 	Excludes    []string `json:"excludes,omitempty"`

@@ -104,8 +104,11 @@ func DecodeProviders(encoded []planfile.Provider) (all []lang.ProviderConfig, er
 	known := ProviderTypes()
 	for _, p := range encoded {
 		t := known[p.Name]
-		if t == nil {
+		switch {
+		case t == nil:
 			return nil, fmt.Errorf("provider %q is unknown here", p.Name)
+		case slices.ContainsFunc(all, func(c lang.ProviderConfig) bool { return c.Name == p.Name }):
+			return nil, fmt.Errorf("provider %q has two blocks", p.Name)
 		}
 		value := reflect.New(t)
 		if err := json.Unmarshal(p.Config, value.Interface()); err != nil {
