@@ -35,6 +35,9 @@ const (
 	WebhookRefused       job.Code = "webhook_refused"       // requests to reconcile are refused: their token cannot be read
 	StraysStopped        job.Code = "strays_stopped"        // running slots of no recorded job are stopped
 
+	RequestsUnread job.Code = "requests_unread" // operators' requests cannot be read
+	NotReplied     job.Code = "not_replied"     // a reply to an operator's request cannot be stored
+
 	// Parts of FilesUnsteady.
 	GitBusy     job.Code = "git_busy"     // git is writing the files
 	JobsMissing job.Code = "jobs_missing" // jobs are no longer in the files, which may be half written
@@ -61,4 +64,6 @@ const (
 	aboutFilesOf = "files"
 	aboutOutput  = "output"
 	aboutWebhook = "webhook"
+
+	aboutRequests = "requests"
 )

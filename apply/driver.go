@@ -52,9 +52,19 @@ type Parts struct {
 	Reload  func(ctx context.Context) (Files, error)
 	// Approve approves the first plan; nil approves any.
 	Approve func(in *plan.Input, p *plan.Plan) error
+	// Requests are what operators ask for; nil if nobody can.
+	Requests Requests
 	// Check evaluates the files' conditions on the running jobs, and maps the summary of each that does not hold to its detail;
 	// nil checks nothing. An error means that it is unknown.
 	Check func(ctx context.Context, records job.Records) (map[string]string, error)
+}
+
+// Requests are operators' requests, for whoever leads.
+type Requests interface {
+	// Pending returns those without a final reply, in order.
+	Pending(ctx context.Context) ([]job.Request, error)
+	// Reply stores what has become of a request. A final reply stays.
+	Reply(ctx context.Context, r job.Reply) error
 }
 
 // DefaultParallelism is how many changes of a provider are in flight at once if neither the user nor the
@@ -100,7 +110,7 @@ func NewDriver(ctx context.Context, s Setup, p Parts) (*Driver, error) {
 	s.State, s.Epoch = stored, p.Lock.Info().Epoch
 	s.Providers = slices.Sorted(maps.Keys(p.Providers))
 	s.Files.Seal = p.Sealer
-	s.Approve, s.Check = p.Approve != nil, p.Check != nil
+	s.Approve, s.Check, s.Requests = p.Approve != nil, p.Check != nil, p.Requests != nil
 	s.Jitter = rand.Float64
 	d := &Driver{
 		parts: p, observer: observer{providers: p.Providers, sealer: p.Sealer}, mail: newMailbox(), lanes: newLanes(p), ended: make(chan struct{}),
@@ -179,6 +189,33 @@ func (d *Driver) forward(ctx context.Context) {
 	pass(d.parts.Service.Wake(), Woken{})
 	if d.parts.Changed != nil {
 		pass(d.parts.Changed, FilesChanged{})
+	}
+	if d.parts.Requests != nil {
+		d.work.Go(func() { d.readRequests(ctx) })
+	}
+}
+
+// requestsEvery is how often requests are read: an operator should not wait.
+const requestsEvery = 300 * time.Millisecond
+
+// readRequests posts the requests at first, and whenever they have changed.
+func (d *Driver) readRequests(ctx context.Context) {
+	var last []job.Request
+	for first, failed := true, false; ; {
+		reading, cancel := context.WithTimeout(ctx, callTimeout)
+		now, err := d.parts.Requests.Pending(reading)
+		cancel()
+		if failed != (err != nil) {
+			d.mail.post(Reported{aboutRequests, RequestsUnread, err})
+			failed = err != nil
+		}
+		if err == nil && (first || !slices.EqualFunc(now, last, func(a, b job.Request) bool { return a.ID == b.ID })) {
+			d.mail.post(Requested{now})
+			first, last = false, now
+		}
+		if !sleep(ctx, requestsEvery) {
+			return
+		}
 	}
 }
 
@@ -274,6 +311,10 @@ func (d *Driver) carryOut(ctx context.Context, e Effect) (any, error) {
 		return d.parts.Store.Read(ctx)
 	case Journal:
 		return nil, AppendNotices(d.parts.Journal, e.Notices)
+	case Respond:
+		ctx, cancel := within(storeTimeout)
+		defer cancel()
+		return nil, d.parts.Requests.Reply(ctx, e.Reply)
 	case Chronicle:
 		return nil, AppendDecision(d.parts.Journal, &e.Decision)
 	case ReadFiles:

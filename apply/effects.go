@@ -152,6 +152,9 @@ type Answer struct {
 	Reply   elastic.ReconcileReply
 }
 
+// Respond stores what has become of an operator's request.
+type Respond struct{ Reply job.Reply }
+
 // Again retries an effect that failed temporarily, at a given time.
 type Again struct {
 	Effect
@@ -181,6 +184,9 @@ func (e Forget) ID() ID { return ID{Kind: "forget", Of: e.UID} }
 func (e Tell) ID() ID   { return ID{Kind: "tell", Of: e.news(), Number: e.Number} }
 func (e Answer) ID() ID { return ID{Kind: "answer", Number: e.Request} }
 func (e Drop) ID() ID   { return e.Effect }
+func (e Respond) ID() ID {
+	return ID{Kind: "respond", Of: e.Reply.ID + " " + string(e.Reply.State)}
+}
 
 func (n Wanted) news() string   { return n.Job }
 func (n Unwanted) news() string { return n.Job }

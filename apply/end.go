@@ -222,7 +222,7 @@ func (e *executor) holdFailed(l *Loop) {
 func (e *ending) isSettled(l *Loop, p *plan.Plan) bool {
 	waits := l.waits(p)
 	todo := slices.ContainsFunc(p.Changes, func(c plan.Change) bool { return !e.blocked(l, &c, p, waits) })
-	if l.sight.incomplete() || l.exec.busy() || l.groups.open() || todo && !l.exec.stuck(&l.groups) {
+	if l.sight.incomplete() || l.exec.busy() || l.groups.open() || l.requests.busy(l) || todo && !l.exec.stuck(&l.groups) {
 		return false
 	}
 	for _, j := range l.files.Jobs {

@@ -29,6 +29,9 @@ type Asked struct {
 	MaxDestroy *int // allows, once, that this many slots are removed or replaced; nil allows nothing extra
 }
 
+// Requested has all operators' requests without a final reply, in order. It is sent when they have changed.
+type Requested struct{ Requests []job.Request }
+
 // Forming is a world to record before any member learns of it, answered by Recorded. Job is the
 // name that its agents know.
 type Forming struct {
@@ -69,6 +72,7 @@ func (Tick) event()         {}
 func (FilesChanged) event() {}
 func (Served) event()       {}
 func (Asked) event()        {}
+func (Requested) event()    {}
 func (Forming) event()      {}
 func (Reported) event()     {}
 func (Interrupted) event()  {}

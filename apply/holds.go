@@ -98,6 +98,8 @@ func (h *holds) decide(l *Loop, in *plan.Input, p *plan.Plan) {
 			return whole && !l.leftOut(in, name)
 		case k.About == aboutWebhook:
 			return !l.setup.Watch
+		case k.About == aboutRequests:
+			return !l.setup.Requests
 		case k.About == aboutFilesOf:
 			return k.Code != ConfigurationApplied && !l.setup.Watch // a watching run settles these as it follows the files
 		}

@@ -58,6 +58,7 @@ type providerLanes struct{ changes, stops, groups *lane }
 type lanes struct {
 	records   *lane // writes of the state and of notices, one at a time
 	decisions *lane // journaled decisions, for which nothing waits
+	replies   *lane // to operators' requests, in order
 	files     *lane // one at a time, since what was read is shared
 	providers map[string]providerLanes
 
@@ -71,7 +72,7 @@ type lanes struct {
 func newLanes(p Parts) *lanes {
 	newProviderLanes := func(most int) providerLanes { return providerLanes{newLane(most), newLane(most), newLane(most)} }
 	ls := &lanes{
-		records: &lane{most: 1, lasts: true}, decisions: &lane{most: 1, lasts: true}, files: newLane(1),
+		records: &lane{most: 1, lasts: true}, decisions: &lane{most: 1, lasts: true}, replies: &lane{most: 1, lasts: true}, files: newLane(1),
 		providers: map[string]providerLanes{}, waiting: map[ID]*ticket{},
 	}
 	shared := newProviderLanes(p.Parallelism)
@@ -101,6 +102,8 @@ func (ls *lanes) lane(e Effect) *lane {
 		return ls.files
 	case Chronicle:
 		return ls.decisions
+	case Respond:
+		return ls.replies
 	}
 	return ls.records
 }

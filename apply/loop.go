@@ -24,6 +24,8 @@ type Setup struct {
 	Shown []plan.Wait
 	// Approve requires approval of the first plan before anything is stored or done.
 	Approve bool
+	// Requests says that operators' requests come as Requested.
+	Requests bool
 	// Check evaluates the files' conditions whenever records have changed.
 	Check bool
 }
@@ -49,6 +51,7 @@ type Loop struct {
 	holds   holds
 
 	publisher publisher
+	requests  requests
 
 	inFlight map[ID]Effect
 	numbers  int // the last number given to an effect without one of its own
@@ -108,6 +111,8 @@ func (l *Loop) Step(now time.Time, e Event) {
 		l.files.changed = true
 	case Asked:
 		l.files.asked = append(l.files.asked, e)
+	case Requested:
+		l.requests.take(l, e.Requests)
 	case Served:
 		l.publisher.serve(e.Service)
 	case Forming:
@@ -175,6 +180,8 @@ func (l *Loop) outcome(o Outcome) {
 		l.publisher.published(l, e, o.Err)
 	case Prepare:
 		l.turn.dirty = l.groups.ended(l, e, o) || l.turn.dirty
+	case Respond:
+		l.requests.responded(l, e, o.Err)
 	case Launch, Stop, Forget:
 		l.exec.ended(l, e, o)
 	}

@@ -53,6 +53,8 @@ import (
 //	member a worker[0] STATE [gen=1] [step=5]    what the service knows of a slot
 //	world a 1 worker[0-1]             the service forms a world
 //	ask [max-destroy=3]               a request to reconcile; new content of the files may be given as for: files
+//	request r1 VERB a [b] [by=bob]    an operator's request; replies are those that are stored
+//	crash           of the run: what is held or queued never comes back
 //	serve           the service's address changes
 //	interrupt, lose-lock
 //	show KIND …     effects of these kinds are printed
@@ -78,6 +80,8 @@ type scenario struct {
 	reading   error             // why the files cannot be read
 	again     time.Duration     // when unsteady files are to be read again
 	unmet     map[string]string // the files' conditions that do not hold, by summary
+	requests  []job.Request     // without a stored final reply
+	replies   []job.Reply       // as stored
 	facts     map[string]elastic.Facts
 	version   uint64
 	failing   map[string]error // by kind of effect, or by prefix of an effect's ID
@@ -232,6 +236,19 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 			asked.MaxDestroy = &n
 		}
 		s.step(asked)
+	case "request":
+		s.request(d)
+		if s.loop != nil && !s.over {
+			s.step(Requested{slices.Clone(s.requests)})
+		}
+	case "replies":
+		for _, r := range s.replies {
+			s.say("%s", replyText(r))
+		}
+	case "crash": // of the run, before anything that is held or queued comes back
+		s.over, s.held, s.queued, s.later = true, nil, nil, nil
+		clear(s.holding)
+		clear(s.queueing)
 	case "interrupt":
 		s.step(Interrupted{})
 	case "lose-lock":
@@ -334,8 +351,30 @@ func (s *scenario) begin(d *datadriven.TestData) {
 	for _, name := range list(d, "exclude") {
 		setup.Scope.Excludes = append(setup.Scope.Excludes, job.Selector{Job: name})
 	}
+	setup.Requests = s.requests != nil
 	s.loop = New(s.now, setup)
 	s.step(Served{})
+	if setup.Requests {
+		s.step(Requested{slices.Clone(s.requests)})
+	}
+}
+
+// request adds an operator's request.
+func (s *scenario) request(d *datadriven.TestData) {
+	r := job.Request{ID: d.CmdArgs[0].Key, Verb: job.Verb(d.CmdArgs[1].Key), By: text(d, "by", "ann"), At: s.now}
+	for _, a := range d.CmdArgs[2:] {
+		if a.Key != "by" {
+			r.On = append(r.On, job.Selector{Job: a.Key})
+		}
+	}
+	s.requests = append(s.requests, r)
+}
+
+func replyText(r job.Reply) string {
+	if r.Reason.IsZero() {
+		return fmt.Sprintf("%s is %s", r.ID, r.State)
+	}
+	return fmt.Sprintf("%s is %s: %s", r.ID, r.State, r.Reason)
 }
 
 // read sets the files' content.
@@ -487,6 +526,8 @@ func (s *scenario) tellEffect(e Effect) {
 		s.say("do approve of +%d ~%d -%d", n.Add, n.Change, n.Remove)
 	case Check, Reread:
 		s.say("do %s", kind)
+	case Respond:
+		s.say("do respond: %s", replyText(e.Reply))
 	case Prepare:
 		s.say("do %s of job.%s%s", e.ID(), e.Group.Name, rolesText(e.Group))
 	case Launch:
@@ -594,6 +635,11 @@ func (s *scenario) carryOut(e Effect) Outcome {
 		}
 	case Check:
 		o.Result = maps.Clone(s.unmet)
+	case Respond:
+		s.replies = append(s.replies, e.Reply)
+		if e.Reply.State.Final() {
+			s.requests = slices.DeleteFunc(s.requests, func(r job.Request) bool { return r.ID == e.Reply.ID })
+		}
 	case Tell:
 		if gone, is := e.News.(Unwanted); is {
 			delete(s.facts, gone.Job)

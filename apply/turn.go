@@ -191,6 +191,7 @@ func (l *Loop) act() {
 	if l.setup.Check && !l.sight.incomplete() && (d.Plan.Dirty || l.check.due) {
 		l.check.run(l, d.Plan.Records)
 	}
+	l.requests.respond(l, &d.Plan)
 	l.service.instruct(l, &d.Plan)
 	batch := l.exec.take(l, &d.Plan)
 	ends := t.shownChanges && len(d.Plan.Changes) == 0 && !l.sight.incomplete() // during an outage plans are partial

@@ -27,6 +27,11 @@ type Record struct {
 	Goodput   Goodput     `json:"goodput,omitzero"`
 	// Ended is when it succeeded, failed or was canceled.
 	Ended time.Time `json:"ended,omitzero"`
+	// Overrides are what operators asked for in place of the declaration, by path.
+	Overrides []Override `json:"overrides,omitempty"`
+	// Heeded is what has become of the requests that took effect and whose final reply may not be stored yet, in order: whoever
+	// leads next does not act on them again.
+	Heeded []Reply `json:"heeded,omitempty"`
 }
 
 // LaunchedAs returns the job's name in its infrastructure and for its agents, where name is its current name.

@@ -19,6 +19,7 @@ const (
 	NotDeclared        job.Code = "not_declared"        // its job is no longer declared
 	DestroyRequested   job.Code = "destroy_requested"   // destroy was requested
 	SuspendRequested   job.Code = "suspend_requested"   // its job is suspended
+	SuspendAsked       job.Code = "suspend_asked"       // somebody asked to suspend its job
 	RoleNotDeclared    job.Code = "role_not_declared"   // its role is no longer declared
 	AboveMost          job.Code = "above_most"          // its index is above the role's max
 	GivesWay           job.Code = "gives_way"           // it cannot start, and another job fits without it
@@ -117,7 +118,7 @@ var Waiting = map[job.Code]bool{
 	NoRoom: true, NeverFits: true, AboveLimits: true, ReplacementTooLarge: true, RetryWaits: true, QueuedLong: true, StuckOnDrained: true,
 	ProviderNotConfigured: true, ProviderRefuses: true, NameInUse: true, ImageMissing: true, ImageUnsupported: true, PodUnsupported: true,
 	MoveBlocked: true, AtOtherSite: true,
-	StillStopping: false, Queued: false, RestartDelayed: false, EndedUnheard: false,
+	Overridden: true, StillStopping: false, Queued: false, RestartDelayed: false, EndedUnheard: false,
 	EndsWhole: false, StartsWhole: false, RoleUpdatesWhole: false, FailsWhole: false, NotRunningOutOfScope: false,
 }
 
@@ -164,4 +165,25 @@ const (
 	FailedTooLate     job.Code = "failed_too_late"      // a slot failed after another of its role succeeded
 	SlotCannotStart   job.Code = "slot_cannot_start"    // a slot's command cannot be started
 	RestartsSpent     job.Code = "restarts_spent"       // the restart budget is exhausted
+)
+
+// What has become of a request.
+const (
+	RequestAccepted job.Code = "request_accepted" // it is recorded, and being carried out
+	RequestDone     job.Code = "request_done"     // it is carried out
+	RequestFailed   job.Code = "request_failed"   // it will not be carried out
+	RequestRefused  job.Code = "request_refused"  // nothing is done about it
+)
+
+// Why a request was refused, has failed, or is no longer in effect.
+const (
+	NoSuchJob         job.Code = "no_such_job"        // nothing that is declared and recorded has the address
+	HasEnded          job.Code = "has_ended"          // the job is over
+	RequestExpired    job.Code = "request_expired"    // nobody led before it expired
+	RequestSuperseded job.Code = "request_superseded" // a later request contradicts it
+	VerbUnknown       job.Code = "verb_unknown"       // this version does not know the verb
+	WholeJobOnly      job.Code = "whole_job_only"     // it can only be asked of a whole job
+	Overridden        job.Code = "overridden"         // an operator asked for something else than the files say
+	OverrideEdited    job.Code = "override_edited"    // the files say something else since
+	OverrideExpired   job.Code = "override_expired"   // its time is over
 )

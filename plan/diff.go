@@ -124,7 +124,7 @@ func (p *pass) remove(w *work) {
 		return
 	}
 	if w.suspended() {
-		p.end(w, job.Because(SuspendRequested))
+		p.end(w, w.whySuspended())
 	}
 	if w.ending {
 		return

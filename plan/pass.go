@@ -52,6 +52,7 @@ func Make(in Input) Plan {
 		p.want(w)
 		p.queue(w)
 		p.withheld(w)
+		p.overridden(w)
 		p.settleSite(w)
 		p.judge(w)
 	}
@@ -204,6 +205,7 @@ func newPass(in Input) *pass {
 	for _, w := range p.jobs {
 		p.open(w)
 	}
+	p.heed()
 	p.assign()
 	return p
 }
@@ -231,6 +233,7 @@ func (p *pass) open(w *work) {
 		rec.Counts[role] = n
 	}
 	rec.Charges = slices.Clone(old.Charges)
+	rec.Overrides, rec.Heeded = slices.Clone(old.Overrides), slices.Clone(old.Heeded)
 	rec.Incidents = slices.Clone(old.Incidents)
 	if n := len(rec.Incidents); n > 0 { // may be appended to: not in the input's array
 		newest := &rec.Incidents[n-1]
@@ -493,7 +496,7 @@ func (w *work) active() bool {
 // suspended reports whether the job is declared, but must not run for now. A job of which a slot has succeeded is about to end:
 // it is let finish, since nothing more can start in that role.
 func (w *work) suspended() bool {
-	return w.declared && w.spec.Suspend && !w.rec.Phase.Ended() && len(w.finished) == 0
+	return w.declared && w.toSuspend() && !w.rec.Phase.Ended() && len(w.finished) == 0
 }
 
 // succeeded reports whether a slot of the role has succeeded: no more starts in it.
@@ -549,6 +552,7 @@ func (p *pass) finish() Plan {
 		}
 	}
 	p.thaw()
+	p.reply()
 	p.out.Kept = slices.Sorted(maps.Keys(p.kept))
 	if len(p.released) > 0 {
 		p.out.Released = p.released

@@ -51,6 +51,8 @@ type Input struct {
 	Prevent map[string]bool `json:"prevent_destroy,omitempty"`
 	// Released are jobs, by UID, that were forgotten and may still run.
 	Released map[string]job.Released `json:"released,omitempty"`
+	// Requests are those without a final reply, in order. It is nil for a plan that answers none.
+	Requests []job.Request `json:"requests,omitempty"`
 }
 
 // Blocks is the content of the files' moved, removed and import blocks.
@@ -101,7 +103,9 @@ type Plan struct {
 	Caveats []string `json:"caveats,omitempty"`
 	// Released is the input's, updated. It is stored with the records.
 	Released map[string]job.Released `json:"released,omitempty"`
-	// Refusals are requests that must not be carried out.
+	// Replies are what has become of the input's requests, in order. They hold once the records are stored.
+	Replies []job.Reply `json:"replies,omitempty"`
+	// Refusals are changes of the files that must not be carried out.
 	Refusals []Refusal `json:"refusals,omitempty"`
 	// Kept are recorded jobs, by name, that are not declared and continue anyway: they must not be destroyed, or could not be
 	// moved.

@@ -39,6 +39,8 @@ import (
 //	run            passes, with the service in between, until nothing more happens
 //	advance 5s     lets time pass
 //	forget         loses the state
+//	ask ID VERB JOB [by=] [expires=] [until=]    a request; answered once its reply is final
+//	unheard        replies are lost from now on, until "replies": whoever leads crashes before they are stored
 //	rerun          the next pass is an explicit apply
 //	once, watch    from now on plans are for a run that ends; for one that continues, the default
 //	slow, stopped  stops are not completed until "stopped"
@@ -172,6 +174,10 @@ func (w *world) command(d *datadriven.TestData) (string, error) {
 		w.destroy = true
 	case "target", "exclude", "replace", "unscoped", "refresh", "drifted":
 		return w.scopeCommand(d)
+	case "ask":
+		return "", w.ask(d)
+	case "unheard", "replies":
+		w.unheard = d.Cmd == "unheard"
 	case "rerun":
 		w.rerun = true
 	case "once", "watch":
@@ -829,6 +835,13 @@ func render(p plan.Plan) string {
 	for _, r := range p.Refusals {
 		fmt.Fprintf(&b, "REFUSED %s: %s\n", r.Job, r.Reason)
 	}
+	for _, r := range p.Replies {
+		text := fmt.Sprintf("> %s %s", r.ID, r.State)
+		if !r.Reason.IsZero() {
+			text += ": " + r.Reason.String()
+		}
+		fmt.Fprintln(&b, text)
+	}
 	if !p.Wake.IsZero() {
 		fmt.Fprintf(&b, "wake +%s\n", p.Wake.Sub(jobtest.Epoch))
 	}
@@ -836,4 +849,35 @@ func render(p plan.Plan) string {
 		return "nothing\n"
 	}
 	return b.String()
+}
+
+// ask makes a request.
+func (w *world) ask(d *datadriven.TestData) error {
+	r := job.Request{ID: d.CmdArgs[0].Key, Verb: job.Verb(d.CmdArgs[1].Key), By: "ann", At: w.now}
+	for _, a := range d.CmdArgs[2:] {
+		var err error
+		span := func() (t time.Time) {
+			var d time.Duration
+			d, err = time.ParseDuration(a.Vals[0])
+			return w.now.Add(d)
+		}
+		switch a.Key {
+		case "by":
+			r.By = a.Vals[0]
+		case "expires":
+			r.Expires = span()
+		case "until":
+			r.Until = span()
+		default:
+			var sel job.Selector
+			sel, err = job.ParseSelector("job." + a.Key)
+			r.On = append(r.On, sel)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	w.requests = append(w.requests, r)
+	slices.SortFunc(w.requests, job.CompareRequests)
+	return nil
 }

@@ -23,11 +23,15 @@ type world struct {
 	uids    map[string]string // of the world in worlds
 	records job.Records
 	wants   map[string]job.Want
-	rerun   bool
-	once    bool
-	keep    bool
-	made    int // UIDs given
-	joined  map[string]time.Time
+
+	requests []job.Request // without a final reply, once any was made
+	unheard  bool          // replies are lost
+
+	rerun  bool
+	once   bool
+	keep   bool
+	made   int // UIDs given
+	joined map[string]time.Time
 	// stuck agents start but never register.
 	stuck map[job.Address]bool
 	// deaf members keep running after their world has ended: they do not know it yet.
@@ -113,7 +117,7 @@ func (w *world) input() plan.Input {
 	return plan.Input{
 		Blocks: plan.Blocks{Moved: maps.Clone(w.moved), Forget: maps.Clone(w.removed), ForgetDeclared: slices.Clone(w.declared), ForgetWithin: slices.Clone(w.modules), Imports: slices.Clone(w.imports)}, Released: w.released, Destroy: w.destroy, Prevent: prevent,
 		Scope: w.scope, Jobs: jobs, Snapshot: snap, Records: w.records, Now: w.now, Rerun: rerun, Once: w.once, Keep: w.keep,
-		Capabilities: map[string]job.Capabilities{"local": w.can}, Bars: w.bars, Extra: w.extra,
+		Capabilities: map[string]job.Capabilities{"local": w.can}, Bars: w.bars, Extra: w.extra, Requests: slices.Clone(w.requests),
 		NewUID: func(name string) string {
 			if given[name] == "" {
 				given[name] = fmt.Sprintf("%s-uid%d", name, w.made+len(given)+1)
@@ -136,6 +140,11 @@ func (w *world) take(p plan.Plan) {
 		}
 	}
 	w.records, w.wants, w.groups, w.rerun = p.Records, p.Wants, p.Groups, false
+	for _, r := range p.Replies {
+		if r.State.Final() && !w.unheard {
+			w.requests = slices.DeleteFunc(w.requests, func(asked job.Request) bool { return asked.ID == r.ID })
+		}
+	}
 }
 
 // rename shows what runs under its jobs' current names, as the reconciler does.

@@ -149,6 +149,7 @@ var sentences = map[job.Code]sentence{
 	plan.NotDeclared:        says("it is no longer declared"),
 	plan.DestroyRequested:   says("destroy was requested"),
 	plan.SuspendRequested:   says("its job is suspended"),
+	plan.SuspendAsked:       either("why", "${by} suspended its job: ${why}", "${by} suspended its job"),
 	plan.RoleNotDeclared:    says("role ${role} is no longer declared"),
 	plan.AboveMost:          says("its role may have at most ${most:slots}"),
 	plan.GivesWay:           says("it cannot start, and job.${job} fits without it"),
@@ -301,6 +302,8 @@ var sentences = map[job.Code]sentence{
 		"The files are read as they are and may not match a commit. Remove it if no git is running."),
 	apply.RemovedMisnamed:      says(MisnamedTrouble + ": ${message}"),
 	apply.WebhookRefused:       says("POST /v1/reconcile is disabled: ${message}"),
+	apply.RequestsUnread:       says("Operators' requests cannot be read: ${message}"),
+	apply.NotReplied:           says("The reply to an operator's request cannot be stored: ${message}"),
 	apply.NotChronicled:        says("A decision could not be written to the journal: ${message}"),
 	apply.NotStopped:           notStopped,
 	apply.OutputLeftOut:        leftOut,
@@ -323,6 +326,21 @@ var sentences = map[job.Code]sentence{
 	apply.JobDestroyed: says("is destroyed: ${of}"),
 	apply.JobForgotten: says("is forgotten, as a removed block says: what is running keeps running (uid ${uid})"),
 
+	// Operators' requests, and the overrides that follow from them.
+	plan.RequestAccepted:   either("why", "${by} asked to ${verb} it: ${why}", "${by} asked to ${verb} it"),
+	plan.RequestDone:       says("${verb}, as ${by} asked: done"),
+	plan.RequestFailed:     says("${verb}, as ${by} asked: failed: ${of}"),
+	plan.RequestRefused:    says("${verb}, as ${by} asked: refused: ${of}"),
+	plan.NoSuchJob:         says("there is no ${address}"),
+	plan.HasEnded:          says("job.${job} is ${phase}"),
+	plan.RequestExpired:    says("nobody led before it expired"),
+	plan.RequestSuperseded: says("a later request contradicts it: ${request}"),
+	plan.VerbUnknown:       says("the master does not know this request"),
+	plan.WholeJobOnly:      says("${address} is a part of a job, and only whole jobs can be asked to ${verb}"),
+	plan.Overridden:        overridden,
+	plan.OverrideEdited:    says("${path} = ${value}, which ${by} asked for, is over: ${path} was edited in the files"),
+	plan.OverrideExpired:   says("${path} = ${value}, which ${by} asked for, is over: its time has come"),
+
 	// What the status and the plan's drift find.
 	slotsGone:    either("several", "${slots} are gone; no master has checked since.", "${slots} is gone; no master has checked since."),
 	slotsMissing: says("${role}: ${running} of ${desired} slots are running."),
@@ -331,6 +349,21 @@ var sentences = map[job.Code]sentence{
 	startAgainWatched: says("A watch does not start it again by itself. Change what its slots are started from, such as command or env, and the watch applies it. " +
 		"If the files need no change, interrupt the watch, run eltrain apply, and start the watch again."),
 	changedBy: says("${path} was changed by ${by}"),
+}
+
+// overridden says who asked for something else than the files say, and how it ends.
+func overridden(r job.Reason, _ []string) string {
+	text, end := "Suspended by ${by} since ${at:date}", " eltrain resume ends this."
+	if r.Args["value"] == "false" {
+		text, end = "Resumed by ${by} at ${at:date}, though the files suspend it", " eltrain suspend ends this."
+	}
+	if r.Args["why"] != "" {
+		text += ": ${why}"
+	}
+	if r.Args["until"] != "" {
+		text += ", until ${until:date}"
+	}
+	return says(text+".")(r, nil) + end
 }
 
 // headlines are the summaries of refusals by code.

@@ -59,7 +59,7 @@ func ReadSecret(path string, limit int64) ([]byte, error) {
 // secret returns an *Error if a file does not keep a secret of a user.
 func secret(path string, info fs.FileInfo, user int) error {
 	forbidden := fs.FileMode(0o077)
-	switch owner := ownerOf(info); owner {
+	switch owner := Owner(info); owner {
 	case 0:
 		forbidden = 0o037
 	case user:
@@ -72,7 +72,8 @@ func secret(path string, info fs.FileInfo, user int) error {
 	return nil
 }
 
-func ownerOf(info fs.FileInfo) int { return int(info.Sys().(*syscall.Stat_t).Uid) }
+// Owner returns the user that a file belongs to.
+func Owner(info fs.FileInfo) int { return int(info.Sys().(*syscall.Stat_t).Uid) }
 
 func foreign(owner, user int) string {
 	return fmt.Sprintf("owned by user %d, not by user %d", owner, user)
@@ -93,7 +94,7 @@ func checkPrivate(dir string, user int) error {
 	if !info.IsDir() {
 		return &Error{dir, "not a directory", "move it away"}
 	}
-	if owner := ownerOf(info); owner != user {
+	if owner := Owner(info); owner != user {
 		return &Error{dir, foreign(owner, user), fmt.Sprintf("check its files, then run chown -R %d %s, or run eltrain as user %d", user, dir, owner)}
 	}
 	if mode := info.Mode().Perm(); mode&0o022 != 0 {

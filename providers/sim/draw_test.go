@@ -134,7 +134,7 @@ func draw(seed int) (k walk) {
 			add("%s", r.anywhere(many))
 		}
 		if drops && r.IntN(8) == 0 {
-			add("%s %s", r.of("drop", "declare", "declare", "finish", "suspend", "unsuspend", "unsuspend"), r.of("a", "b"))
+			add("%s %s", r.of("drop", "declare", "declare", "finish", "suspend", "unsuspend", "unsuspend", "request suspend", "request resume", "request resume"), r.of("a", "b"))
 		}
 		d := 3 * time.Second
 		if many && r.IntN(5) == 0 {
@@ -209,7 +209,7 @@ func (r drawer) onCluster() string {
 
 // kinds are the kinds of all effects.
 var kinds = []string{"answer", "approve", "check", "chronicle", "forget", "gauge", "hear", "journal", "launch", "observe", "prepare",
-	"publish", "read-files", "reread", "stop", "store", "tell"}
+	"publish", "read-files", "reread", "respond", "stop", "store", "tell"}
 
 // inMemory are those in the process's own memory, which take no time and do not fail.
 var inMemory = map[string]bool{"answer": true, "gauge": true, "hear": true, "tell": true}

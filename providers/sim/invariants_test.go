@@ -290,7 +290,7 @@ func (w *world) rest() {
 	}
 	w.healed(m)
 	for key, holds := range m.told.raised {
-		if holds {
+		if holds && !overrides(key.Code) {
 			w.fail("%s %s was raised and is not cleared", key.About, key.Code)
 		}
 	}
@@ -300,6 +300,7 @@ func (w *world) rest() {
 		}
 	}
 	w.left(m.l.Records())
+	w.repliedTo(m.l.Records())
 	for name, dropped := range w.dropped {
 		if dropped && m.l.Records()[name] != nil {
 			w.fail("job.%s is no longer declared, and is recorded", name)
@@ -346,7 +347,7 @@ func (w *world) healed(m *master) {
 		if rec.Phase.Ended() && w.finished[rec.UID] {
 			continue
 		}
-		if j.Suspend && rec.Phase == job.JobSuspended {
+		if rec.Phase == job.JobSuspended && toSuspend(&j, rec) {
 			continue
 		}
 		if rec.Phase != job.JobRunning {

@@ -129,13 +129,14 @@ func (m *master) lead(stored state.State) {
 	m.l = apply.New(m.now(), apply.Setup{
 		Intent: m.intent, Files: apply.Files{Jobs: jobs}, Providers: []string{"local"},
 		State: stored, Epoch: m.lock.Info().Epoch, NewUID: m.w.newUID, Check: m.w.checks,
-		Approve: !m.intent.Watch,
+		Approve: !m.intent.Watch, Requests: true,
 	})
 	if m.tag() != "" {
 		m.w.say("%s leads", m.name)
 	}
 	m.w.cluster.Serve(m.address, m)
 	m.tick()
+	m.readRequests(0)
 	m.step(apply.Served{Service: providers.Service{URL: m.address}}, apply.FilesChanged{}) // the files may have changed after they were read
 }
 
@@ -415,6 +416,8 @@ func (m *master) carryOut(e apply.Effect, done func(any, error)) {
 		}
 		delete(m.asked, e.Request)
 		done(nil, nil)
+	case apply.Respond:
+		m.respond(e, done)
 	case apply.Forget:
 		m.ask(e, callBound, done, func() (any, error) { return nil, m.client.Forget(ctx, e.UID, e.Name) })
 	default: // Approve is granted, and Gauge has no use here

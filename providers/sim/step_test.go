@@ -22,6 +22,7 @@ import (
 //	set most=3 | drop b | declare b | suspend b | unsuspend b
 //	                                        edits of the files: a variable is set; a job is removed, and added again; suspended
 //	ask a | serve a                         a request to reconcile; its service gets another address
+//	request suspend b                       an operator's request
 //	fault launch job.a.worker[1] crash after
 //	fault store delay before 3s             a fault of the next effect of a kind: crash, pause, delay, and error, busy,
 //	                                        conflict, which after it mean a lost answer
@@ -162,6 +163,8 @@ func (w *world) doWorld(verb string, args []string) (err error) {
 		if m.leads() && m.intent.Watch {
 			m.do(m.request)
 		}
+	case "request":
+		w.request(arg(0), arg(1))
 	case "serve":
 		if m.leads() {
 			m.do(m.move)

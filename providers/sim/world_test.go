@@ -40,8 +40,9 @@ type world struct {
 	suspended map[string]bool // jobs that are declared as suspended
 	jobs      []job.Job       // that they declare
 	uids      int
-	moves     int             // of services to other addresses
-	requests  int             // to reconcile
+	moves     int // of services to other addresses
+	requests  int // to reconcile
+	operators operators
 	quota     int             // launches are refused while there are this many agents; 0: no quota
 	finished  map[string]bool // UIDs of jobs of which a slot has finished
 	journal   journal

@@ -1,0 +1,90 @@
+package apply
+
+import (
+	"slices"
+
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/plan"
+)
+
+// requests are what operators ask of this run. The planner says what becomes of them; a reply is given once the decision that it
+// follows from is stored.
+type requests struct {
+	known   bool          // they were read
+	pending []job.Request // those without a stored final reply, as last read
+	given   map[string]job.ReplyState
+	settled map[string]bool // their final reply is stored, and pending may still have them
+}
+
+// take handles a reading of the requests.
+func (q *requests) take(l *Loop, pending []job.Request) {
+	same := q.known && slices.EqualFunc(pending, q.pending, func(a, b job.Request) bool { return a.ID == b.ID })
+	q.known, q.pending = true, pending
+	for id := range q.given {
+		if !slices.ContainsFunc(pending, func(r job.Request) bool { return r.ID == id }) {
+			delete(q.given, id)
+			delete(q.settled, id)
+		}
+	}
+	l.turn.dirty = l.turn.dirty || !same
+}
+
+// open returns the requests that the next plan is to reply to. It is nil as long as they are unknown, and for a plan that is to be
+// approved: who approves has not seen what they ask for.
+func (q *requests) open(l *Loop) []job.Request {
+	if !q.known || l.setup.Approve {
+		return nil
+	}
+	open := make([]job.Request, 0, len(q.pending))
+	for _, r := range q.pending {
+		if !q.settled[r.ID] {
+			open = append(open, r)
+		}
+	}
+	return open
+}
+
+// respond gives the replies of a stored plan that are new.
+func (q *requests) respond(l *Loop, p *plan.Plan) {
+	for _, r := range p.Replies {
+		if q.given[r.ID] == r.State {
+			continue
+		}
+		if q.given == nil {
+			q.given, q.settled = map[string]job.ReplyState{}, map[string]bool{}
+		}
+		q.given[r.ID] = r.State
+		if asked := q.find(r.ID); r.State == job.Refused && asked != nil {
+			why := job.Because(plan.RequestRefused, "verb", string(asked.Verb), "by", asked.By, "request", r.ID).With(r.Reason)
+			l.book.note(job.Notice{Time: l.now, Type: "request", Address: aboutRequests, Reason: why})
+		}
+		l.do(Respond{r})
+	}
+}
+
+func (q *requests) find(id string) *job.Request {
+	if i := slices.IndexFunc(q.pending, func(r job.Request) bool { return r.ID == id }); i >= 0 {
+		return &q.pending[i]
+	}
+	return nil
+}
+
+// responded handles the outcome of a Respond. The request stays open until its final reply is stored: only then may the records
+// forget it.
+func (q *requests) responded(l *Loop, e Respond, err error) {
+	l.holds.raiseIf(l, err, aboutRequests, NotReplied)
+	switch {
+	case err != nil:
+		delete(q.given, e.Reply.ID)
+		l.turn.dirty = true
+		l.rest.pause(l.now, retryStore)
+	case e.Reply.State.Final():
+		q.settled[e.Reply.ID] = true
+		l.turn.dirty = true
+	}
+}
+
+// busy reports whether requests are unread, or replies not stored.
+func (q *requests) busy(l *Loop) bool {
+	return l.setup.Requests && !q.known || slices.ContainsFunc(q.pending, func(r job.Request) bool { return q.given[r.ID] == "" || q.given[r.ID].Final() && !q.settled[r.ID] })
+}

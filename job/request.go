@@ -1,0 +1,83 @@
+package job
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Request is what somebody asks of whoever leads a directory's jobs. It is an object of its own beside the state: who asks
+// writes it, who leads answers it.
+type Request struct {
+	ID      string     `json:"id"` // unique; a later request has a greater one
+	Verb    Verb       `json:"verb"`
+	On      []Selector `json:"on"`
+	By      string     `json:"by"` // who asks, as far as its store can tell
+	At      time.Time  `json:"at"`
+	Expires time.Time  `json:"expires"` // it is refused if nobody has acted on it by then
+	Why     string     `json:"why,omitempty"`
+	Until   time.Time  `json:"until,omitzero"` // when an override ends by itself
+}
+
+// Verb is what a request asks for.
+type Verb string
+
+// The verbs.
+const (
+	Suspend Verb = "suspend"
+	Resume  Verb = "resume"
+)
+
+// Reply is what has become of a request.
+type Reply struct {
+	ID     string     `json:"id"`
+	State  ReplyState `json:"state"`
+	Reason Reason     `json:"reason,omitzero"` // why it was refused or has failed
+}
+
+// ReplyState is how far a request has come.
+type ReplyState string
+
+// The states of a request. One without a reply is waiting for a leader.
+const (
+	Accepted ReplyState = "accepted" // it is recorded, and being carried out
+	Done     ReplyState = "done"
+	Refused  ReplyState = "refused" // nothing was done
+	Undone   ReplyState = "failed"  // it was accepted, and will not be carried out in full
+)
+
+// Final reports whether the state does not change any more.
+func (s ReplyState) Final() bool { return s == Done || s == Refused || s == Undone }
+
+// Override is what a request put in place of an attribute of a job. It lasts until a later request about the attribute, until an
+// edit of that attribute in the files, or until its time is over.
+type Override struct {
+	Path     string    `json:"path"` // "suspend"
+	Value    string    `json:"value"`
+	Declared string    `json:"declared"` // what the files said then
+	Request  string    `json:"request"`  // its ID
+	By       string    `json:"by"`
+	At       time.Time `json:"at"`
+	Why      string    `json:"why,omitempty"`
+	Until    time.Time `json:"until,omitzero"`
+}
+
+// Override returns the override of an attribute; nil if it has none.
+func (r *Record) Override(path string) *Override {
+	if i := slices.IndexFunc(r.Overrides, func(o Override) bool { return o.Path == path }); i >= 0 {
+		return &r.Overrides[i]
+	}
+	return nil
+}
+
+// Overridden returns overrides with one added or replaced, by path. The argument is not changed.
+func Overridden(all []Override, o Override) []Override {
+	all = slices.DeleteFunc(slices.Clone(all), func(old Override) bool { return old.Path == o.Path })
+	all = append(all, o)
+	slices.SortFunc(all, func(a, b Override) int { return strings.Compare(a.Path, b.Path) })
+	return all
+}
+
+// CompareRequests orders requests by their IDs.
+func CompareRequests(a, b Request) int { return cmp.Compare(a.ID, b.ID) }

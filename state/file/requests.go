@@ -1,0 +1,260 @@
+package file
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/eltrain/eltrain/internal/atomicfile"
+	"github.com/eltrain/eltrain/internal/regular"
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/state"
+)
+
+const (
+	requestSuffix  = ".request.json"
+	acceptedSuffix = ".accepted.json"
+	finalSuffix    = ".final.json"
+	// maxRequest bounds a file of a request or reply, in bytes.
+	maxRequest = 1 << 20
+	// idTime begins an ID, so that IDs sort by time.
+	idTime = "20060102T150405.000000Z"
+)
+
+// Requests are files in a directory that only its owner can write to: ID.request.json each, and beside it a reply as
+// ID.accepted.json or ID.final.json. Each file is written once and whole.
+type Requests struct {
+	root, dir string
+
+	mu     sync.Mutex
+	parsed map[string]job.Request // by ID: a request does not change
+	pruned time.Time
+}
+
+// NewRequests returns the requests in a directory below root, which is made, private, when the first is asked.
+func NewRequests(root, dir string) *Requests {
+	return &Requests{root: root, dir: dir, parsed: map[string]job.Request{}}
+}
+
+// Ask implements state.Requests. Who asks is the owner of the file.
+func (q *Requests) Ask(_ context.Context, r job.Request) (job.Request, error) {
+	if err := regular.MakePrivate(q.root, q.dir); err != nil {
+		return r, fmt.Errorf("store a request: %w", err)
+	}
+	for {
+		names, err := q.names()
+		if err != nil {
+			return r, fmt.Errorf("store a request: %w", err)
+		}
+		r.ID = nextID(r.At, names)
+		text, err := json.Marshal(r)
+		if err != nil {
+			return r, err
+		}
+		err = atomicfile.Create(q.path(r.ID, requestSuffix), text, 0o600)
+		if errors.Is(err, fs.ErrExist) {
+			continue // another asked at the same time
+		}
+		if err == nil {
+			r.By, err = q.owner(r.ID)
+		}
+		return r, err
+	}
+}
+
+// nextID returns an ID that is greater than those of all requests so far: the clock may have been set back.
+func nextID(now time.Time, names []string) string {
+	for _, name := range slices.Backward(names) {
+		id, is := strings.CutSuffix(name, requestSuffix)
+		if !is {
+			continue
+		}
+		stamp, _, _ := strings.Cut(id, "-")
+		if last, err := time.Parse(idTime, stamp); err == nil && !now.After(last) {
+			now = last.Add(time.Microsecond)
+		}
+		break
+	}
+	return fmt.Sprintf("%s-%06x", now.UTC().Format(idTime), rand.Uint32()>>8)
+}
+
+func (q *Requests) path(id, suffix string) string { return filepath.Join(q.dir, id+suffix) }
+
+// names returns the directory's files in order; none if there is no directory yet.
+func (q *Requests) names() ([]string, error) {
+	if err := regular.CheckPrivate(q.dir); err != nil {
+		return nil, err
+	}
+	entries, err := os.ReadDir(q.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	names := make([]string, len(entries))
+	for i, e := range entries {
+		names[i] = e.Name()
+	}
+	return names, err
+}
+
+// owner names the owner of a request's file, and this machine.
+func (q *Requests) owner(id string) (string, error) {
+	info, err := os.Lstat(q.path(id, requestSuffix))
+	if err != nil {
+		return "", err
+	}
+	name := strconv.Itoa(regular.Owner(info))
+	if u, err := user.LookupId(name); err == nil {
+		name = u.Username
+	}
+	if host, err := os.Hostname(); err == nil {
+		name += "@" + host
+	}
+	return name, nil
+}
+
+// read returns a request.
+func (q *Requests) read(id string) (job.Request, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if r, known := q.parsed[id]; known {
+		return r, nil
+	}
+	var r job.Request
+	text, err := regular.Read(q.path(id, requestSuffix), maxRequest)
+	if err == nil {
+		err = json.Unmarshal(text, &r)
+	}
+	if err != nil {
+		return r, fmt.Errorf("request %s: %w", id, err)
+	}
+	if r.By, err = q.owner(id); err != nil {
+		return r, err
+	}
+	r.ID = id
+	q.parsed[id] = r
+	return r, nil
+}
+
+// All implements state.Requests. A request that cannot be read is left out: whoever leads refuses it.
+func (q *Requests) All(context.Context) ([]state.Asked, error) {
+	names, err := q.names()
+	if err != nil {
+		return nil, fmt.Errorf("read the requests: %w", err)
+	}
+	var all []state.Asked
+	for _, name := range names {
+		id, is := strings.CutSuffix(name, requestSuffix)
+		if !is {
+			continue
+		}
+		r, err := q.read(id)
+		if err != nil {
+			continue
+		}
+		asked := state.Asked{Request: r}
+		for _, suffix := range []string{acceptedSuffix, finalSuffix} {
+			text, err := regular.Read(q.path(id, suffix), maxRequest)
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			var reply job.Reply
+			if err == nil {
+				err = json.Unmarshal(text, &reply)
+			}
+			if err != nil {
+				return nil, fmt.Errorf("read the reply to request %s: %w", id, err)
+			}
+			asked.Reply = reply
+		}
+		all = append(all, asked)
+	}
+	return all, nil
+}
+
+// Pending implements state.Requests.
+func (q *Requests) Pending(context.Context) ([]job.Request, error) {
+	names, err := q.names()
+	if err != nil {
+		return nil, fmt.Errorf("read the requests: %w", err)
+	}
+	final, requests := map[string]bool{}, []string(nil)
+	for _, name := range names {
+		if id, is := strings.CutSuffix(name, finalSuffix); is {
+			final[id] = true
+		}
+		if id, is := strings.CutSuffix(name, requestSuffix); is {
+			requests = append(requests, id)
+		}
+	}
+	pending := []job.Request{}
+	for _, id := range requests {
+		if final[id] {
+			continue
+		}
+		r, err := q.read(id)
+		if err != nil {
+			r = job.Request{ID: id} // asks for nothing that there is: it is refused
+		}
+		pending = append(pending, r)
+	}
+	return pending, q.prune(requests, final)
+}
+
+// pruneEvery is how often old requests are removed.
+const pruneEvery = time.Minute
+
+// prune removes the requests that were answered long ago, or are more than are kept.
+func (q *Requests) prune(requests []string, final map[string]bool) error {
+	now := time.Now()
+	if now.Sub(q.pruned) < pruneEvery {
+		return nil
+	}
+	q.pruned = now
+	kept := 0
+	for _, id := range slices.Backward(requests) {
+		if !final[id] {
+			continue
+		}
+		kept++
+		if info, err := os.Lstat(q.path(id, finalSuffix)); err != nil || kept <= state.KeptRequests && now.Sub(info.ModTime()) < state.KeptRequestDays*24*time.Hour {
+			continue
+		}
+		// The request goes first: without it, it cannot be taken for one without a reply.
+		for _, suffix := range []string{requestSuffix, acceptedSuffix, finalSuffix} {
+			if err := os.Remove(q.path(id, suffix)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return fmt.Errorf("remove an old request: %w", err)
+			}
+		}
+		q.mu.Lock()
+		delete(q.parsed, id)
+		q.mu.Unlock()
+	}
+	return nil
+}
+
+// Reply implements state.Requests.
+func (q *Requests) Reply(_ context.Context, r job.Reply) error {
+	text, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	suffix := acceptedSuffix
+	if r.State.Final() {
+		suffix = finalSuffix
+	}
+	if err := atomicfile.Create(q.path(r.ID, suffix), text, 0o600); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("reply to request %s: %w", r.ID, err)
+	}
+	return nil
+}
