@@ -81,7 +81,7 @@ func mainCommands() []*command {
 func otherCommands() []*command {
 	return []*command{
 		agentCommand(), consoleCommand(), eventsCommand(), fmtCommand(), forceUnlockCommand(), graphCommand(), importCommand(), initCommand(),
-		logsCommand(), outputCommand(), providersCommand(), readFilesCommand(), showCommand(), stateCommand(), versionCommand(),
+		logsCommand(), outputCommand(), providersCommand(), readFilesCommand(), requestsCommand(), resumeCommand(), showCommand(), stateCommand(), suspendCommand(), versionCommand(),
 	}
 }
 

@@ -169,7 +169,7 @@ func (m *Master) Lead(ctx context.Context, lock state.Lock, setup apply.Setup) (
 	}
 	m.inForce = w.Config
 	parts := apply.Parts{Store: w.Store, Lock: lock, Journal: journal, Service: m.server, Reached: m.reached(m.server.Certificates()), Providers: w.Providers,
-		View: m.o.View, Sealer: w.Sealer, Parallelism: m.o.Parallelism, Approve: m.o.Approve}
+		View: m.o.View, Sealer: w.Sealer, Parallelism: m.o.Parallelism, Approve: m.o.Approve, Requests: w.Requests()}
 	if m.follows() {
 		files, err := m.watchFiles()
 		if err != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"slices"
 
 	"github.com/eltrain/eltrain/cmd/view"
@@ -160,6 +161,11 @@ func (w *Workspace) Close() {
 	if err := closeAll(w.Providers); err != nil {
 		w.log.Warn("closing", "error", err)
 	}
+}
+
+// Requests are operators' requests to whoever leads the workspace's jobs here.
+func (w *Workspace) Requests() state.Requests {
+	return file.NewRequests(RunDirectory, filepath.Join(RunDirectory, "requests"))
 }
 
 // Records reads the jobs' records from the state.

@@ -138,7 +138,7 @@ func plainApply(_ On, s *site.Site) {
 	s.ContinuesRight(long)
 }
 
-// A job that the files suspend holds nothing, and continues from its checkpoint once they no longer do.
+// A job that the files or an operator suspend holds nothing, and continues from its checkpoint when it is resumed.
 func suspended(_ On, s *site.Site) {
 	s.SetSteps(long)
 	s.NotByLease()
@@ -156,6 +156,13 @@ func suspended(_ On, s *site.Site) {
 	}
 	s.Edit("job.hcl", declared, running)
 	s.AwaitWorld(2, before.Generation+1)
+	s.MakesProgress()
+
+	// An operator's request does the same, and an edit of anything else does not end it.
+	site.Has(s.T, s.Must("suspend", "-reason=a test", "job.mnist"), "done")
+	s.Await("suspended", func(j site.Job) bool { return j.Phase == "Suspended" && j.Says("a test") })
+	site.Has(s.T, s.Must("resume", "job.mnist"), "done")
+	s.AwaitWorld(2, before.Generation+2)
 	s.ContinuesRight(long)
 }
 

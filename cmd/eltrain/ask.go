@@ -1,0 +1,294 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/eltrain/eltrain/apply"
+	"github.com/eltrain/eltrain/cmd/master"
+	"github.com/eltrain/eltrain/cmd/view"
+	"github.com/eltrain/eltrain/cmd/workspace"
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/plan"
+	"github.com/eltrain/eltrain/state"
+)
+
+// asking are the arguments of a verb: a request to whoever leads.
+type asking struct {
+	verb    job.Verb
+	on      []job.Selector
+	why     string
+	until   time.Duration
+	expires time.Duration
+	detach  bool
+	json    bool
+	vars    assignments
+}
+
+// defaultExpiry is how long a request waits for a leader.
+const defaultExpiry = 10 * time.Minute
+
+func (a *asking) declare(fs *flags) {
+	a.expires = defaultExpiry
+	fs.BoolVar(&a.detach, "detach", false, "Do not wait for the outcome.")
+	fs.waitVar(&a.expires, "expires", "Refuse the request if nobody has acted on it within `DURATION`.")
+	fs.BoolVar(&a.json, "json", false, "Print JSON.")
+	fs.StringVar(&a.why, "reason", "", "Say why, for those who read events and status: `TEXT`.")
+	fs.waitVar(&a.until, "until", "End it by itself after `DURATION`, such as 2h.")
+	a.vars.declare(fs)
+}
+
+// verbCommand makes the command of a verb.
+func verbCommand(verb job.Verb, synopsis, about string) *command {
+	c := &command{
+		name: string(verb), usage: "[options] ADDRESS...", synopsis: synopsis, about: about + `
+
+It is a request to whoever leads the jobs: a running watch acts on it within a second. If nobody does, this command leads
+itself, and does only what was asked. It lasts until a later request, an edit of the same attribute in the files, or -until.
+eltrain requests lists requests and what became of them.`,
+		exits: []string{
+			"It is done; with -detach, it was asked.",
+			"It was refused, has failed, or an error.",
+		},
+		declare: new(asking).declare,
+	}
+	c.run = func(s *session, args []string) int {
+		a := asking{verb: verb}
+		others, err := s.parse(newFlags(c.name, a.declare), args, manyArguments)
+		if err == nil && len(others) == 0 {
+			err = errors.New("an address is missing: write job.NAME")
+		}
+		if err == nil {
+			a.on, err = selectors(others)
+		}
+		if err != nil {
+			return s.misused(c.name, err)
+		}
+		return s.ask(a)
+	}
+	return c
+}
+
+func suspendCommand() *command {
+	return verbCommand(job.Suspend, "Suspend jobs",
+		`Suspends the jobs that the ADDRESSes name: they are asked for a checkpoint and stopped, and their places are given back.
+Their records stay. eltrain resume continues them.`)
+}
+
+func resumeCommand() *command {
+	return verbCommand(job.Resume, "Resume suspended jobs",
+		`Resumes the jobs that the ADDRESSes name: they queue again at their priorities, and continue from their checkpoints.`)
+}
+
+// ask stores a request, and follows it until its outcome is known.
+func (s *session) ask(a asking) int {
+	ctx, stop := s.interruptible()
+	defer stop()
+	defer s.outlive()()
+	w, ok := s.openState(s.dir.ReadAnyway(a.vars))
+	if !ok {
+		return exitError
+	}
+	defer w.Close()
+	leader, err := s.leader(ctx, w)
+	if err != nil {
+		return s.fail("Cannot ask", err)
+	}
+	now := time.Now()
+	r := job.Request{Verb: a.verb, On: a.on, Why: a.why, At: now, Expires: now.Add(a.expires)}
+	if a.until > 0 {
+		r.Until = now.Add(a.until)
+	}
+	requests := w.Requests()
+	if r, err = requests.Ask(ctx, r); err != nil {
+		return s.fail("Cannot ask", makeRoom(err))
+	}
+	if leader == nil {
+		code, led := s.leadFor(ctx, w, a)
+		if code != exitDone {
+			return code
+		}
+		a.detach = a.detach && !led
+	}
+	asked := state.Asked{Request: r}
+	if !a.detach {
+		if asked, err = await(ctx, requests, r); err != nil {
+			return s.fail("The outcome is not known", fmt.Errorf("%w. The request stays: eltrain requests %s shows what becomes of it", err, r.ID))
+		}
+	}
+	if a.json {
+		err = view.WriteJSON(s.streams.Out, view.RequestStatus(asked, &s.redactor))
+	} else {
+		_, err = fmt.Fprintln(s.streams.Out, view.RequestText(asked, &s.redactor))
+	}
+	switch {
+	case err != nil:
+		return s.fail("Cannot write the outcome", err)
+	case asked.Reply.State == job.Done || a.detach:
+		return exitDone
+	}
+	return exitError
+}
+
+// leader returns who leads; nil if nobody does. One that cannot be asked from here is an error.
+func (s *session) leader(ctx context.Context, w *workspace.Workspace) (*state.LockInfo, error) {
+	holder, err := w.Store.Holder(ctx)
+	if err != nil || holder == nil || w.Config.Settings.State.Type != "kubernetes" {
+		return holder, err
+	}
+	if _, err := apply.Fetch(ctx, workspace.RunDirectory); err != nil {
+		return nil, fmt.Errorf("%s (pid %d) leads, elsewhere: run this command where it runs, for example with kubectl exec in its pod", holder.Who, holder.PID)
+	}
+	return holder, nil
+}
+
+// askPoll is how often the outcome of a request is looked for.
+const askPoll = 100 * time.Millisecond
+
+// expiryMargin is how long a leader may take to refuse a request that has expired.
+const expiryMargin = 5 * time.Second
+
+// await returns a request with its final reply.
+func await(ctx context.Context, requests state.Requests, r job.Request) (state.Asked, error) {
+	for {
+		all, err := requests.All(ctx)
+		if err != nil {
+			return state.Asked{}, err
+		}
+		i := slices.IndexFunc(all, func(a state.Asked) bool { return a.ID == r.ID })
+		if i < 0 {
+			return state.Asked{}, errors.New("the request is gone")
+		}
+		switch asked := all[i]; {
+		case asked.Reply.State.Final():
+			return asked, nil
+		case asked.Reply.State == "" && time.Now().After(r.Expires.Add(expiryMargin)):
+			return state.Asked{}, errors.New("nobody has acted on it before it expired")
+		}
+		select {
+		case <-ctx.Done():
+			return state.Asked{}, errors.New("interrupted")
+		case <-time.After(askPoll):
+		}
+	}
+}
+
+// leadFor leads for one request, if nobody else does by now: with the jobs as they were last applied, so that no edit of the files
+// that is still to be applied comes along.
+func (s *session) leadFor(ctx context.Context, w *workspace.Workspace, a asking) (code int, led bool) {
+	lock, err := w.Store.Lock(ctx, state.LockInfo{Operation: string(a.verb), Who: whoami()}, 0)
+	if errors.As(err, new(*state.LockedError)) {
+		return exitDone, false // who leads now acts on it
+	}
+	if err != nil {
+		return s.fail("Cannot lock the state", makeRoom(err)), true
+	}
+	defer s.unlock(lock)
+	setup, err := s.asApplied(ctx, w, a.on)
+	if err != nil {
+		return s.fail("Cannot read the state", err), true
+	}
+	if !s.connect(w) {
+		return exitError, true
+	}
+	out := s.streams.Out
+	if a.json {
+		out = view.Kept(io.Discard)
+	}
+	progress := view.NewProgress(out, &s.redactor, time.Now)
+	m := master.New(master.Options{
+		Directory: &s.dir, Workspace: w, View: progress, Leads: func() {}, Diagnose: s.diagnose, Redactor: &s.redactor, Log: s.log,
+	})
+	if _, err := m.Lead(ctx, lock, setup); err != nil {
+		return s.fail("It ended early", err), true
+	}
+	return exitDone, true
+}
+
+// asApplied is the setup of a run over some of the jobs as they were last applied.
+func (s *session) asApplied(ctx context.Context, w *workspace.Workspace, on []job.Selector) (setup apply.Setup, err error) {
+	records, err := w.Records(ctx)
+	if err != nil {
+		return setup, err
+	}
+	if _, err := w.Sealed(ctx, w.Config.Jobs); err != nil { // what starts again needs the sensitive values
+		return setup, err
+	}
+	setup = apply.Setup{
+		Intent: apply.Intent{Keep: true, Scope: plan.Scope{}},
+		Files:  apply.Files{Outputs: w.Prior}, NewUID: workspace.NewUID, Words: view.Words{},
+	}
+	for _, name := range slices.Sorted(maps.Keys(records)) {
+		setup.Files.Jobs = append(setup.Files.Jobs, records[name].Spec)
+	}
+	for _, sel := range on {
+		if records[sel.Job] != nil {
+			setup.Scope.Targets = append(setup.Scope.Targets, job.Selector{Job: sel.Job})
+		}
+	}
+	return setup, nil
+}
+
+// requestsArgs are the arguments of the command requests.
+type requestsArgs struct {
+	json bool
+	vars assignments
+	ids  []string
+}
+
+func (a *requestsArgs) declare(fs *flags) {
+	fs.BoolVar(&a.json, "json", false, "Print JSON.")
+	a.vars.declare(fs)
+	declareTrust(fs)
+}
+
+func requestsCommand() *command {
+	return &command{
+		name: "requests", usage: "[options] [ID...]",
+		synopsis: "List operators' requests and their outcome",
+		about: `Lists the requests that were made here, oldest first, with who asked, why, and what became of them; with IDs only these.
+Those that were answered are kept for 7 days, at most 1,000.`,
+		declare: new(requestsArgs).declare,
+		run:     runRequests,
+	}
+}
+
+func runRequests(s *session, args []string) int {
+	var a requestsArgs
+	var err error
+	if a.ids, err = s.parse(newFlags("requests", a.declare), args, manyArguments); err != nil {
+		return s.misused("requests", err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), statusTimeout)
+	defer cancel()
+	w, ok := s.openState(s.dir.ReadAnyway(a.vars))
+	if !ok {
+		return exitError
+	}
+	all, err := w.Requests().All(ctx)
+	if err != nil {
+		return s.fail("Cannot read the requests", err)
+	}
+	for _, id := range a.ids {
+		if !slices.ContainsFunc(all, func(r state.Asked) bool { return r.ID == id }) {
+			return s.fail("No such request", fmt.Errorf("there is no request %s; those that were answered are kept for %d days", id, state.KeptRequestDays))
+		}
+	}
+	if len(a.ids) > 0 {
+		all = slices.DeleteFunc(all, func(r state.Asked) bool { return !slices.Contains(a.ids, r.ID) })
+	}
+	if a.json {
+		err = view.WriteJSON(s.streams.Out, view.RequestList(all, &s.redactor))
+	} else {
+		err = view.WriteRequests(s.streams.Out, all, &s.redactor)
+	}
+	if err != nil {
+		return s.fail("Cannot write the requests", err)
+	}
+	return exitDone
+}

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/eltrain/eltrain/cmd/view"
+	"github.com/eltrain/eltrain/cmd/workspace"
+)
+
+// An operator asks a watch, which knows what the files say, and acts at once.
+func TestAWatchHeedsRequests(t *testing.T) {
+	t.Parallel()
+	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
+	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
+	startWatch(t, dir)
+	eventually(t, "it runs", func() bool { return strings.Contains(eltrain(t, dir, "status").out, "2 processes") })
+	eltrain(t, dir, "suspend", "-reason=a switch is replaced", "job.tiny").check(t, exitDone, "suspend job.tiny: done")
+	eltrain(t, dir, "status").check(t, exitDone, "job.tiny  Suspended", "a switch is replaced", "eltrain resume ends this")
+	eltrain(t, dir, "plan", "-detailed-exitcode").check(t, exitDone, "Suspended by", "a switch is replaced")
+	eltrain(t, dir, "resume", "job.tiny").check(t, exitDone, "resume job.tiny: done")
+	eventually(t, "it runs again", func() bool { return strings.Contains(eltrain(t, dir, "status").out, "generation 2, 2 processes") })
+	eltrain(t, dir, "suspend", "job.other").check(t, exitError, "refused: there is no job.other")
+	eltrain(t, dir, "suspend", "job.tiny.worker[0]").check(t, exitError, "refused", "only whole jobs")
+	eltrain(t, dir, "events").check(t, exitDone, "asked to suspend it: a switch is replaced", "resume, as", "refused: there is no job.other")
+	var all view.RequestsModel
+	if err := json.Unmarshal([]byte(eltrain(t, dir, "requests", "-json").check(t, exitDone).out), &all); err != nil {
+		t.Fatal(err)
+	}
+	states := ""
+	for _, r := range all.Requests {
+		states += string(r.Verb) + " " + r.State + ", "
+	}
+	if states != "suspend done, resume done, suspend refused, suspend refused, " {
+		t.Errorf("the requests are %s", states)
+	}
+	first := all.Requests[0].ID
+	eltrain(t, dir, "requests", first).check(t, exitDone, first, "a switch is replaced")
+	eltrain(t, dir, "requests", "none").check(t, exitError, "There is no request none")
+}
+
+// Without a master the command leads itself, and does only what was asked: an edit waits for an apply.
+func TestARequestWithoutAMasterIsCarriedOut(t *testing.T) {
+	t.Parallel()
+	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
+	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
+	eltrain(t, dir, "suspend", "job.tiny").check(t, exitError, "refused: there is no job.tiny")
+	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)
+	rewrite(t, dir, strings.Replace(twoWorkers, "replicas   = 2", "replicas   = 3", 1))
+	eltrain(t, dir, "suspend", "job.tiny").check(t, exitDone, "suspend job.tiny: done")
+	eltrain(t, dir, "status").check(t, exitDone, "job.tiny  Suspended")
+	eltrain(t, dir, "resume", "-detach", "job.tiny").check(t, exitDone, "resume job.tiny: done")
+	eltrain(t, dir, "status").check(t, exitDone, "generation 2, 2 processes")
+	eltrain(t, dir, "plan", "-detailed-exitcode").check(t, exitChanges, "1 to add")
+	for args, want := range map[string]string{"": "An address is missing", "tiny": `does not begin with "job."`, "-until=2 job.tiny": "Invalid value"} {
+		eltrain(t, dir, append([]string{"suspend"}, strings.Fields(args)...)...).check(t, exitError, want)
+	}
+}
+
+// The directory of requests is private, like all of .eltrain.
+func TestRequestsOfOthersAreNotRead(t *testing.T) {
+	t.Parallel()
+	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
+	requests := filepath.Join(dir, workspace.RunDirectory, "requests")
+	if err := os.MkdirAll(requests, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(requests, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	eltrain(t, dir, "suspend", "job.tiny").check(t, exitError, "writable by others")
+	eltrain(t, dir, "requests").check(t, exitError, "writable by others")
+}
