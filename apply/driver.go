@@ -201,13 +201,13 @@ const requestsEvery = 300 * time.Millisecond
 // readRequests posts the requests at first, and whenever they have changed.
 func (d *Driver) readRequests(ctx context.Context) {
 	var last []job.Request
-	for first, failed := true, false; ; {
+	for first, told, failed := true, false, false; ; {
 		reading, cancel := context.WithTimeout(ctx, callTimeout)
 		now, err := d.parts.Requests.Pending(reading)
 		cancel()
-		if failed != (err != nil) {
+		if !told || failed != (err != nil) { // also at first: a former run may have raised it
 			d.mail.post(Reported{aboutRequests, RequestsUnread, err})
-			failed = err != nil
+			told, failed = true, err != nil
 		}
 		if err == nil && (first || !slices.EqualFunc(now, last, func(a, b job.Request) bool { return a.ID == b.ID })) {
 			d.mail.post(Requested{now})

@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/eltrain/eltrain/job"
@@ -14,18 +15,21 @@ type requests struct {
 	pending []job.Request // those without a stored final reply, as last read
 	given   map[string]job.ReplyState
 	settled map[string]bool // their final reply is stored, and pending may still have them
+	failing map[string]bool // their last reply could not be stored
+}
+
+func newRequests() requests {
+	return requests{given: map[string]job.ReplyState{}, settled: map[string]bool{}, failing: map[string]bool{}}
 }
 
 // take handles a reading of the requests.
 func (q *requests) take(l *Loop, pending []job.Request) {
 	same := q.known && slices.EqualFunc(pending, q.pending, func(a, b job.Request) bool { return a.ID == b.ID })
 	q.known, q.pending = true, pending
-	for id := range q.given {
-		if !slices.ContainsFunc(pending, func(r job.Request) bool { return r.ID == id }) {
-			delete(q.given, id)
-			delete(q.settled, id)
-		}
-	}
+	gone := func(id string) bool { return q.find(id) == nil }
+	maps.DeleteFunc(q.given, func(id string, _ job.ReplyState) bool { return gone(id) })
+	maps.DeleteFunc(q.settled, func(id string, _ bool) bool { return gone(id) })
+	maps.DeleteFunc(q.failing, func(id string, _ bool) bool { return gone(id) }) // it was stored all the same
 	l.turn.dirty = l.turn.dirty || !same
 }
 
@@ -50,9 +54,6 @@ func (q *requests) respond(l *Loop, p *plan.Plan) {
 		if q.given[r.ID] == r.State {
 			continue
 		}
-		if q.given == nil {
-			q.given, q.settled = map[string]job.ReplyState{}, map[string]bool{}
-		}
 		q.given[r.ID] = r.State
 		if asked := q.find(r.ID); r.State == job.Refused && asked != nil {
 			why := job.Because(plan.RequestRefused, "verb", string(asked.Verb), "by", asked.By, "request", r.ID).With(r.Reason)
@@ -72,16 +73,17 @@ func (q *requests) find(id string) *job.Request {
 // responded handles the outcome of a Respond. The request stays open until its final reply is stored: only then may the records
 // forget it.
 func (q *requests) responded(l *Loop, e Respond, err error) {
-	l.holds.raiseIf(l, err, aboutRequests, NotReplied)
+	delete(q.failing, e.Reply.ID)
 	switch {
 	case err != nil:
 		delete(q.given, e.Reply.ID)
-		l.turn.dirty = true
+		q.failing[e.Reply.ID] = true
+		l.holds.raiseIf(l, err, aboutRequests, NotReplied)
 		l.rest.pause(l.now, retryStore)
 	case e.Reply.State.Final():
 		q.settled[e.Reply.ID] = true
-		l.turn.dirty = true
 	}
+	l.turn.dirty = true
 }
 
 // busy reports whether requests are unread, or replies not stored.
