@@ -45,7 +45,7 @@ type files struct {
 func newFiles(s Setup, records job.Records) files {
 	f := files{Files: s.Files, rerun: map[string]string{}}
 	for name, rec := range records {
-		if s.Rerun && rec.Phase.Ended() && rec.Phase != job.JobSucceeded {
+		if s.Rerun && rec.Phase.Reruns() {
 			f.rerun[name] = rec.UID
 		}
 	}

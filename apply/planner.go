@@ -186,7 +186,7 @@ func (p *Planner) Replan(recorded plan.Input) Decision {
 	l.declare(&in)
 	in.Rerun = map[string]bool{}
 	for name, rec := range in.Records {
-		in.Rerun[name] = l.setup.Rerun && rec.Phase.Ended() && rec.Phase != job.JobSucceeded
+		in.Rerun[name] = l.setup.Rerun && rec.Phase.Reruns()
 	}
 	in.Jobs = l.files.Jobs
 	in.Scope = l.setup.Scope.Named(in.Jobs, in.Records)

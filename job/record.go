@@ -31,7 +31,7 @@ type Record struct {
 	Overrides []Override `json:"overrides,omitempty"`
 	// Heeded is what has become of the requests that took effect and whose final reply may not be stored yet, in order: whoever
 	// leads next does not act on them again.
-	Heeded []Reply `json:"heeded,omitempty"`
+	Heeded []Heeded `json:"heeded,omitempty"`
 }
 
 // LaunchedAs returns the job's name in its infrastructure and for its agents, where name is its current name.
@@ -101,6 +101,9 @@ const (
 
 // Ended reports whether the job is over.
 func (p JobPhase) Ended() bool { return p == JobSucceeded || p == JobFailed || p == JobCanceled }
+
+// Reruns reports whether an explicit apply starts the job again: it failed. One that was canceled stays so until it is restarted.
+func (p JobPhase) Reruns() bool { return p == JobFailed }
 
 // Idle reports whether nothing of the job is to run: it is over, or suspended.
 func (p JobPhase) Idle() bool { return p.Ended() || p == JobSuspended }

@@ -25,9 +25,18 @@ type Verb string
 
 // The verbs.
 const (
-	Suspend Verb = "suspend"
-	Resume  Verb = "resume"
+	AskSuspend Verb = "suspend"
+	AskResume  Verb = "resume"
+	AskCancel  Verb = "cancel"
+	AskRestart Verb = "restart"
 )
+
+// Heeded is a request that took effect on a job, and what has become of it.
+type Heeded struct {
+	Reply
+	// Slots are the incarnations that a restart replaces, by address.
+	Slots map[string]int `json:"slots,omitempty"`
+}
 
 // Reply is what has become of a request.
 type Reply struct {

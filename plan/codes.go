@@ -177,7 +177,8 @@ const (
 
 // Why a request was refused, has failed, or is no longer in effect.
 const (
-	NoSuchJob         job.Code = "no_such_job"        // nothing that is declared and recorded has the address
+	NothingThere      job.Code = "nothing_there"      // nothing that is declared and recorded has the address
+	IsSuspended       job.Code = "is_suspended"       // the job is suspended
 	HasEnded          job.Code = "has_ended"          // the job is over
 	RequestExpired    job.Code = "request_expired"    // nobody led before it expired
 	RequestSuperseded job.Code = "request_superseded" // a later request contradicts it

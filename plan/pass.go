@@ -89,6 +89,7 @@ type pass struct {
 	kept           map[string]bool         // not declared, but continue
 	refusedJobs    map[string]bool         // jobs with a refusal
 	postponed      []Wait                  // failed jobs without room for their next try
+	unheeded       map[string]job.Reason   // why requests do not take effect, by ID
 	reasons        map[string]job.Reason   // interned reasons of slots, many of which are the same; see why
 }
 
@@ -202,6 +203,7 @@ func newPass(in Input) *pass {
 		// It continues as last applied, or stops.
 		add(name).declared = in.Keep || p.kept[name] || p.prevented(name, in.Records[name])
 	}
+	p.examine()
 	for _, w := range p.jobs {
 		p.open(w)
 	}
@@ -299,8 +301,8 @@ func (p *pass) startsOver(w *work, old *job.Record) bool {
 		slices.ContainsFunc(job.Diff(old.Spec, *w.spec), func(c job.FieldChange) bool { return c.Change == job.Replaces }) {
 		return true
 	}
-	w.retried = p.in.Rerun[w.name] && old.Phase != job.JobSucceeded
-	return w.retried
+	w.retried = p.in.Rerun[w.name] && old.Phase.Reruns()
+	return w.retried || p.restarted(w.name, old, nil)
 }
 
 // editedSince reports whether what a slot of an ended job is started from was edited since. A slot that ended by itself is

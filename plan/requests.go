@@ -8,6 +8,23 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
+// verb is what a request asks for.
+type verb struct {
+	parts bool // it acts on slots: it can be asked of some of them, and not of a suspended job, which has none
+	ended bool // it can be asked of a job that is over
+	// heed puts it into effect, once.
+	heed func(p *pass, w *work, r *job.Request, h *job.Heeded)
+	// outcome is how far it has come.
+	outcome func(w *work, r *job.Request, h *job.Heeded) (job.ReplyState, job.Reason)
+}
+
+var verbs = map[job.Verb]verb{
+	job.AskSuspend: {heed: override, outcome: overrideOutcome},
+	job.AskResume:  {heed: override, outcome: overrideOutcome},
+	job.AskCancel:  {heed: cancelJob, outcome: cancelOutcome},
+	job.AskRestart: {parts: true, ended: true, heed: restart, outcome: restartOutcome},
+}
+
 // heed enters the requests into the records, each once: an ID that a record has is in effect already, whoever led then. It does so
 // in their order, so that of two that contradict each other the later one wins.
 func (p *pass) heed() {
@@ -17,12 +34,22 @@ func (p *pass) heed() {
 	}
 	for i := range p.in.Requests {
 		r := &p.in.Requests[i]
-		if !p.refusal(r).IsZero() {
+		if !p.unheeded[r.ID].IsZero() {
 			continue
 		}
 		for _, w := range p.askedOf(r) {
-			p.override(w, r)
+			if w.heeded(r.ID) != nil {
+				continue
+			}
+			p.note("job."+w.name, "request", job.Because(RequestAccepted, "verb", string(r.Verb), "by", r.By, "why", r.Why, "request", r.ID))
+			h := job.Heeded{Reply: job.Reply{ID: r.ID, State: job.Accepted}}
+			verbs[r.Verb].heed(p, w, r, &h)
+			w.rec.Heeded = append(w.rec.Heeded, h)
+			p.out.Dirty = true
 		}
+	}
+	for _, w := range p.jobs {
+		p.replaceRestarted(w)
 	}
 }
 
@@ -36,39 +63,51 @@ func (p *pass) askedOf(r *job.Request) (jobs []*work) {
 	return jobs
 }
 
-// heeded reports whether a request is in effect: it is for all of its jobs, or for none.
-func (p *pass) heeded(r *job.Request) bool {
-	return slices.ContainsFunc(p.askedOf(r), func(w *work) bool { return w.heeded(r.ID) != nil })
-}
-
 // heeded is what has become of a request in effect for this job; nil if it is not in effect.
-func (w *work) heeded(id string) *job.Reply {
-	if i := slices.IndexFunc(w.rec.Heeded, func(r job.Reply) bool { return r.ID == id }); i >= 0 {
-		return &w.rec.Heeded[i]
+func (w *work) heeded(id string) *job.Heeded { return heededIn(w.rec, id) }
+
+func heededIn(rec *job.Record, id string) *job.Heeded {
+	if i := slices.IndexFunc(rec.Heeded, func(h job.Heeded) bool { return h.ID == id }); i >= 0 {
+		return &rec.Heeded[i]
 	}
 	return nil
 }
 
-// refusal is why a request cannot take effect; zero if it can, or already has.
-func (p *pass) refusal(r *job.Request) job.Reason {
-	if p.heeded(r) {
-		return job.Reason{}
+// examine finds the requests that cannot take effect: from the input alone, before any of them does.
+func (p *pass) examine() {
+	p.unheeded = map[string]job.Reason{}
+	for i := range p.in.Requests {
+		r := &p.in.Requests[i]
+		inEffect := slices.ContainsFunc(r.On, func(sel job.Selector) bool {
+			old := p.in.Records[sel.Job]
+			return old != nil && heededIn(old, r.ID) != nil
+		})
+		if why := p.refusal(r); !inEffect && !why.IsZero() {
+			p.unheeded[r.ID] = why
+		}
 	}
-	if _, known := wantsSuspended[r.Verb]; !known {
+}
+
+// refusal is why a request cannot take effect; zero if it can.
+func (p *pass) refusal(r *job.Request) job.Reason {
+	v, known := verbs[r.Verb]
+	if !known {
 		return job.Because(VerbUnknown, "verb", string(r.Verb))
 	}
 	if !r.Expires.IsZero() && !p.in.Now.Before(r.Expires) {
 		return job.Because(RequestExpired)
 	}
 	for _, sel := range r.On {
-		w := p.byName[sel.Job]
+		w, old := p.byName[sel.Job], p.in.Records[sel.Job]
 		switch {
-		case sel.Role != "":
+		case sel.Role != "" && !v.parts:
 			return job.Because(WholeJobOnly, "verb", string(r.Verb), "address", sel.String())
-		case w == nil || !w.declared:
-			return job.Because(NoSuchJob, "address", sel.String())
-		case w.rec.Phase.Ended():
-			return job.Because(HasEnded, "job", w.name, "phase", string(w.rec.Phase))
+		case w == nil || !w.declared || sel.Role != "" && (old == nil || len(old.Matching(sel)) == 0):
+			return job.Because(NothingThere, "address", sel.String())
+		case old != nil && old.Phase.Ended() && !v.ended && !p.restarted(sel.Job, old, r):
+			return job.Because(HasEnded, "job", sel.Job, "phase", string(old.Phase))
+		case old != nil && old.Phase == job.JobSuspended && v.parts:
+			return job.Because(IsSuspended, "job", sel.Job)
 		}
 	}
 	return job.Reason{}
@@ -77,18 +116,12 @@ func (p *pass) refusal(r *job.Request) job.Reason {
 // suspendPath is the attribute that suspend and resume override.
 const suspendPath = "suspend"
 
-// wantsSuspended is the value that a verb gives to the attribute.
-var wantsSuspended = map[job.Verb]bool{job.Suspend: true, job.Resume: false}
-
 // override makes a request the override of its attribute. One that asks for what the files say ends the override instead.
-func (p *pass) override(w *work, r *job.Request) {
-	if w.heeded(r.ID) != nil {
+func override(_ *pass, w *work, r *job.Request, _ *job.Heeded) {
+	if w.rec.Phase.Ended() { // by a request just before
 		return
 	}
-	p.out.Dirty = true
-	w.rec.Heeded = append(w.rec.Heeded, job.Reply{ID: r.ID, State: job.Accepted})
-	p.note("job."+w.name, "request", job.Because(RequestAccepted, "verb", string(r.Verb), "by", r.By, "why", r.Why, "request", r.ID))
-	value := wantsSuspended[r.Verb]
+	value := r.Verb == job.AskSuspend
 	w.rec.Overrides = slices.DeleteFunc(w.rec.Overrides, func(o job.Override) bool { return o.Path == suspendPath })
 	if value != w.spec.Suspend {
 		w.rec.Overrides = job.Overridden(w.rec.Overrides, job.Override{
@@ -96,6 +129,81 @@ func (p *pass) override(w *work, r *job.Request) {
 			Request: r.ID, By: r.By, At: r.At, Why: r.Why, Until: r.Until,
 		})
 	}
+}
+
+func overrideOutcome(w *work, r *job.Request, _ *job.Heeded) (job.ReplyState, job.Reason) {
+	value, last := r.Verb == job.AskSuspend, w.rec.Heeded[len(w.rec.Heeded)-1].ID
+	switch {
+	case last != r.ID && w.toSuspend() != value:
+		return job.Undone, job.Because(RequestSuperseded, "request", last)
+	case !value && w.rec.Phase != job.JobSuspended, value && w.rec.Phase == job.JobSuspended:
+		return job.Done, job.Reason{}
+	case w.rec.Phase.Ended():
+		return job.Undone, job.Because(HasEnded, "job", w.name, "phase", string(w.rec.Phase))
+	}
+	return job.Accepted, job.Reason{}
+}
+
+// cancelJob ends a job. It stays in the files, and starts again only when it is restarted or edited.
+func cancelJob(p *pass, w *work, _ *job.Request, _ *job.Heeded) {
+	if w.rec.Phase == job.JobCanceled {
+		return
+	}
+	w.rec.Phase, w.rec.Ended, w.rec.Overrides = job.JobCanceled, p.in.Now, nil
+	p.note("job."+w.name, "job_phase", entered(job.JobCanceled))
+}
+
+// cancelOutcome is done once nothing of the job runs.
+func cancelOutcome(w *work, _ *job.Request, _ *job.Heeded) (job.ReplyState, job.Reason) {
+	if slices.ContainsFunc(w.slots, func(s *job.Slot) bool { return s.Phase.Live() }) {
+		return job.Accepted, job.Reason{}
+	}
+	return job.Done, job.Reason{}
+}
+
+// restarted reports whether somebody asked to restart a job that is over, before another request if one is given: it starts again as
+// a new one.
+func (p *pass) restarted(name string, old *job.Record, before *job.Request) bool {
+	return slices.ContainsFunc(p.in.Requests, func(r job.Request) bool {
+		of := func(sel job.Selector) bool { return sel.Job == name }
+		return r.Verb == job.AskRestart && (before == nil || r.ID < before.ID) && slices.ContainsFunc(r.On, of) && heededIn(old, r.ID) == nil && p.unheeded[r.ID].IsZero()
+	})
+}
+
+// restart notes the incarnations that are to be replaced: how far it has come is known from them, whoever leads.
+func restart(_ *pass, w *work, r *job.Request, h *job.Heeded) {
+	h.Slots = map[string]int{}
+	for _, s := range w.slots {
+		if startedPhase(s) && slices.ContainsFunc(r.On, func(sel job.Selector) bool { return sel.Matches(s.Address) }) {
+			h.Slots[s.Address.String()] = s.Incarnation
+		}
+	}
+}
+
+// replaceRestarted requests the replacements of all restarts that are being carried out.
+func (p *pass) replaceRestarted(w *work) {
+	for i := range w.rec.Heeded {
+		h := &w.rec.Heeded[i]
+		for _, s := range w.slots {
+			if n, is := h.Slots[s.Address.String()]; is && !h.State.Final() {
+				p.replacing[s.Address] = Replacement{Slot: s.Address, UID: w.rec.UID, Incarnation: n}
+			}
+		}
+	}
+}
+
+// restartOutcome is done once the job runs and nothing of what was to be replaced does.
+func restartOutcome(w *work, _ *job.Request, h *job.Heeded) (job.ReplyState, job.Reason) {
+	replaced := func(s *job.Slot) bool { return s.Incarnation > h.Slots[s.Address.String()] || !s.Phase.Live() }
+	switch {
+	case w.rec.Phase.Ended():
+		return job.Undone, job.Because(HasEnded, "job", w.name, "phase", string(w.rec.Phase))
+	case w.rec.Phase == job.JobSuspended:
+		return job.Undone, job.Because(IsSuspended, "job", w.name)
+	case w.rec.Phase == job.JobRunning && !slices.ContainsFunc(w.slots, func(s *job.Slot) bool { return !replaced(s) || s.Phase == job.Canceling }):
+		return job.Done, job.Reason{}
+	}
+	return job.Accepted, job.Reason{}
 }
 
 // endOverrides ends those whose time is over, or whose attribute was edited in the files.
@@ -129,7 +237,7 @@ func (p *pass) prune(w *work) {
 		return
 	}
 	before := len(w.rec.Heeded)
-	w.rec.Heeded = slices.DeleteFunc(w.rec.Heeded, func(h job.Reply) bool {
+	w.rec.Heeded = slices.DeleteFunc(w.rec.Heeded, func(h job.Heeded) bool {
 		return !slices.ContainsFunc(p.in.Requests, func(r job.Request) bool { return r.ID == h.ID })
 	})
 	p.out.Dirty = p.out.Dirty || len(w.rec.Heeded) != before
@@ -171,41 +279,27 @@ func (p *pass) reply() {
 	for i := range p.in.Requests {
 		r := &p.in.Requests[i]
 		reply := job.Reply{ID: r.ID, State: job.Done}
-		if why := p.refusal(r); !why.IsZero() {
+		if why := p.unheeded[r.ID]; !why.IsZero() {
 			reply.State, reply.Reason = job.Refused, why
 			p.out.Replies = append(p.out.Replies, reply)
 			continue
 		}
 		for _, w := range p.askedOf(r) {
 			h := w.heeded(r.ID)
-			if state, why := w.outcome(r); !h.State.Final() && h.State != state {
+			if state, why := verbs[r.Verb].outcome(w, r, h); !h.State.Final() && h.State != state {
 				h.State, h.Reason, p.out.Dirty = state, why, true
 				p.noteEnd(w, r, h)
 			}
 			if h.State != job.Done && reply.State != job.Undone {
-				reply = *h
+				reply = h.Reply
 			}
 		}
 		p.out.Replies = append(p.out.Replies, reply)
 	}
 }
 
-// outcome is how far a request in effect has come for the job.
-func (w *work) outcome(r *job.Request) (job.ReplyState, job.Reason) {
-	last := w.rec.Heeded[len(w.rec.Heeded)-1].ID
-	switch value := wantsSuspended[r.Verb]; {
-	case last != r.ID && w.toSuspend() != value:
-		return job.Undone, job.Because(RequestSuperseded, "request", last)
-	case !value && w.rec.Phase != job.JobSuspended, value && w.rec.Phase == job.JobSuspended:
-		return job.Done, job.Reason{}
-	case w.rec.Phase.Ended():
-		return job.Undone, job.Because(HasEnded, "job", w.name, "phase", string(w.rec.Phase))
-	}
-	return job.Accepted, job.Reason{}
-}
-
 // noteEnd notes what has become of a request.
-func (p *pass) noteEnd(w *work, r *job.Request, h *job.Reply) {
+func (p *pass) noteEnd(w *work, r *job.Request, h *job.Heeded) {
 	code := RequestDone
 	if h.State == job.Undone {
 		code = RequestFailed

@@ -33,13 +33,18 @@ type asking struct {
 // defaultExpiry is how long a request waits for a leader.
 const defaultExpiry = 10 * time.Minute
 
+// lasting are the verbs whose effect has an end.
+var lasting = map[job.Verb]bool{job.AskSuspend: true, job.AskResume: true}
+
 func (a *asking) declare(fs *flags) {
 	a.expires = defaultExpiry
 	fs.BoolVar(&a.detach, "detach", false, "Do not wait for the outcome.")
 	fs.waitVar(&a.expires, "expires", "Refuse the request if nobody has acted on it within `DURATION`.")
 	fs.BoolVar(&a.json, "json", false, "Print JSON.")
 	fs.StringVar(&a.why, "reason", "", "Say why, for those who read events and status: `TEXT`.")
-	fs.waitVar(&a.until, "until", "End it by itself after `DURATION`, such as 2h.")
+	if lasting[a.verb] {
+		fs.waitVar(&a.until, "until", "End it by itself after `DURATION`, such as 2h.")
+	}
 	a.vars.declare(fs)
 }
 
@@ -49,13 +54,12 @@ func verbCommand(verb job.Verb, synopsis, about string) *command {
 		name: string(verb), usage: "[options] ADDRESS...", synopsis: synopsis, about: about + `
 
 It is a request to whoever leads the jobs: a running watch acts on it within a second. If nobody does, this command leads
-itself, and does only what was asked. It lasts until a later request, an edit of the same attribute in the files, or -until.
-eltrain requests lists requests and what became of them.`,
+itself, and does only what was asked. eltrain requests lists requests and what became of them.`,
 		exits: []string{
 			"It is done; with -detach, it was asked.",
 			"It was refused, has failed, or an error.",
 		},
-		declare: new(asking).declare,
+		declare: (&asking{verb: verb}).declare,
 	}
 	c.run = func(s *session, args []string) int {
 		a := asking{verb: verb}
@@ -75,14 +79,28 @@ eltrain requests lists requests and what became of them.`,
 }
 
 func suspendCommand() *command {
-	return verbCommand(job.Suspend, "Suspend jobs",
+	return verbCommand(job.AskSuspend, "Suspend jobs",
 		`Suspends the jobs that the ADDRESSes name: they are asked for a checkpoint and stopped, and their places are given back.
-Their records stay. eltrain resume continues them.`)
+Their records stay. It lasts until eltrain resume, an edit of suspend in the files, or -until.`)
 }
 
 func resumeCommand() *command {
-	return verbCommand(job.Resume, "Resume suspended jobs",
+	return verbCommand(job.AskResume, "Resume suspended jobs",
 		`Resumes the jobs that the ADDRESSes name: they queue again at their priorities, and continue from their checkpoints.`)
+}
+
+func cancelCommand() *command {
+	return verbCommand(job.AskCancel, "End jobs for good",
+		`Cancels the jobs that the ADDRESSes name: running ones are asked for a checkpoint and stopped. They stay in the files and
+in the state as Canceled, and no watch and no apply starts them again: eltrain restart does, or an edit of what their
+slots are started from.`)
+}
+
+func restartCommand() *command {
+	return verbCommand(job.AskRestart, "Restart slots, or jobs that have ended",
+		`Replaces the slots that the ADDRESSes name by their next incarnations, after a checkpoint; the world forms again with them.
+A job that succeeded, failed or was canceled starts anew, as a new run. ADDRESS is job.NAME, job.NAME.ROLE,
+job.NAME.ROLE[3], or a set: [0-3,7], [*].`)
 }
 
 // ask stores a request, and follows it until its outcome is known.

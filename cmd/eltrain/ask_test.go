@@ -74,3 +74,28 @@ func TestRequestsOfOthersAreNotRead(t *testing.T) {
 	eltrain(t, dir, "suspend", "job.tiny").check(t, exitError, "writable by others")
 	eltrain(t, dir, "requests").check(t, exitError, "writable by others")
 }
+
+// A canceled job is neither healed nor applied; a restart is a new run of it, or the next incarnation of what runs.
+func TestCancelAndRestart(t *testing.T) {
+	t.Parallel()
+	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
+	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
+	startWatch(t, dir)
+	eventually(t, "it runs", func() bool { return strings.Contains(eltrain(t, dir, "status").out, "2 processes") })
+	first := uidOf(t, dir)
+	eltrain(t, dir, "restart", "job.tiny.worker[1]").check(t, exitDone, "restart job.tiny.worker[1]: done")
+	eltrain(t, dir, "status").check(t, exitDone, "generation 2, 2 processes")
+	eltrain(t, dir, "cancel", "job.tiny").check(t, exitDone, "cancel job.tiny: done")
+	eltrain(t, dir, "status").check(t, exitDone, "job.tiny  Canceled")
+	eltrain(t, dir, "plan", "-detailed-exitcode").check(t, exitDone, "No changes")
+	eltrain(t, dir, "suspend", "job.tiny").check(t, exitError, "refused: job.tiny is Canceled")
+	if uidOf(t, dir) != first {
+		t.Error("the job is another before it was restarted")
+	}
+	eltrain(t, dir, "restart", "job.tiny").check(t, exitDone, "restart job.tiny: done")
+	if uidOf(t, dir) == first {
+		t.Error("a new run has the UID of the former")
+	}
+	eltrain(t, dir, "status").check(t, exitDone, "generation 1, 2 processes")
+	eltrain(t, dir, "restart", "job.tiny.worker[7]").check(t, exitError, "refused: there is no job.tiny.worker[7]")
+}

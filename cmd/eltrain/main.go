@@ -80,8 +80,8 @@ func mainCommands() []*command {
 
 func otherCommands() []*command {
 	return []*command{
-		agentCommand(), consoleCommand(), eventsCommand(), fmtCommand(), forceUnlockCommand(), graphCommand(), importCommand(), initCommand(),
-		logsCommand(), outputCommand(), providersCommand(), readFilesCommand(), requestsCommand(), resumeCommand(), showCommand(), stateCommand(), suspendCommand(), versionCommand(),
+		agentCommand(), cancelCommand(), consoleCommand(), eventsCommand(), fmtCommand(), forceUnlockCommand(), graphCommand(), importCommand(), initCommand(),
+		logsCommand(), outputCommand(), providersCommand(), readFilesCommand(), requestsCommand(), restartCommand(), resumeCommand(), showCommand(), stateCommand(), suspendCommand(), versionCommand(),
 	}
 }
 

@@ -134,7 +134,7 @@ func draw(seed int) (k walk) {
 			add("%s", r.anywhere(many))
 		}
 		if drops && r.IntN(8) == 0 {
-			add("%s %s", r.of("drop", "declare", "declare", "finish", "suspend", "unsuspend", "unsuspend", "request suspend", "request resume", "request resume"), r.of("a", "b"))
+			add("%s %s", r.of("drop", "declare", "declare", "finish", "suspend", "unsuspend", "unsuspend", "request suspend", "request resume", "request resume", "request restart", "request restart", "request cancel"), r.of("a", "b"))
 		}
 		d := 3 * time.Second
 		if many && r.IntN(5) == 0 {

@@ -336,7 +336,7 @@ func (w *world) queues() bool {
 	})
 }
 
-// healed checks that all jobs train in full, are suspended, or have ended after their processes have.
+// healed checks that all jobs train in full, are suspended or canceled, or have ended after their processes have.
 func (w *world) healed(m *master) {
 	for _, j := range w.jobs {
 		rec := m.l.Records()[j.Name]
@@ -347,7 +347,7 @@ func (w *world) healed(m *master) {
 		if rec.Phase.Ended() && w.finished[rec.UID] {
 			continue
 		}
-		if rec.Phase == job.JobSuspended && toSuspend(&j, rec) {
+		if rec.Phase == job.JobSuspended && toSuspend(&j, rec) || rec.Phase == job.JobCanceled && w.canceled(j.Name) {
 			continue
 		}
 		if rec.Phase != job.JobRunning {

@@ -101,17 +101,26 @@ func (w *world) repliedTo(records job.Records) {
 	for _, a := range w.operators.asked {
 		switch a.Reply.State {
 		case job.Done:
-			last[a.On[0].Job] = a.Verb
+			if a.Verb == job.AskSuspend || a.Verb == job.AskResume {
+				last[a.On[0].Job] = a.Verb
+			}
 		case job.Refused, job.Undone:
 		default:
 			w.fail("request %s is %q at rest", a.ID, a.Reply.State)
 		}
 	}
 	for name, rec := range records {
-		if o := rec.Override("suspend"); o != nil && (o.Value == "true") != (last[name] == job.Suspend) {
+		if o := rec.Override("suspend"); o != nil && (o.Value == "true") != (last[name] == job.AskSuspend) {
 			w.fail("job.%s has the override suspend = %s, and the last request done is %q", name, o.Value, last[name])
 		}
 	}
+}
+
+// canceled reports whether somebody canceled a job.
+func (w *world) canceled(name string) bool {
+	return slices.ContainsFunc(w.operators.asked, func(a state.Asked) bool {
+		return a.Verb == job.AskCancel && a.On[0].Job == name && a.Reply.State == job.Done
+	})
 }
 
 // overrides reports whether a condition is that of an override, which holds at rest too.

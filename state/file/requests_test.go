@@ -21,7 +21,7 @@ func requestsIn(t *testing.T) *Requests {
 
 func ask(t *testing.T, q *Requests, at time.Time) job.Request {
 	t.Helper()
-	r, err := q.Ask(t.Context(), job.Request{Verb: job.Suspend, On: []job.Selector{{Job: "a"}}, By: "somebody else", At: at})
+	r, err := q.Ask(t.Context(), job.Request{Verb: job.AskSuspend, On: []job.Selector{{Job: "a"}}, By: "somebody else", At: at})
 	if err != nil {
 		t.Fatal(err)
 	}
