@@ -227,7 +227,7 @@ func forgets(p *plan.Plan, rec *job.Record) bool {
 // journal appends events in their order: a world may have formed since the plan was made.
 func (b *book) journal(l *Loop) {
 	d := &l.turn.decided
-	b.note(slices.Concat(d.Plan.Notices, l.removals(&d.Input, &d.Plan))...)
+	b.note(slices.Concat(d.Plan.Notices, l.resizes(&d.Input, &d.Plan))...)
 	slices.SortStableFunc(b.unwritten, func(x, y job.Notice) int { return x.Time.Compare(y.Time) })
 	if d.Plan.Notices = b.append(l); len(d.Plan.Notices) == 0 {
 		l.act()

@@ -20,6 +20,7 @@ const (
 	ReadHangs            job.Code = "read_hangs"            // a file that the configuration is read from does not answer
 	ReadSize             job.Code = "read_size"             // the configuration that the files declare is too large
 	AboveMaxDestroy      job.Code = "above_max_destroy"     // the files would remove or replace more slots than allowed
+	SlotsAdded           job.Code = "slots_added"           // slots are added to a running job
 	SlotsRemoved         job.Code = "slots_removed"         // slots are removed
 	SlotsReplaced        job.Code = "slots_replaced"        // slots are replaced
 	ProviderUnobserved   job.Code = "provider_unobserved"   // the provider cannot be observed

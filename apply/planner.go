@@ -215,7 +215,7 @@ func (p *Planner) Refresh(ctx context.Context, approve func(Decision) error, sto
 			return d, fmt.Errorf("store the state: %w", err)
 		}
 	}
-	notices := slices.Concat(d.Plan.Notices, l.removals(&d.Input, &d.Plan))
+	notices := slices.Concat(d.Plan.Notices, l.resizes(&d.Input, &d.Plan))
 	l.word(notices)
 	if err := AppendNotices(journal, notices); err != nil {
 		return d, fmt.Errorf("journal: %w", err)

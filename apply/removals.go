@@ -10,28 +10,27 @@ import (
 	"github.com/eltrain/eltrain/plan"
 )
 
-// removalGroup identifies slots of one role that are stopped in one turn for one reason.
-type removalGroup struct {
+// slotGroup identifies slots of one role that are added or stopped in one turn for one reason.
+type slotGroup struct {
 	job, role string
 	done      job.Code
 	why       string // the reason as text, which is comparable
 }
 
 // verbs are the types of notices, by code.
-var verbs = map[job.Code]string{SlotsRemoved: "removed", SlotsReplaced: "replaced"}
+var verbs = map[job.Code]string{SlotsAdded: "added", SlotsRemoved: "removed", SlotsReplaced: "replaced"}
 
-// removals returns notices of what a plan decided to stop: slots that are removed or replaced, one notice for each role and
-// reason, and jobs that are gone. Stops in a job that has ended are not reported.
-func (l *Loop) removals(in *plan.Input, p *plan.Plan) []job.Notice {
-	why := map[target]job.Reason{}
+// resizes returns notices of what a plan decided to add or stop: slots that are added to a started job, removed or replaced, one
+// notice for each role and reason, and jobs that are gone. Stops in a job that has ended are not reported.
+func (l *Loop) resizes(in *plan.Input, p *plan.Plan) []job.Notice {
+	why := map[bool]map[target]job.Reason{true: {}, false: {}} // of launches, and of other changes
 	for i := range p.Changes {
-		if c := &p.Changes[i]; c.Launch == nil {
-			why[targetOf(c)] = c.Why()
-		}
+		c := &p.Changes[i]
+		why[c.Launch != nil][targetOf(c)] = c.Why()
 	}
-	slots, reasons := map[removalGroup][]int{}, map[removalGroup]job.Reason{}
+	slots, reasons := map[slotGroup][]int{}, map[slotGroup]job.Reason{}
 	enter := func(name string, a job.Address, done job.Code, why job.Reason) {
-		kind := removalGroup{name, a.Role, done, why.String()}
+		kind := slotGroup{name, a.Role, done, why.String()}
 		slots[kind], reasons[kind] = append(slots[kind], a.Index), why
 	}
 	before := make(map[string]*job.Record, len(in.Records)) // by UID, since a job may have been renamed
@@ -45,19 +44,22 @@ func (l *Loop) removals(in *plan.Input, p *plan.Plan) []job.Notice {
 		if old == nil || rec.Phase.Ended() {
 			continue
 		}
+		started := old.Phase != job.JobPending && !old.Phase.Idle()
 		for i := range rec.Slots {
 			s := &rec.Slots[i]
-			if s.Phase != job.Canceling && s.Phase != job.Canceled {
+			was := old.Slot(s.Address.Role, s.Address.Index)
+			switch {
+			case started && stays(s) && (was == nil || !stays(was)):
+				enter(name, s.Address, SlotsAdded, why[true][target{rec.UID, s.Address}])
 				continue
-			}
-			if was := old.Slot(s.Address.Role, s.Address.Index); was == nil || !ran(was) {
+			case s.Phase != job.Canceling && s.Phase != job.Canceled, was == nil || !ran(was):
 				continue
 			}
 			done := SlotsRemoved
 			if s.Return {
 				done = SlotsReplaced
 			}
-			reason := why[target{rec.UID, s.Address}]
+			reason := why[false][target{rec.UID, s.Address}]
 			if reason.IsZero() && (s.Cause != "" || s.Exit != nil) { // it has ended already: no change stops it
 				reason = plan.HowLost(s)
 			}
@@ -65,7 +67,7 @@ func (l *Loop) removals(in *plan.Input, p *plan.Plan) []job.Notice {
 		}
 	}
 	var notices []job.Notice
-	for _, kind := range slices.SortedFunc(maps.Keys(slots), compareRemovalGroups) {
+	for _, kind := range slices.SortedFunc(maps.Keys(slots), compareSlotGroups) {
 		what := job.Because(kind.done, "count", strconv.Itoa(len(slots[kind])))
 		if why := reasons[kind]; !why.IsZero() {
 			what = what.With(why)
@@ -79,6 +81,9 @@ func (l *Loop) removals(in *plan.Input, p *plan.Plan) []job.Notice {
 	}
 	return notices
 }
+
+// stays reports whether a slot is one of its role's, also while it is stopped to start again.
+func stays(s *job.Slot) bool { return s.Phase.Live() && s.Phase != job.Canceling || s.Return }
 
 // ran reports whether a slot had an incarnation that was not being stopped.
 func ran(was *job.Slot) bool {
@@ -99,6 +104,6 @@ func goneNotice(in *plan.Input, p *plan.Plan, name string, rec *job.Record) job.
 	return n
 }
 
-func compareRemovalGroups(a, b removalGroup) int {
+func compareSlotGroups(a, b slotGroup) int {
 	return cmp.Or(cmp.Compare(a.job, b.job), cmp.Compare(a.role, b.role), cmp.Compare(a.done, b.done), cmp.Compare(a.why, b.why))
 }

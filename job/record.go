@@ -227,7 +227,7 @@ func (r *Record) Slot(role string, index int) *Slot {
 type Notice struct {
 	Seq     uint64    `json:"seq,omitempty"` // given by the journal
 	Time    time.Time `json:"time"`
-	Type    string    `json:"type"`              // "world_formed", "world_adopted", "incident", "job_phase", "rejected", "configuration", "withheld", "left", "refused", "condition"; for changes "removed", "replaced", "destroyed", "forgotten"
+	Type    string    `json:"type"`              // "world_formed", "world_adopted", "incident", "job_phase", "rejected", "configuration", "withheld", "left", "refused", "condition"; for changes "added", "removed", "replaced", "destroyed", "forgotten"
 	Address string    `json:"address,omitempty"` // of its subject
 	// Reason is the structured content, Message the sentence rendered from it when it was journaled.
 	Reason  Reason `json:"reason_code,omitzero"`

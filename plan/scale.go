@@ -166,6 +166,7 @@ type unit struct {
 	role  *job.Role
 	count int
 	most  int
+	grown []*job.Slot // what it got
 }
 
 type units []*unit
@@ -204,7 +205,7 @@ func (p *pass) grow() {
 			if r.Scaling == nil || w.succeeded(r.Name) {
 				continue
 			}
-			u := &unit{w, r, len(w.heldSlots(r.Name)), r.Scaling.Max}
+			u := &unit{w: w, role: r, count: len(w.heldSlots(r.Name)), most: r.Scaling.Max}
 			if !w.started() || p.in.Once {
 				u.most = max(r.Floor(r.Replicas), r.Scaling.Min) // initial size; afterwards its scaling owns the number
 			}
@@ -213,6 +214,7 @@ func (p *pass) grow() {
 			}
 		}
 	}
+	all := slices.Clone(queue)
 	heap.Init(&queue)
 	for len(queue) > 0 {
 		u := queue[0]
@@ -223,6 +225,21 @@ func (p *pass) grow() {
 		}
 		u.count = next
 		heap.Fix(&queue, 0)
+	}
+	for _, u := range all {
+		u.explain()
+	}
+}
+
+// explain gives the slots that the role got their reason. Before the first world they are its initial size, and need none.
+func (u *unit) explain() {
+	if u.w.world.Generation == 0 {
+		return
+	}
+	why := job.Because(Scaled, "min", strconv.Itoa(u.role.Scaling.Min), "max", strconv.Itoa(u.role.Scaling.Max),
+		"from", strconv.Itoa(u.count-len(u.grown)), "to", strconv.Itoa(u.count))
+	for _, s := range u.grown {
+		u.w.because(s, why)
 	}
 }
 
@@ -263,13 +280,7 @@ func (p *pass) growStep(u *unit, n int) bool {
 		}
 	}
 	u.w.freshFrom[u.role.Name] = slots[n-1].Address.Index + 1
-	if u.w.world.Generation > 0 { // before that it is the initial size, and needs no reason
-		why := job.Because(Scaled, "min", strconv.Itoa(u.role.Scaling.Min), "max", strconv.Itoa(u.role.Scaling.Max),
-			"from", strconv.Itoa(u.count), "to", strconv.Itoa(u.count+n))
-		for _, s := range slots {
-			u.w.because(s, why)
-		}
-	}
+	u.grown = append(u.grown, slots...)
 	p.grant(u.w, t)
 	return true
 }

@@ -40,7 +40,8 @@ func eventsCommand() *command {
 		name: "events", usage: "[options] [ADDRESS...]",
 		synopsis: "Show what happened and why",
 		about: `Shows the journal of this directory's jobs, oldest first: phases, worlds, incidents with their evidence and the
-action taken, what was removed, replaced or destroyed and why, and what was refused. The JSON has one event per line.
+action taken, what jobs wait for and when that is over, which slots were added, removed or replaced and why, what was
+destroyed, and what was refused. The JSON has one event per line.
 
 With ADDRESSes only what concerns these: job.NAME, job.NAME.ROLE, job.NAME.ROLE[3], or a set: [0-3,7], [*]. What happened
 to a whole job concerns its slots.`,

@@ -43,7 +43,7 @@ func noticeText(n *job.Notice) string {
 // shownByChanges reports whether the lines about changes already show a notice.
 func shownByChanges(n job.Notice) bool {
 	switch n.Type {
-	case "removed", "replaced", "destroyed", "forgotten":
+	case "added", "removed", "replaced", "destroyed", "forgotten":
 		return true
 	}
 	return false

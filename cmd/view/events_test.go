@@ -25,6 +25,7 @@ func notices() []job.Notice {
 			Time: at, Cause: job.ProcessFailed, Culprits: []job.Address{worker}, Action: job.FailJob, Evidence: []job.Reason{job.Because(plan.ExitCode, "code", "1")}, Confidence: 1}},
 		{Seq: 5, Time: at.Add(4 * time.Second), Type: "refused", Address: "job.mnist.worker[2-3]", Reason: job.Because(apply.LaunchRefused, "message", "no quota for s3cret")},
 		{Seq: 6, Time: at.Add(5 * time.Second), Type: "removed", Address: "job.mnist.worker[3]", Reason: job.Because(apply.SlotsRemoved, "count", "1").With(job.Because(plan.AboveMost, "most", "3"))},
+		{Seq: 10, Time: at.Add(6 * time.Second), Type: "added", Address: "job.mnist.worker[4-5]", Reason: job.Because(apply.SlotsAdded, "count", "2").With(job.Because(plan.Scaled, "from", "4", "to", "6", "min", "2", "max", "8"))},
 		{Seq: 8, Time: at.Add(7 * time.Second), Type: "withheld", Address: "job.mnist", Condition: "cleared", Reason: job.Because(apply.BackInFiles)},
 		{Seq: 9, Time: at.Add(7 * time.Second), Type: "world_formed", Address: "job.mnist", Reason: job.Because(apply.WorldFormed, "generation", "3", "slots", "4", "processes", "1", "master", "n1:29500").With(
 			job.Because(apply.RoleResized, "role", "worker", "from", "3", "to", "4", "min", "1", "max", "8"))},
@@ -75,7 +76,7 @@ func TestARunShowsItsChangesOnce(t *testing.T) {
 			t.Errorf("%q is not shown", told)
 		}
 	}
-	for _, change := range []string{"is removed", "is destroyed"} {
+	for _, change := range []string{"are added", "is removed", "is destroyed"} {
 		if strings.Contains(text.String()+machine.String(), change) {
 			t.Errorf("%q is shown beside its change", change)
 		}

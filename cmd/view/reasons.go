@@ -289,6 +289,7 @@ var sentences = map[job.Code]sentence{
 	apply.ReadHangs:          says("Reading the files did not end within ${limit}: a file does not answer, perhaps on a network file system that is down. It is tried again every 30s."),
 	apply.ReadSize:           says("The files declare more than ${limit}. Declare less."),
 	apply.AboveMaxDestroy:    aboveMaxDestroy,
+	apply.SlotsAdded:         whatBecame("added"),
 	apply.SlotsRemoved:       whatBecame("removed"),
 	apply.SlotsReplaced:      whatBecame("replaced"),
 	apply.ProviderUnobserved: says("It cannot be observed: ${message}"),
