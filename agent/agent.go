@@ -28,6 +28,7 @@ import (
 	"time"
 
 	"github.com/eltrain/eltrain/elastic"
+	"github.com/eltrain/eltrain/internal/logmarks"
 	"github.com/eltrain/eltrain/internal/regular"
 	"github.com/eltrain/eltrain/job"
 	"golang.org/x/sys/unix"
@@ -159,7 +160,7 @@ func newAgent(c job.AgentConfig, rec *record, log *slog.Logger) (*agent, error) 
 	if err != nil {
 		return nil, err
 	}
-	sink, err := openSink(c.Log, log)
+	sink, err := openSink(c.Log, logmarks.Mark{UID: c.UID, Incarnation: c.Incarnation}, log)
 	if err != nil {
 		return nil, fmt.Errorf("open the log: %w", err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/eltrain/eltrain/internal/logmarks"
 	"github.com/eltrain/eltrain/internal/regular"
 )
 
@@ -35,17 +36,23 @@ type sink struct {
 
 	mu         sync.Mutex
 	w          *os.File
+	marks      *logmarks.Writer // nil for stdout
 	size       int64
 	failed     bool // the last write failed
 	incomplete bool // the last line is incomplete: its agent was killed, or the disk was full
 }
 
-func openSink(path string, log *slog.Logger) (*sink, error) {
+// openSink opens a slot's output for the incarnation that by names.
+func openSink(path string, by logmarks.Mark, log *slog.Logger) (*sink, error) {
 	if path == "" {
 		return &sink{log: log, w: os.Stdout}, nil
 	}
 	s := &sink{log: log, path: path}
-	return s, s.open()
+	if err := s.open(); err != nil {
+		return nil, err
+	}
+	s.marks = logmarks.Begin(path, by)
+	return s, nil
 }
 
 func (s *sink) open() error {
@@ -75,6 +82,9 @@ func (s *sink) Write(b []byte) (int, error) {
 	if s.incomplete {
 		b = append([]byte{'\n'}, b...)
 	}
+	if s.marks != nil {
+		s.marks.Write(time.Now(), s.size+int64(len(b)-given))
+	}
 	n, err := s.w.Write(b)
 	s.size += int64(n)
 	if n > 0 {
@@ -100,11 +110,13 @@ func (s *sink) rotate() {
 		return
 	}
 	old.Close()
+	s.marks.Rotate(s.path + ".1")
 }
 
 func (s *sink) close() {
 	if s.path != "" {
 		s.w.Close()
+		s.marks.Close()
 	}
 }
 

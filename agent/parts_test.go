@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/eltrain/eltrain/internal/logmarks"
 	"github.com/eltrain/eltrain/job"
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
@@ -76,7 +77,7 @@ func TestIrregularFilesAreNotOpened(t *testing.T) {
 		if f, ok := readErrorFile(path); ok {
 			t.Errorf("%s as an error file: %.80q", path, f.message)
 		}
-		if s, err := openSink(path, quiet); err == nil {
+		if s, err := openSink(path, logmarks.Mark{}, quiet); err == nil {
 			s.close()
 			t.Errorf("%s is opened as a log", path)
 		}
@@ -85,7 +86,7 @@ func TestIrregularFilesAreNotOpened(t *testing.T) {
 
 func TestLogIsForItsOwnerAlone(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
-	s, err := openSink(path, quiet)
+	s, err := openSink(path, logmarks.Mark{}, quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -240,7 +241,7 @@ func TestLogIsRotated(t *testing.T) {
 	if err := os.Truncate(path, maxLog-11); err != nil {
 		t.Fatal(err)
 	}
-	s, err := openSink(path, quiet) // the existing content is incomplete
+	s, err := openSink(path, logmarks.Mark{UID: "u", Incarnation: 2}, quiet) // the existing content is incomplete
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -250,6 +251,9 @@ func TestLogIsRotated(t *testing.T) {
 	now, err := os.ReadFile(path)
 	if err != nil || string(now) != "does not fit\n" {
 		t.Errorf("the log has %q, %v", now, err)
+	}
+	if marks, err := logmarks.Read(path); err != nil || len(marks) != 1 || marks[0].Offset != 0 {
+		t.Errorf("the new log has the marks %v, %v", marks, err)
 	}
 	old, err := os.ReadFile(path + ".1")
 	if err != nil || len(old) != maxLog-10+5 || !bytes.HasSuffix(old, []byte("\x00\nfits\n")) {
@@ -264,7 +268,7 @@ func TestLogGoesOnAtALineOfItsOwn(t *testing.T) {
 		if err := os.WriteFile(path, []byte(before), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		s, err := openSink(path, quiet)
+		s, err := openSink(path, logmarks.Mark{}, quiet)
 		if err != nil {
 			t.Fatal(err)
 		}
