@@ -51,7 +51,7 @@ func (s *simulated) Changes() <-chan struct{}                         { return s
 func (s *simulated) Publish(context.Context, providers.Service) error { return nil }
 func (s *simulated) Close() error                                     { return nil }
 
-func (s *simulated) Logs(context.Context, string, job.Address, int, bool) (io.ReadCloser, error) {
+func (s *simulated) Logs(context.Context, string, job.Address, providers.LogOptions) (io.ReadCloser, error) {
 	return nil, errors.New("simulated processes say nothing")
 }
 

@@ -71,6 +71,22 @@ type Service struct {
 	Certificates []byte
 }
 
+// LogOptions say which part of a slot's output is read.
+type LogOptions struct {
+	Tail  int       // only the last lines; all if negative
+	Since time.Time // only what was written from then on, with some seconds before it; all if zero
+	// Before selects the newest incarnation before this one, of which any output is left; 0 is all incarnations.
+	Before int
+	// Follow, if not nil, also reads new output, until it is closed: what was written by then is still read.
+	Follow <-chan struct{}
+}
+
+// Keeper is a provider that keeps the output of jobs that are gone.
+type Keeper interface {
+	// Kept returns the slots of a job of which output is left, with the last incarnation that wrote it.
+	Kept(name string) ([]job.Slot, error)
+}
+
 // Provider is one infrastructure. Every method is safe for concurrent use, and methods that wait respect their context.
 // Publish, Prepare, Launch, Stop and Forget do not retry: an error that may pass by itself is a TransientError, and after any
 // error the whole call can be repeated. Errors of Launch and Stop do not name the slot; the caller does, so that an error
@@ -103,9 +119,9 @@ type Provider interface {
 	// run.
 	Stop(ctx context.Context, uid string, slot job.Address, incarnation int, grace time.Duration) error
 
-	// Logs reads the output of a slot, of all its incarnations: the last tail lines (all if negative), and if follow is set,
-	// new output until the context ends.
-	Logs(ctx context.Context, uid string, slot job.Address, tail int, follow bool) (io.ReadCloser, error)
+	// Logs reads the output of a slot, of all its incarnations unless the options say otherwise, until the context ends. If none
+	// is left of an incarnation before o.Before, the error is fs.ErrNotExist.
+	Logs(ctx context.Context, uid string, slot job.Address, o LogOptions) (io.ReadCloser, error)
 
 	// Forget removes what is kept for a job of which nothing runs: token, records, directories. Logs and checkpoints stay.
 	Forget(ctx context.Context, uid, name string) error

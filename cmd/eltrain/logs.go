@@ -15,26 +15,34 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/eltrain/eltrain/apply"
 	"github.com/eltrain/eltrain/cmd/view"
 	"github.com/eltrain/eltrain/cmd/workspace"
+	"github.com/eltrain/eltrain/conditions"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/lang"
+	"github.com/eltrain/eltrain/providers"
 )
 
 type logsArgs struct {
 	follow   bool
-	rank     int // -1 for all
-	tail     int // lines of each slot; -1 for all
+	previous bool
+	since    time.Duration // 0 for all
+	rank     int           // -1 for all
+	tail     int           // lines of each slot; -1 for all
 	vars     assignments
 	selector job.Selector
 }
 
 func (a *logsArgs) declare(fs *flags) {
 	a.rank, a.tail = -1, -1
-	fs.BoolVar(&a.follow, "f", false, "Keep printing new entries until interrupted.")
+	fs.BoolVar(&a.follow, "f", false, "Keep printing new output until the job has ended.")
+	fs.BoolVar(&a.previous, "previous", false, "Only the incarnation of each slot before the current one.")
+	fs.waitVar(&a.since, "since", "Only what was printed within the last `DURATION`, such as 10m or 2h.")
 	fs.Func("rank", "Only the process with RANK `N` in the newest world.", fromZero(&a.rank))
 	fs.Func("tail", "Start with the last `N` lines of each slot instead of all.", fromZero(&a.tail))
 	a.vars.declare(fs)
@@ -58,6 +66,9 @@ func parseLogs(s *session, args []string) (logsArgs, error) {
 	others, err := s.parse(newFlags("logs", a.declare), args, 1)
 	if err != nil {
 		return a, err
+	}
+	if err == nil && a.previous && a.follow {
+		return a, errors.New("-previous cannot be used with -f: an earlier incarnation prints nothing new")
 	}
 	if len(others) > 0 {
 		a.selector, err = job.ParseSelector(others[0])
@@ -84,7 +95,7 @@ func logsCommand() *command {
 		synopsis: "Show the output of training processes",
 		about: `Shows the output of the training processes in the slots that ADDRESS names, of all incarnations.
 ADDRESS is job.NAME, job.NAME.ROLE, job.NAME.ROLE[3], or a set: [0-3,7], [*]; if there is one job, it can be omitted.
-Lines of several slots begin with the slot's address.
+Lines of several slots begin with the slot's address. -f ends by itself once the job has ended and its output is printed.
 
 On a terminal the output has no colors, and other control characters are shown as escapes; into a pipe or file it goes
 as it was written.
@@ -134,12 +145,23 @@ func runLogs(s *session, args []string) int {
 	if provider == nil {
 		return s.fail("No such provider", fmt.Errorf("job %s ran on provider %q, which is not configured here", a.selector.Job, record.Spec.Provider))
 	}
+	options := providers.LogOptions{Tail: a.tail}
+	if a.since > 0 {
+		options.Since = time.Now().Add(-a.since)
+	}
+	if a.follow {
+		options.Follow = whenOver(ctx, record, d.Facts)
+	}
 	read := func(ctx context.Context, slot job.Address) (io.ReadCloser, error) {
 		if s := record.Slot(slot.Role, slot.Index); !a.follow && !launched(*s) {
 			return nil, fs.ErrNotExist // any output is that of an earlier job of the same name
 		}
+		options := options
+		if a.previous {
+			options.Before = record.Slot(slot.Role, slot.Index).Incarnation
+		}
 		slot.Job = record.LaunchedAs(slot.Job)
-		return provider.Logs(ctx, record.UID, slot, a.tail, a.follow)
+		return provider.Logs(ctx, record.UID, slot, options)
 	}
 	if err := s.cautionUnsearched(ctx, d, record); err != nil {
 		return s.fail("Cannot read the key of sensitive values", err)
@@ -155,9 +177,9 @@ func runLogs(s *session, args []string) int {
 	case err != nil && ctx.Err() == nil:
 		return s.fail("Cannot read the output", err)
 	case len(mute) > 0 && len(mute) == len(sources):
-		return s.fail("No output yet", errors.New(whyNoOutput(record, mute)))
+		return s.fail(noOutput(a.previous), errors.New(whyNoOutput(record, mute, a.previous)))
 	case len(mute) > 0:
-		s.diagnose(view.Caution("Some slots have no output", whyNoOutput(record, mute)))
+		s.diagnose(view.Caution("Some slots have no output", whyNoOutput(record, mute, a.previous)))
 	}
 	return exitDone
 }
@@ -172,11 +194,67 @@ func (s *session) unrecorded(ctx context.Context, d *workspace.Workspace, name s
 		return nil, err
 	}
 	record, err := findJob(name, facts)
-	if err == nil && facts.Records[name] == nil {
+	if err != nil {
+		gone, keptErr := keptJob(name, d.Providers)
+		if gone == nil {
+			return nil, errors.Join(err, keptErr)
+		}
+		fmt.Fprintf(s.streams.Err, "job.%s is gone: this is what is left of its output. Only sensitive values of the current files and variables are hidden.\n", name)
+		return gone, nil
+	}
+	if facts.Records[name] == nil {
 		s.diagnose(view.Caution("The state has no record of job."+name, "The output of its running slots is shown. eltrain status shows what to do about it. "+
 			"The sensitive values it was started with are unknown: only those in the current files and variables are hidden."))
 	}
-	return record, err
+	return record, nil
+}
+
+// keptJob returns what is known of a job that is gone from the output that a provider keeps; nil if none does.
+func keptJob(name string, all map[string]providers.Provider) (*job.Record, error) {
+	for _, provider := range slices.Sorted(maps.Keys(all)) {
+		keeper, is := all[provider].(providers.Keeper)
+		if !is {
+			continue
+		}
+		if slots, err := keeper.Kept(name); err != nil || len(slots) > 0 {
+			return &job.Record{Spec: job.Job{Name: name, Provider: provider}, Slots: slots}, err
+		}
+	}
+	return nil, nil
+}
+
+// whenOver returns a channel that is closed once a job is over, or gone, and nothing of it runs.
+func whenOver(ctx context.Context, record *job.Record, look func(context.Context) (view.Facts, error)) <-chan struct{} {
+	over := make(chan struct{})
+	go func() {
+		for {
+			began := time.Now()
+			if facts, err := look(ctx); err == nil && isOver(record, &facts) {
+				close(over)
+				return
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(time.Second + 10*time.Since(began)): // a large job must not keep the master busy
+			}
+		}
+	}()
+	return over
+}
+
+// isOver reports whether a job is over, or gone, and nothing of it runs. While its provider cannot be observed, it may run.
+func isOver(record *job.Record, facts *view.Facts) bool {
+	for _, rec := range facts.Records {
+		if rec.UID == record.UID && !rec.Phase.Ended() {
+			return false
+		}
+	}
+	unseen := func(c conditions.Condition) bool {
+		return c.Reason.Code == apply.ProviderUnobserved && c.About == "provider."+record.Spec.Provider
+	}
+	runs := func(i job.Incarnation) bool { return i.UID == record.UID && i.State != job.Gone }
+	return !facts.Snapshot.At.IsZero() && !slices.ContainsFunc(facts.Conditions, unseen) && !slices.ContainsFunc(facts.Snapshot.Incarnations, runs)
 }
 
 // cautionUnsearched warns if some of the job's sensitive values cannot be hidden in its output. Only the values in the
@@ -224,8 +302,15 @@ func variables(names []string) string {
 // launched reports whether a slot was ever started.
 func launched(s job.Slot) bool { return s.Incarnation > 0 }
 
-// whyNoOutput says why slots have no output, grouped by reason.
-func whyNoOutput(record *job.Record, mute []job.Address) string {
+func noOutput(previous bool) string {
+	if previous {
+		return "No earlier output"
+	}
+	return "No output yet"
+}
+
+// whyNoOutput says why slots have no output, or none of an earlier incarnation, grouped by reason.
+func whyNoOutput(record *job.Record, mute []job.Address, previous bool) string {
 	type kind struct{ role, why string }
 	var order []kind
 	slots := map[kind][]int{}
@@ -234,6 +319,8 @@ func whyNoOutput(record *job.Record, mute []job.Address) string {
 		switch s := record.Slot(a.Role, a.Index); {
 		case !launched(*s):
 			k.why = "has not started"
+		case previous:
+			k.why = "no output of an earlier incarnation is left"
 		case s.Exit != nil && s.Exit.NotStarted != "":
 			k.why += "; could not be started: " + s.Exit.NotStarted
 		}
@@ -300,6 +387,9 @@ func rankHolder(record *job.Record, rank int) (slot job.Address, processes int, 
 			return m.Slot, m.Processes, nil
 		}
 		first += m.Processes
+	}
+	if record.UID == "" {
+		return job.Address{}, 0, errors.New("the ranks of a job that is gone are unknown: name a slot instead")
 	}
 	if len(record.World.Members) == 0 {
 		return job.Address{}, 0, fmt.Errorf("there is no rank %d: no world has formed yet", rank)

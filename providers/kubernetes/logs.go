@@ -7,13 +7,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/providers"
 )
 
 // logPause is how often a followed slot without new output is checked.
@@ -24,7 +27,7 @@ const cutAfter = 10 * time.Second
 
 // Logs reads the logs of the slot's pods from their kubelets, oldest incarnation first. Deleted pods have none.
 // Following continues from one incarnation to the next. Memory does not grow with the tail.
-func (p *Provider) Logs(ctx context.Context, uid string, slot job.Address, tail int, follow bool) (io.ReadCloser, error) {
+func (p *Provider) Logs(ctx context.Context, uid string, slot job.Address, o providers.LogOptions) (io.ReadCloser, error) {
 	if err := errors.Join(checkUID(uid), checkNames(slot)); err != nil {
 		return nil, fmt.Errorf("logs of %s: %w", slot, err)
 	}
@@ -35,9 +38,13 @@ func (p *Provider) Logs(ctx context.Context, uid string, slot job.Address, tail 
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	r, w := io.Pipe()
-	l := &logs{p: p, uid: uid, slot: slot, out: w, cancel: cancel, ended: make(chan struct{}), PipeReader: r}
-	first, lines, err := l.begin(ctx, tail)
-	if err == nil && first == nil && !follow {
+	l := &logs{p: p, uid: uid, slot: slot, since: o.Since, before: o.Before, out: w, cancel: cancel, ended: make(chan struct{}), PipeReader: r}
+	first, lines, err := l.begin(ctx, o.Tail)
+	switch {
+	case err != nil || first != nil:
+	case o.Before > 0:
+		err = fs.ErrNotExist
+	case o.Follow == nil:
 		err = errors.New("it has no pod, and logs are deleted with their pod")
 	}
 	if err != nil {
@@ -48,7 +55,7 @@ func (p *Provider) Logs(ctx context.Context, uid string, slot job.Address, tail 
 		defer close(l.ended)
 		stop := context.AfterFunc(p.ctx, cancel)
 		defer stop()
-		w.CloseWithError(l.copy(ctx, first, lines, follow))
+		w.CloseWithError(l.copy(ctx, first, lines, o.Follow))
 	})
 	return l, nil
 }
@@ -59,6 +66,8 @@ type logs struct {
 	p      *Provider
 	uid    string
 	slot   job.Address
+	since  time.Time
+	before int // only the newest incarnation before it; 0 for all
 	out    *io.PipeWriter
 	cancel context.CancelFunc
 	ended  chan struct{}
@@ -72,12 +81,15 @@ func (l *logs) Close() error {
 	return err
 }
 
-// pods are the slot's pods, oldest incarnation first.
+// pods are the slot's pods to read, oldest incarnation first.
 func (l *logs) pods() []*pod {
 	all := slices.DeleteFunc(l.p.index.ofJob(l.uid), func(p *pod) bool {
-		return p.key.role != l.slot.Role || p.key.index != l.slot.Index
+		return p.key.role != l.slot.Role || p.key.index != l.slot.Index || l.before > 0 && p.key.number >= l.before
 	})
 	slices.SortFunc(all, func(a, b *pod) int { return cmp.Compare(a.key.number, b.key.number) })
+	if l.before > 0 && len(all) > 1 {
+		all = all[len(all)-1:]
+	}
 	return all
 }
 
@@ -126,24 +138,40 @@ func (l *logs) count(ctx context.Context, one *pod, limit int) (int, error) {
 	}
 }
 
-// copy writes the logs of first and later pods, until all are read, or until ctx ends if it follows.
-func (l *logs) copy(ctx context.Context, first *pod, lines int, follow bool) error {
-	if !follow {
+// copy writes the logs of first and later pods, until all are read. If until is not nil, it follows them until that is closed,
+// and then reads what is left: of a container that has not been reported to have ended, for cutAfter at most.
+func (l *logs) copy(ctx context.Context, first *pod, lines int, until <-chan struct{}) error {
+	if until == nil {
 		return l.copyAll(ctx, first, lines)
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-until:
+			timer := time.AfterFunc(cutAfter, cancel)
+			context.AfterFunc(ctx, func() { timer.Stop() })
+		case <-ctx.Done():
+		}
+	}()
 	changes, unsubscribe := l.p.index.subscribe()
 	defer unsubscribe()
 	at := position{lines: lines}
 	if first != nil {
 		at.number = first.key.number
 	}
-	for {
+	for last := false; ; {
 		if err := l.follow(ctx, &at); err != nil && ctx.Err() == nil {
 			return err
+		}
+		if last {
+			return io.EOF
 		}
 		select {
 		case <-ctx.Done():
 			return io.EOF
+		case <-until:
+			last = true
 		case <-changes:
 		case <-time.After(logPause):
 		}
@@ -245,6 +273,10 @@ func (l *logs) open(ctx context.Context, one *pod, lines int, follow bool) (io.R
 	if lines >= 0 {
 		n := int64(lines)
 		options.TailLines = &n
+	}
+	if !l.since.IsZero() {
+		from := metav1.NewTime(l.since)
+		options.SinceTime = &from
 	}
 	r, err := l.p.client.CoreV1().PodLogs(l.p.namespace, one.name, options).Stream(ctx)
 	switch {

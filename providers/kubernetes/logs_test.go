@@ -12,6 +12,7 @@ import (
 
 	"github.com/eltrain/eltrain/internal/soak"
 	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/providers"
 )
 
 // A slot's output is that of all its incarnations that are kept; a tail may start in an older one.
@@ -47,7 +48,7 @@ func TestFollowingSurvivesTheAPIServer(t *testing.T) {
 	l.Program.Command = []string{"sh", "-c", "i=0; while [ $i -lt 400 ]; do echo line $i; i=$((i+1)); sleep 0.05; done"}
 	w.ok(w.p.Launch(t.Context(), l))
 	w.await("worker", 0, 1, job.Up)
-	r, err := w.p.Logs(t.Context(), testUID, l.Slot, -1, true)
+	r, err := w.p.Logs(t.Context(), testUID, l.Slot, providers.LogOptions{Tail: -1, Follow: make(chan struct{})})
 	w.ok(err)
 	defer r.Close()
 	timer := time.AfterFunc(2*w.bound, func() { r.Close() })
@@ -66,7 +67,7 @@ func TestFollowingSurvivesTheAPIServer(t *testing.T) {
 
 func TestASlotWithoutAPodHasNoLog(t *testing.T) {
 	w := newPaperwork(t)
-	if _, err := w.p.Logs(t.Context(), testUID, job.Address{Job: "gpt", Role: "worker"}, -1, false); err == nil || !strings.Contains(err.Error(), "no pod") {
+	if _, err := w.p.Logs(t.Context(), testUID, job.Address{Job: "gpt", Role: "worker"}, providers.LogOptions{Tail: -1}); err == nil || !strings.Contains(err.Error(), "no pod") {
 		t.Errorf("the error is %v", err)
 	}
 }

@@ -278,7 +278,7 @@ func (w *work) await(role string, index, incarnation int, state job.IncarnationS
 
 func (w *work) logs(role string, index, tail int) string {
 	w.Helper()
-	r, err := w.p.Logs(w.Context(), testUID, job.Address{Job: "gpt", Role: role, Index: index}, tail, false)
+	r, err := w.p.Logs(w.Context(), testUID, job.Address{Job: "gpt", Role: role, Index: index}, providers.LogOptions{Tail: tail})
 	if err != nil {
 		return ""
 	}

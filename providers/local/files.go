@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -28,6 +29,7 @@ import (
 //	    agent.log                               the agent's own output
 //	    ended.json                              the last observation, once nothing of it is left
 //	logs/JOB/ROLE-INDEX.log                     the output of all incarnations of a slot
+//	logs/JOB/ROLE-INDEX.log.marks               see package logmarks
 const (
 	runDirName       = ".eltrain" // in the job directory, unless configured otherwise
 	serviceFile      = "service"
@@ -41,6 +43,7 @@ const (
 	exitFile         = "exit.json"
 	endedFile        = "ended.json"
 	agentLogFile     = "agent.log"
+	logExt           = ".log"
 )
 
 // maxRecord bounds each file that is read as a whole. The largest are exit.json, of some 32 KiB (see package agent), and
@@ -99,7 +102,7 @@ func (p *Provider) dir(k key) string {
 
 // logPath uses the job's name, not its UID: output stays when the job is forgotten.
 func (p *Provider) logPath(slot job.Address) string {
-	return filepath.Join(p.runDir, "logs", slot.Job, slotDir(slot.Role, slot.Index)+".log")
+	return filepath.Join(p.runDir, "logs", slot.Job, slotDir(slot.Role, slot.Index)+logExt)
 }
 
 // checkUID rejects what cannot be the name of one directory.
@@ -236,13 +239,14 @@ func lastLines(path string, n int) []string {
 		return nil
 	}
 	defer f.Close()
-	start, err := tailOffset(f, n)
+	const most = 8 << 10 // a line may have any length
+	end, err := f.Seek(0, io.SeekEnd)
 	if err != nil {
 		return nil
 	}
-	const most = 8 << 10 // a line may have any length
-	if end, err := f.Seek(0, 2); err == nil {
-		start = max(start, end-most)
+	start, err := tailOffset(f, max(0, end-most), end, n)
+	if err != nil {
+		return nil
 	}
 	b := make([]byte, most)
 	m, _ := f.ReadAt(b, start)

@@ -3,15 +3,20 @@ package local
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/eltrain/eltrain/internal/logmarks"
 	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/providers"
 )
 
 func (b *bench) writeLog(text string) {
@@ -27,7 +32,7 @@ func (b *bench) writeLog(text string) {
 
 func (b *bench) readLog(tail int) string {
 	b.Helper()
-	r, err := b.Logs(b.ctx, testUID, worker(0), tail, false)
+	r, err := b.Logs(b.ctx, testUID, worker(0), providers.LogOptions{Tail: tail})
 	b.ok(err)
 	defer r.Close()
 	text, err := io.ReadAll(r)
@@ -70,7 +75,7 @@ func TestTail(t *testing.T) {
 
 func TestLogsOfASlotThatNeverRan(t *testing.T) {
 	b := newBench(t)
-	if _, err := b.Logs(b.ctx, testUID, worker(0), -1, false); err == nil || !strings.Contains(err.Error(), "job.gpt.worker[0]") {
+	if _, err := b.Logs(b.ctx, testUID, worker(0), providers.LogOptions{Tail: -1}); err == nil || !strings.Contains(err.Error(), "job.gpt.worker[0]") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -85,7 +90,7 @@ func TestIrregularFilesAreRefused(t *testing.T) {
 		b.writeLog("")
 		b.ok(os.Remove(b.logPath(worker(0))))
 		b.ok(place(b.logPath(worker(0))))
-		if _, err := b.Logs(b.ctx, testUID, worker(0), -1, false); err == nil || !strings.Contains(err.Error(), name) {
+		if _, err := b.Logs(b.ctx, testUID, worker(0), providers.LogOptions{Tail: -1}); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("the log is %s: %v", name, err)
 		}
 		if lines := lastLines(b.logPath(worker(0)), 1); lines != nil {
@@ -115,7 +120,7 @@ func TestIrregularFilesAreRefused(t *testing.T) {
 func TestFollowGoesOnAcrossRotationAndTruncation(t *testing.T) {
 	b := newBench(t)
 	ctx, cancel := context.WithCancel(b.ctx)
-	r, err := b.Logs(ctx, testUID, worker(0), 10, true) // the file does not exist yet
+	r, err := b.Logs(ctx, testUID, worker(0), providers.LogOptions{Tail: 10, Follow: make(chan struct{})}) // the file does not exist yet
 	b.ok(err)
 	defer r.Close()
 	lines := bufio.NewReader(r)
@@ -147,7 +152,7 @@ func TestFollowGoesOnAcrossRotationAndTruncation(t *testing.T) {
 func TestCloseEndsAReadThatWaits(t *testing.T) {
 	b := newBench(t)
 	b.writeLog("x\n")
-	r, err := b.Logs(b.ctx, testUID, worker(0), 0, true)
+	r, err := b.Logs(b.ctx, testUID, worker(0), providers.LogOptions{Tail: 0, Follow: make(chan struct{})})
 	b.ok(err)
 	ended := make(chan error)
 	go func() {
@@ -162,5 +167,77 @@ func TestCloseEndsAReadThatWaits(t *testing.T) {
 		}
 	case <-b.ctx.Done():
 		t.Error("it keeps waiting")
+	}
+}
+
+// What is printed from a time on, and by the incarnation before another one.
+func TestPartsOfALog(t *testing.T) {
+	b := newBench(t)
+	b.writeLog("old 1\nold 2\nnew 1\nnew 2\n")
+	began := time.Now().Add(-time.Minute)
+	for i, offset := range []int64{0, 12} {
+		marks := logmarks.Begin(b.logPath(worker(0)), logmarks.Mark{UID: testUID, Incarnation: i + 1})
+		marks.Write(began.Add(time.Duration(i)*30*time.Second), offset)
+		marks.Close()
+	}
+	const all, old, current = "old 1\nold 2\nnew 1\nnew 2\n", "old 1\nold 2\n", "new 1\nnew 2\n"
+	for _, c := range []struct {
+		options providers.LogOptions
+		want    string
+	}{
+		{providers.LogOptions{Tail: -1, Since: began}, all},
+		{providers.LogOptions{Tail: -1, Since: began.Add(20 * time.Second)}, current},
+		{providers.LogOptions{Tail: 1, Since: began.Add(20 * time.Second)}, "new 2\n"},
+		{providers.LogOptions{Tail: 3, Since: began.Add(20 * time.Second)}, current},
+		{providers.LogOptions{Tail: -1, Since: began.Add(50 * time.Second)}, ""},
+		{providers.LogOptions{Tail: -1, Before: 2}, old},
+		{providers.LogOptions{Tail: 1, Before: 2}, "old 2\n"},
+		{providers.LogOptions{Tail: -1, Before: 2, Since: began.Add(20 * time.Second)}, ""},
+		{providers.LogOptions{Tail: -1, Before: 9}, current},
+	} {
+		r, err := b.Logs(b.ctx, testUID, worker(0), c.options)
+		b.ok(err)
+		text, err := io.ReadAll(r)
+		b.ok(errors.Join(err, r.Close()))
+		if string(text) != c.want {
+			t.Errorf("%+v: %q, want %q", c.options, text, c.want)
+		}
+	}
+	if _, err := b.Logs(b.ctx, testUID, worker(0), providers.LogOptions{Tail: -1, Before: 1}); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("before the first incarnation: %v", err)
+	}
+}
+
+func TestAFollowedLogIsReadToItsEnd(t *testing.T) {
+	b := newBench(t)
+	b.writeLog("first\n")
+	over := make(chan struct{})
+	r, err := b.Logs(b.ctx, testUID, worker(0), providers.LogOptions{Tail: -1, Follow: over})
+	b.ok(err)
+	defer r.Close()
+	missing, err := b.Logs(b.ctx, testUID, worker(1), providers.LogOptions{Tail: -1, Follow: over})
+	b.ok(err)
+	defer missing.Close()
+	b.writeLog(strings.Repeat("more\n", 50_000))
+	close(over)
+	for reader, want := range map[io.Reader]int{r: 6 + 5*50_000, missing: 0} {
+		if text, err := io.ReadAll(reader); err != nil || len(text) != want {
+			t.Errorf("%d bytes, %v; want %d", len(text), err, want)
+		}
+	}
+}
+
+func TestKeptLogs(t *testing.T) {
+	b := newBench(t)
+	b.writeLog("x\n")
+	for _, name := range []string{"worker-0.log.1", "worker-01.log", "a-b-2.log", "other"} {
+		b.ok(os.WriteFile(filepath.Join(filepath.Dir(b.logPath(worker(0))), name), nil, 0o600))
+	}
+	kept, err := b.Kept("gpt")
+	if len(kept) != 2 || kept[0].Address.Short() != "a-b[2]" || kept[1].Address != worker(0) || err != nil {
+		t.Errorf("kept are %v, %v", kept, err)
+	}
+	if kept, err := b.Kept("other"); len(kept) > 0 || err != nil {
+		t.Errorf("of another job there are %v, %v", kept, err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/eltrain/eltrain/internal/logmarks"
 	"github.com/eltrain/eltrain/job"
 )
 
@@ -44,6 +45,11 @@ func runAgent(args []string) error {
 		if out, err = os.OpenFile(c.Log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600); err != nil {
 			return err
 		}
+		marks := logmarks.Begin(c.Log, logmarks.Mark{UID: c.UID, Incarnation: c.Incarnation})
+		if info, err := out.Stat(); err == nil {
+			marks.Write(time.Now(), info.Size())
+		}
+		marks.Close()
 		defer out.Close()
 	}
 	cmd := exec.Command(c.Command[0], c.Command[1:]...)

@@ -4,7 +4,9 @@ package providertest
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
+	"io/fs"
 	"reflect"
 	"strings"
 	"testing"
@@ -161,7 +163,7 @@ func (s *suite) training(p providers.Provider, index, incarnation int) job.Incar
 
 func (s *suite) read(p providers.Provider, index, tail int) string {
 	s.Helper()
-	r, err := p.Logs(s.ctx, uid, slot(index), tail, false)
+	r, err := p.Logs(s.ctx, uid, slot(index), providers.LogOptions{Tail: tail})
 	if err != nil {
 		return ""
 	}
@@ -437,7 +439,9 @@ func (s *suite) logs() {
 	s.ok(s.p.Launch(s.ctx, s.launch(0, 1, s.Ends)))
 	s.await(s.p, 0, 1, job.Gone)
 	ctx, cancel := context.WithCancel(s.ctx)
-	r, err := s.p.Logs(ctx, uid, slot(0), -1, true)
+	defer cancel()
+	over := make(chan struct{})
+	r, err := s.p.Logs(ctx, uid, slot(0), providers.LogOptions{Tail: -1, Follow: over})
 	s.ok(err)
 	defer r.Close()
 	s.ok(s.p.Launch(s.ctx, s.launch(0, 2, s.Ends)))
@@ -445,12 +449,37 @@ func (s *suite) logs() {
 	if _, err := io.ReadFull(r, b); err != nil || string(b) != "done\ndone\n" {
 		s.Errorf("followed %q, %v", b, err)
 	}
+	s.await(s.p, 0, 2, job.Gone)
+	close(over)
+	if rest, err := io.ReadAll(r); err != nil || len(rest) > 0 {
+		s.Errorf("at the end it reads %q, %v", rest, err)
+	}
+	endless, err := s.p.Logs(ctx, uid, slot(0), providers.LogOptions{Tail: 0, Follow: make(chan struct{})})
+	s.ok(err)
+	defer endless.Close()
 	cancel()
-	if _, err := r.Read(b); err == nil {
+	if _, err := endless.Read(b); err == nil {
 		s.Error("reading continues after the context ended")
 	}
-	s.await(s.p, 0, 2, job.Gone)
-	if text := s.read(s.p, 0, 1); text != "done\n" {
-		s.Errorf("the last line is %q", text)
+	for before, want := range map[int]string{3: "done\n", 2: "done\n", 1: "none"} {
+		if before == 2 && s.Removes {
+			continue
+		}
+		if got := s.selected(providers.LogOptions{Tail: -1, Before: before}); got != want {
+			s.Errorf("before incarnation %d it has %q, want %q", before, got, want)
+		}
 	}
+}
+
+// selected reads part of slot 0's output; "none" if there is none.
+func (s *suite) selected(o providers.LogOptions) string {
+	r, err := s.p.Logs(s.ctx, uid, slot(0), o)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "none"
+	}
+	s.ok(err)
+	defer r.Close()
+	text, err := io.ReadAll(r)
+	s.ok(err)
+	return string(text)
 }

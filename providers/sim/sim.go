@@ -360,7 +360,7 @@ func (c *Cluster) Stop(_ context.Context, uid string, slot job.Address, incarnat
 }
 
 // Logs is empty: simulated processes print nothing.
-func (c *Cluster) Logs(context.Context, string, job.Address, int, bool) (io.ReadCloser, error) {
+func (c *Cluster) Logs(context.Context, string, job.Address, providers.LogOptions) (io.ReadCloser, error) {
 	return io.NopCloser(strings.NewReader("")), nil
 }
 
