@@ -46,7 +46,7 @@ func TestARunThatEndsGrowsNothingThatWasNotShown(t *testing.T) {
 		t.Errorf("there are %d slots: %v", len(slots), slots)
 	}
 	grow(t, dir, 4)
-	eltrain(t, dir, "plan", "-detailed-exitcode").check(t, exitDone, "replicas = 3 (now 4, scaled within 2..4)", "No changes.")
+	eltrain(t, dir, "plan", "-detailed-exitcode").check(t, exitDone, "4 slots, scaled within 2..4. replicas = 3 is only where it starts", "No changes.")
 }
 
 // A size that scaling chose is not drift, whatever initial number the file has: it is shown, and kept. A changed bound clamps
@@ -64,7 +64,7 @@ func TestScalingAndFilesNeverFightOverASize(t *testing.T) {
 		t.Errorf("apply -json decides %v", grown)
 	}
 	rewrite(t, dir, text)
-	const kept = "job.elastic.worker: replicas = 1 (now 4, scaled within 1..4)"
+	const kept = "job.elastic.worker: 4 slots, scaled within 1..4. replicas = 1 is only where it starts, and does not change it now. For fewer, lower scaling.max."
 	eltrain(t, dir, "plan", "-detailed-exitcode").check(t, exitDone, kept, "No changes.")
 	eltrain(t, dir, "plan", "-markdown").check(t, exitDone, "**Scaled**\n\n- "+kept)
 	if lines := linesOf(t, eltrain(t, dir, "plan", "-json").out); len(lines["scale_decision"]) > 0 {
@@ -72,7 +72,7 @@ func TestScalingAndFilesNeverFightOverASize(t *testing.T) {
 	}
 	before := slotsOf(t, dir)
 	rewrite(t, dir, strings.Replace(text, "replicas   = 1", "replicas   = 2", 1))
-	eltrain(t, dir, "plan", "-detailed-exitcode").check(t, exitDone, "replicas = 2 (now 4, scaled within 1..4)", "No changes.")
+	eltrain(t, dir, "plan", "-detailed-exitcode").check(t, exitDone, "4 slots, scaled within 1..4. replicas = 2 is only where it starts", "No changes.")
 	eltrain(t, dir, "plan", "-out=p").check(t, exitDone)
 	var model struct {
 		Changes []struct {

@@ -36,10 +36,15 @@ func (b *planBuilder) sizes() []RoleSize {
 // decides reports whether the role is made larger or smaller.
 func (s *RoleSize) decides() bool { return s.Before != s.Now }
 
-// sentence returns the size as text: that it is not drift, or what the plan decided.
+// sentence returns the size as text: that an edit of the replicas changes nothing, and what does, or what the plan decided.
 func (s *RoleSize) sentence() string {
 	if !s.decides() {
-		return fmt.Sprintf("%s: replicas = %d (now %d, scaled within %d..%d)", s.Address, s.Replicas, s.Now, s.Min, s.Max)
+		other := "For fewer, lower scaling.max."
+		if s.Now < s.Replicas {
+			other = "It grows when there is room; for more in any case, raise scaling.min."
+		}
+		return fmt.Sprintf("%s: %s, scaled within %d..%d. replicas = %d is only where it starts, and does not change it now. %s",
+			s.Address, plural(s.Now, "slot"), s.Min, s.Max, s.Replicas, other)
 	}
 	text := fmt.Sprintf("%s: scaled within %d..%d: %d -> %s", s.Address, s.Min, s.Max, s.Before, plural(s.Now, "slot"))
 	if len(s.Reasons) > 0 {
