@@ -45,7 +45,7 @@ type Source struct {
 // Role is a group of identical members. Its name has no special meaning to eltrain.
 type Role struct {
 	Name      string   `hcl:"name,label" doc:"The role's name, unique in the job."`
-	Replicas  int      `hcl:"replicas,optional" default:"1" change:"update" doc:"Number of slots. With a scaling block it is only the initial number, by default the smallest legal size: the policy owns it afterwards."`
+	Replicas  int      `hcl:"replicas,optional" default:"1" change:"update" doc:"Number of slots. With a scaling block it is only where a plain apply starts, by default the smallest legal size: scaling owns it afterwards."`
 	Scaling   *Scaling `hcl:"scaling,block" change:"update" doc:"Makes the role elastic."`
 	Processes int      `hcl:"processes,optional" default:"1" change:"replace" doc:"Training processes per slot (torchrun's nproc_per_node)."`
 	Ranked    bool     `hcl:"ranked,optional" default:"true" change:"replace" doc:"Whether members have ranks and count towards WORLD_SIZE."`

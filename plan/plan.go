@@ -32,8 +32,8 @@ type Input struct {
 	NewUID func(name string) string `json:"-"`
 	// Rerun names declared jobs that failed and start again, as an explicit apply asks for. The watch loop never sets it.
 	Rerun map[string]bool `json:"rerun,omitempty"`
-	// Once reports that the run ends when nothing is left to do. An elastic role then gets its initial size and does not grow:
-	// it would grow only after its first world trains, which the approved plan does not show.
+	// Once reports that the run ends when nothing is left to do. An elastic role then gets its initial size, and does not grow
+	// beyond it: nobody would take back what others need.
 	Once bool `json:"once,omitempty"`
 	// Scope bounds the plan to a part of the jobs.
 	Scope Scope `json:"scope,omitzero"`

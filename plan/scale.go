@@ -193,7 +193,8 @@ func (u *units) Pop() any {
 }
 
 // grow gives one legal step at a time to the least fulfilled role, by planned counts, until nothing fits. A role that did not
-// fit once is not tried again: what is free only shrinks here.
+// fit once is not tried again: what is free only shrinks here. A watch grows a job from its admission on: room that is there
+// is used by its first world.
 func (p *pass) grow() {
 	var queue units
 	for _, w := range p.servingOrder {
@@ -206,8 +207,8 @@ func (p *pass) grow() {
 				continue
 			}
 			u := &unit{w: w, role: r, count: len(w.heldSlots(r.Name)), most: r.Scaling.Max}
-			if !w.started() || p.in.Once {
-				u.most = max(r.Floor(r.Replicas), r.Scaling.Min) // initial size; afterwards its scaling owns the number
+			if p.in.Once {
+				u.most = initialSize(r)
 			}
 			if u.count < u.most {
 				queue = append(queue, u)
@@ -231,17 +232,22 @@ func (p *pass) grow() {
 	}
 }
 
-// explain gives the slots that the role got their reason. Before the first world they are its initial size, and need none.
+// explain gives the slots that the role got their reason. A new job's initial size needs none.
 func (u *unit) explain() {
-	if u.w.world.Generation == 0 {
-		return
+	from, slots := u.count-len(u.grown), u.grown
+	if initial := initialSize(u.role); u.w.world.Generation == 0 && from < initial {
+		slots = slots[min(initial-from, len(slots)):]
+		from = initial
 	}
 	why := job.Because(Scaled, "min", strconv.Itoa(u.role.Scaling.Min), "max", strconv.Itoa(u.role.Scaling.Max),
-		"from", strconv.Itoa(u.count-len(u.grown)), "to", strconv.Itoa(u.count))
-	for _, s := range u.grown {
+		"from", strconv.Itoa(from), "to", strconv.Itoa(u.count))
+	for _, s := range slots {
 		u.w.because(s, why)
 	}
 }
+
+// initialSize is the legal size for a role's declared replicas.
+func initialSize(r *job.Role) int { return max(r.Floor(r.Replicas), r.Scaling.Min) }
 
 // started reports whether the job trains or has trained: from then on its scaling owns the number of slots.
 func (w *work) started() bool {
