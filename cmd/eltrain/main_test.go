@@ -218,8 +218,8 @@ func TestParseFmt(t *testing.T) {
 }
 
 func TestParseStatus(t *testing.T) {
-	a, err := parseStatus(new(session), []string{"-json", "job.a.w[*]"})
-	if err != nil || !a.json || a.selector.String() != "job.a.w" {
+	a, err := parseStatus(new(session), []string{"-json", "job.a.w[*]", "-watch", "job.b"})
+	if err != nil || !a.json || !a.watch || len(a.selectors) != 2 || a.selectors[0].String() != "job.a.w" || a.selectors[1].String() != "job.b" {
 		t.Errorf("%+v, %v", a, err)
 	}
 	if _, err := parseStatus(new(session), []string{"nonsense"}); err == nil {

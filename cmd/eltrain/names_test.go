@@ -350,7 +350,7 @@ func TestPreventDestroy(t *testing.T) {
 	out := watch(t, dir, func(func() string) {
 		deadline := time.Now().Add(hang.Bound)
 		for {
-			shown := eltrain(t, dir, "status").out
+			shown := eltrain(t, dir, "status", "job.a", "job.b").out
 			if strings.Contains(shown, "job.a  Degraded") && strings.Contains(shown, "job.b  Running") && strings.Contains(shown, "prevent_destroy") {
 				return
 			}

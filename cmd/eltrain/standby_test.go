@@ -284,7 +284,8 @@ func TestAFileThatIsEmptyAllAtOnceIsNotMeant(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "reported", func() bool { return strings.Contains(w.out.String(), "job.b: Degraded") })
-	eltrain(t, dir, "status").unwrapped().check(t, exitDone, "job.b Degraded", "b.hcl is empty")
+	eltrain(t, dir, "status").unwrapped().check(t, exitDone, "job.b Degraded", "For all of a job: eltrain status ADDRESS")
+	eltrain(t, dir, "status", "job.b").unwrapped().check(t, exitDone, "job.b Degraded", "b.hcl is empty")
 	if err := os.Remove(filepath.Join(dir, "b.hcl")); err != nil {
 		t.Fatal(err)
 	}

@@ -5,51 +5,55 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
+	"os/signal"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
-	"github.com/eltrain/eltrain/apply"
 	"github.com/eltrain/eltrain/cmd/view"
 	"github.com/eltrain/eltrain/cmd/workspace"
 	"github.com/eltrain/eltrain/job"
 )
 
 type statusArgs struct {
-	json     bool
-	vars     assignments
-	selector *job.Selector // nil for all jobs
+	json      bool
+	watch     bool
+	vars      assignments
+	selectors []job.Selector // none for all jobs
 }
 
 func (a *statusArgs) declare(fs *flags) {
 	fs.BoolVar(&a.json, "json", false, "Print JSON.")
+	fs.BoolVar(&a.watch, "watch", false, "Show it again every second, until interrupted.")
 	a.vars.declare(fs)
 	declareTrust(fs)
 }
 
-func parseStatus(s *session, args []string) (statusArgs, error) {
-	var a statusArgs
-	others, err := s.parse(newFlags("status", a.declare), args, 1)
-	if err != nil || len(others) == 0 {
-		return a, err
+func parseStatus(s *session, args []string) (a statusArgs, err error) {
+	addresses, err := s.parse(newFlags("status", a.declare), args, manyArguments)
+	if err == nil {
+		a.selectors, err = selectors(addresses)
 	}
-	sel, err := job.ParseSelector(others[0])
-	a.selector = &sel
 	return a, err
 }
 
 func statusCommand() *command {
 	return &command{
-		name: "status", usage: "[options] [ADDRESS]",
+		name: "status", usage: "[options] [ADDRESS...]",
 		synopsis: "Show what is running and how it progresses",
-		about: `Shows every job, or the one that ADDRESS names: its phase, world and progress, why it is not as configured if
-so, its roles and slots, and its last incidents. ADDRESS is job.NAME, job.NAME.ROLE, job.NAME.ROLE[3], or a set: [0-3,7],
-[*]. Jobs that run without a record, because the state was lost or their records were removed, are shown as well, with what
-to do about them.
+		about: `Shows what runs: a list with a line for each job or, if there is only one, all of it. With ADDRESSes it shows all of
+the jobs that they name: phase, world and progress, why a job is not as configured if so, its roles and slots, and its last
+incidents. An ADDRESS is job.NAME, job.NAME.ROLE, job.NAME.ROLE[3], or a set: [0-3,7], [*]. Jobs that run without a record,
+because the state was lost or their records were removed, are shown as well, with what to do about them.
+
+With -watch it is shown again every second: a terminal is redrawn in place, any other output gets a further block whenever
+something has changed, and with -json a further line of JSON.
 
 The status comes from the master if one is running, otherwise from the state and the providers.`,
 		exits: []string{
-			"No job has failed, and each can run as configured.",
+			"No job has failed, and each can run as configured. Or -watch was interrupted.",
 			"A job has failed or can never run as configured, or the status cannot be read.",
 		},
 		declare: new(statusArgs).declare,
@@ -57,39 +61,33 @@ The status comes from the master if one is running, otherwise from the state and
 	}
 }
 
-// statusTimeout bounds the whole command, whatever a provider does.
-const statusTimeout = 30 * time.Second
+const (
+	// statusTimeout bounds one look, whatever a provider does.
+	statusTimeout = 30 * time.Second
+	// statusInterval is the pause between two looks.
+	statusInterval = time.Second
+)
 
 func runStatus(s *session, args []string) int {
 	a, err := parseStatus(s, args)
 	if err != nil {
 		return s.misused("status", err)
 	}
-	defer s.outlive()()
-	ctx, cancel := context.WithTimeout(context.Background(), statusTimeout)
-	defer cancel()
-	facts, err := s.facts(ctx, a.vars)
-	switch {
-	case errors.Is(err, errReported):
-		return exitError
-	case err != nil:
-		return s.fail("Cannot read the status", err)
+	lookout := s.dir.Lookout(a.vars)
+	defer lookout.Close()
+	if a.watch {
+		return s.watchStatus(lookout, a)
 	}
-	model := view.Status(facts, &s.redactor)
-	if a.selector != nil {
-		record, err := findJob(a.selector.Job, facts)
-		if err != nil {
-			return s.fail("No such job", err)
-		}
-		if err := checkSlots(*a.selector, record); err != nil {
-			return s.fail("No such slot", err)
-		}
-		model = model.Select(*a.selector)
+	defer s.outlive()()
+	model, problems := s.status(context.Background(), lookout, a, true)
+	if len(problems) > 0 {
+		s.diagnose(problems...)
+		return exitError
 	}
 	if a.json {
 		err = view.WriteJSON(s.streams.Out, model)
 	} else {
-		view.WriteStatus(s.streams.Out, model)
+		view.WriteStatus(s.streams.Out, model, len(a.selectors) == 0)
 	}
 	switch {
 	case err != nil:
@@ -98,6 +96,70 @@ func runStatus(s *session, args []string) int {
 		return exitError
 	}
 	return exitDone
+}
+
+// watchStatus shows the status until it is interrupted, or its reader is gone. Only the first look must succeed: later a master
+// may end and come back, and a job be destroyed.
+func (s *session) watchStatus(lookout *workspace.Lookout, a statusArgs) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends it at once
+	ctx, release := s.detached(ctx)
+	defer release()
+	shown := view.StatusWatch{Screen: s.streams.Out, JSON: a.json, Brief: len(a.selectors) == 0, Now: time.Now}
+	told := "" // the problem that was told last
+	for first := true; ; first = false {
+		model, problems := s.status(ctx, lookout, a, first)
+		switch {
+		case ctx.Err() != nil:
+			return exitDone
+		case len(problems) == 0:
+			told = ""
+			if err := shown.Show(model); err != nil {
+				return s.fail("Cannot write the status", err)
+			}
+		case first:
+			s.diagnose(problems...)
+			return exitError
+		case told != problems[0].Detail:
+			told = problems[0].Detail
+			s.diagnose(problems...)
+			shown.Overwritten()
+		}
+		select {
+		case <-ctx.Done():
+			return exitDone
+		case <-time.After(statusInterval):
+		}
+	}
+}
+
+// status looks once. If strict, an address that names nothing is a problem.
+func (s *session) status(ctx context.Context, lookout *workspace.Lookout, a statusArgs, strict bool) (model view.StatusModel, problems []view.Diagnostic) {
+	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+	defer cancel()
+	facts, err := lookout.Facts(ctx)
+	unopened := (*workspace.OpenError)(nil)
+	switch {
+	case errors.As(err, &unopened):
+		return model, unopened.Why
+	case err != nil:
+		return model, []view.Diagnostic{view.Problem("Cannot read the status", view.Explain(err))}
+	}
+	model = view.Status(facts, &s.redactor)
+	for i := 0; i < len(a.selectors) && strict; i++ {
+		record, err := findJob(a.selectors[i].Job, facts)
+		if err != nil {
+			return model, []view.Diagnostic{view.Problem("No such job", view.Explain(err))}
+		}
+		if err := checkSlots(a.selectors[i], record); err != nil {
+			return model, []view.Diagnostic{view.Problem("No such slot", view.Explain(err))}
+		}
+	}
+	if len(a.selectors) > 0 {
+		model = model.Select(a.selectors...)
+	}
+	return model, nil
 }
 
 // findJob returns the record of a job, or one made from its running slots if the state has none: the state was lost, or the
@@ -193,28 +255,4 @@ func whatThereIs(hint, intro string, names []string) string {
 		names, more = names[:maxNamed], fmt.Sprintf(" and %d more", rest)
 	}
 	return fmt.Sprintf("%s %s: %s%s.", hint, intro, strings.Join(names, ", "), more)
-}
-
-// readWithin bounds how long status waits for the files.
-const readWithin = 5 * time.Second
-
-// facts reads the files, ignoring errors, and asks as Workspace.Facts does. If they cannot be read within the limits, only a
-// running master can tell: where the state is stored is unknown.
-func (s *session) facts(ctx context.Context, vars assignments) (view.Facts, error) {
-	reading, cancel := context.WithTimeout(ctx, readWithin)
-	defer cancel()
-	r, unread := s.dir.Child(vars).Read(reading)
-	if unread != nil {
-		live, err := apply.Fetch(ctx, workspace.RunDirectory)
-		if err != nil {
-			return view.Facts{}, unread
-		}
-		return workspace.FactsOf(live), nil
-	}
-	d, ok := s.open(r.Config)
-	if !ok {
-		return view.Facts{}, errReported
-	}
-	defer d.Close()
-	return d.Facts(ctx)
 }

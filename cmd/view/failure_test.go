@@ -59,7 +59,7 @@ func TestStatusSaysHowToGoOnWithAFailedJob(t *testing.T) {
 			in.Holder = &state.LockInfo{Operation: operation, Created: time.Unix(0, 0)}
 		}
 		var out bytes.Buffer
-		WriteStatus(Screen{Writer: &out}, in.model())
+		WriteStatus(Screen{Writer: &out}, in.model(), false)
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("under %q it does not say %q:\n%s", operation, want, out.String())
 		}

@@ -22,6 +22,8 @@ type Screen struct {
 	Terminal bool
 	Colour   bool
 	Width    int
+	// Size returns the current size of a terminal on which the cursor can be moved; nil for any other output.
+	Size func() (columns, lines int)
 }
 
 // Streams are a command's input and outputs. Results go to Out, diagnostics to Err.
@@ -56,6 +58,12 @@ func fileScreen(f *os.File, colours bool) Screen {
 		return s
 	}
 	s.Terminal, s.Colour = true, colours
+	if os.Getenv("TERM") != "dumb" {
+		s.Size = func() (columns, lines int) {
+			columns, lines, _ = term.GetSize(int(f.Fd()))
+			return columns, lines
+		}
+	}
 	if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 20 {
 		s.Width = width
 	}

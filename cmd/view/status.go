@@ -2,6 +2,7 @@ package view
 
 import (
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -164,29 +165,49 @@ func Status(f Facts, r *Redactor) StatusModel {
 	return m
 }
 
-// Select keeps the job that a selector names, and of its slots only those named.
-func (m StatusModel) Select(sel job.Selector) StatusModel {
+// Select keeps the jobs that selectors name, and of their roles and slots only those named.
+func (m StatusModel) Select(selectors ...job.Selector) StatusModel {
+	named := func(fits func(job.Selector) bool) bool { return slices.ContainsFunc(selectors, fits) }
+	slot := func(a job.Address) bool { return named(func(s job.Selector) bool { return s.Matches(a) }) }
 	jobs := []JobStatus{}
 	for _, j := range m.Jobs {
-		if j.Address != "job."+sel.Job {
+		if !named(func(s job.Selector) bool { return j.Address == "job."+s.Job }) {
 			continue
 		}
-		j.Slots = slices.DeleteFunc(slices.Clone(j.Slots), func(s SlotStatus) bool { return !sel.Matches(s.slot) })
-		if sel.Role != "" {
-			j.Roles = slices.DeleteFunc(slices.Clone(j.Roles), func(r RoleStatus) bool { return r.Name != sel.Role })
-		}
+		j.Slots = slices.DeleteFunc(slices.Clone(j.Slots), func(s SlotStatus) bool { return !slot(s.slot) })
+		j.Roles = slices.DeleteFunc(slices.Clone(j.Roles), func(r RoleStatus) bool {
+			return !named(func(s job.Selector) bool { return j.Address == "job."+s.Job && (s.Role == "" || s.Role == r.Name) })
+		})
 		jobs = append(jobs, j)
 	}
 	m.Jobs = jobs
 	unrecorded := []UnrecordedStatus{}
 	for _, u := range m.Unrecorded {
-		if u.Slots = slices.DeleteFunc(slices.Clone(u.Slots), func(s UnrecordedSlot) bool { return !sel.Matches(s.slot) }); len(u.Slots) > 0 {
+		if u.Slots = slices.DeleteFunc(slices.Clone(u.Slots), func(s UnrecordedSlot) bool { return !slot(s.slot) }); len(u.Slots) > 0 {
 			unrecorded = append(unrecorded, u)
 		}
 	}
 	m.Unrecorded = unrecorded
-	m.Conditions = slices.DeleteFunc(slices.Clone(m.Conditions), func(c ConditionStatus) bool { return !c.of("job." + sel.Job) })
+	m.Conditions = slices.DeleteFunc(slices.Clone(m.Conditions), func(c ConditionStatus) bool {
+		return !named(func(s job.Selector) bool { return c.of("job." + s.Job) })
+	})
 	return m
+}
+
+// Same reports whether nothing has changed but what time and measuring alone change: goodput, memory.
+func (m StatusModel) Same(other StatusModel) bool {
+	steady := func(m StatusModel) StatusModel {
+		m.Jobs = slices.Clone(m.Jobs)
+		for i := range m.Jobs {
+			j := &m.Jobs[i]
+			j.Goodput, j.Slots = GoodputStatus{}, slices.Clone(j.Slots)
+			for k := range j.Slots {
+				j.Slots[k].Memory = 0
+			}
+		}
+		return m
+	}
+	return reflect.DeepEqual(steady(m), steady(other))
 }
 
 // of reports whether the condition is about a job, or one of its roles.

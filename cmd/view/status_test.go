@@ -33,7 +33,7 @@ func TestStatus(t *testing.T) {
 			input(t, filepath.Join("status", name, "facts.json"), &in)
 			m := in.model()
 			var text, machine bytes.Buffer
-			WriteStatus(Screen{Writer: &text}, m)
+			WriteStatus(Screen{Writer: &text}, m, false)
 			if err := WriteJSON(&machine, m); err != nil {
 				t.Fatal(err)
 			}
@@ -43,6 +43,13 @@ func TestStatus(t *testing.T) {
 				}
 			}
 			golden(t, filepath.Join("status", name, "status.txt"), text.String())
+			text.Reset()
+			WriteStatus(Screen{Writer: &text}, m, true)
+			if len(m.Jobs) > 1 {
+				golden(t, filepath.Join("status", name, "list.txt"), text.String())
+			} else {
+				golden(t, filepath.Join("status", name, "status.txt"), text.String())
+			}
 			golden(t, filepath.Join("status", name, "status.json"), machine.String())
 		})
 	}
@@ -107,13 +114,19 @@ func TestStatusSelect(t *testing.T) {
 		"job.mnist.worker[1-2]": "worker: worker[1] worker[2]",
 		"job.mnist.ps[*]":       "ps: ps[0]",
 		"job.nobody":            "",
+		"job.mnist.worker[2] job.mnist.ps job.mnist.worker[0]": "worker ps: ps[0] worker[0] worker[2]",
+		"job.mnist.ps job.mnist":                               "worker ps: ps[0] worker[0] worker[1] worker[2]",
 	} {
-		sel, err := job.ParseSelector(selector)
-		if err != nil {
-			t.Fatal(err)
+		var sels []job.Selector
+		for _, one := range strings.Fields(selector) {
+			sel, err := job.ParseSelector(one)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sels = append(sels, sel)
 		}
 		var got []string
-		for _, j := range in.model().Select(sel).Jobs {
+		for _, j := range in.model().Select(sels...).Jobs {
 			for _, r := range j.Roles {
 				got = append(got, r.Name)
 			}
@@ -174,7 +187,7 @@ func TestStatusDuringAnApplyDoubtsNothing(t *testing.T) {
 		t.Errorf("during an apply the job is %s with %d running, watched: %t", j.Phase, j.Roles[0].Running, m.Master.Watching)
 	}
 	var out bytes.Buffer
-	WriteStatus(Screen{Writer: &out}, m)
+	WriteStatus(Screen{Writer: &out}, m, false)
 	if !strings.Contains(out.String(), "ada@host (pid 7) has been running eltrain apply since ") {
 		t.Errorf("it does not name the lock's holder:\n%s", out.String())
 	}
@@ -240,7 +253,7 @@ func TestStatusFoldsManySlots(t *testing.T) {
 	}
 	record.World.Generation = 1
 	var out bytes.Buffer
-	WriteStatus(Screen{Writer: &out}, Status(Facts{Records: job.Records{"big": record}}, NewRedactor(nil)))
+	WriteStatus(Screen{Writer: &out}, Status(Facts{Records: job.Records{"big": record}}, NewRedactor(nil)), false)
 	golden(t, "status_1000_slots.txt", out.String())
 }
 
@@ -269,7 +282,7 @@ func TestStatusHidesWhatCouldNotBeStarted(t *testing.T) {
 		}}}
 		model := Status(Facts{Records: job.Records{"a": record}}, NewRedactor([]job.Job{{Secrets: []string{"hunter22"}}}))
 		var text, encoded strings.Builder
-		WriteStatus(Screen{Writer: &text, Width: 200}, model)
+		WriteStatus(Screen{Writer: &text, Width: 200}, model, false)
 		if err := WriteJSON(&encoded, model); err != nil {
 			t.Fatal(err)
 		}

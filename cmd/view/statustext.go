@@ -19,17 +19,22 @@ const (
 	maxIncidentLines = 5
 )
 
-// WriteStatus shows a status to a person.
-func WriteStatus(s Screen, m StatusModel) {
+// WriteStatus shows a status to a person: all of each job, or a list of several jobs if brief. What is about no job of the status
+// follows in full either way: what runs without a record, conditions, and who leads.
+func WriteStatus(s Screen, m StatusModel, brief bool) {
 	var b bytes.Buffer
-	if len(m.Jobs) == 0 && len(m.Unrecorded) == 0 {
+	switch {
+	case len(m.Jobs) == 0 && len(m.Unrecorded) == 0:
 		b.WriteString("No jobs.\n")
-	}
-	for i := range m.Jobs {
-		if i > 0 {
-			b.WriteString("\n")
+	case brief && len(m.Jobs) > 1:
+		s.jobList(&b, m)
+	default:
+		for i := range m.Jobs {
+			if i > 0 {
+				b.WriteString("\n")
+			}
+			s.jobText(&b, &m.Jobs[i], m.Conditions)
 		}
-		s.jobText(&b, &m.Jobs[i], m.Conditions)
 	}
 	for i := range m.Unrecorded {
 		if b.Len() > 0 {
@@ -74,6 +79,62 @@ func (s Screen) conditions(b *bytes.Buffer, m StatusModel) {
 		}
 		s.reason(b, text)
 	}
+}
+
+// jobList shows one line a job, without slots, incidents and sentences.
+func (s Screen) jobList(b *bytes.Buffer, m StatusModel) {
+	rows := [][]string{{"JOB", "PHASE", "WORLD", "STEP", "STEPS/S", "GOODPUT", "WHY"}}
+	lines := []style{faint}
+	more := false
+	for i := range m.Jobs {
+		j := &m.Jobs[i]
+		speed, why := "-", j.briefly(m.Conditions)
+		if j.StepsPerSecond > 0 {
+			speed = rate(j.StepsPerSecond)
+		}
+		goodput, _, _ := strings.Cut(goodputText(j.Goodput), " ")
+		rows = append(rows, []string{j.Address, string(j.Phase), orDash(j.WorldSize, 0), orDash(int(j.Step), 0), speed, dash(goodput), why})
+		lines = append(lines, phaseStyle(j))
+		more = more || why != ""
+	}
+	for i, line := range aligned(rows) {
+		if lines[i] != green { // only what is not as configured stands out
+			line = s.paint(line, lines[i])
+		}
+		b.WriteString(line + "\n")
+	}
+	if more {
+		b.WriteString("\nFor all of a job: eltrain status ADDRESS\n")
+	}
+}
+
+// maxBrief bounds why a job is not as configured in a list, in characters.
+const maxBrief = 60
+
+// briefly says in a few words why a job is not as configured: how its first reason begins, or else its first condition.
+func (j *JobStatus) briefly(conditions []ConditionStatus) string {
+	if len(j.Reasons) > 0 {
+		return begins(j.Reasons[0], maxBrief)
+	}
+	for i := range conditions {
+		if conditions[i].of(j.Address) {
+			return begins(conditions[i].Message, maxBrief)
+		}
+	}
+	return ""
+}
+
+// begins returns the words with which a text begins, at most so many characters, without its full stop.
+func begins(text string, most int) string {
+	text, _, _ = strings.Cut(text, "\n")
+	if runes := []rune(text); len(runes) > most {
+		text = string(runes[:most-1])
+		if space := strings.LastIndexByte(text, ' '); space > 0 {
+			text = text[:space]
+		}
+		return strings.TrimRight(text, " ,:;.") + "…"
+	}
+	return strings.TrimSuffix(text, ".")
 }
 
 // jobText shows a job, with the conditions that are not already among its reasons.
@@ -278,26 +339,35 @@ func orDash(n, none int) string {
 	return itoa(n)
 }
 
-// table lays out rows in columns. The first row has their names.
+// table writes rows in columns. The first row has their names.
 func (s Screen) table(b *bytes.Buffer, rows [][]string) {
+	b.WriteString("\n")
+	for i, line := range aligned(rows) {
+		text := "  " + line
+		if i == 0 {
+			text = s.paint(text, faint)
+		}
+		b.WriteString(text + "\n")
+	}
+}
+
+// aligned lays out rows in columns.
+func aligned(rows [][]string) []string {
 	widths := make([]int, len(rows[0]))
 	for _, row := range rows {
 		for i, cell := range row {
 			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
 		}
 	}
-	b.WriteString("\n")
+	lines := make([]string, len(rows))
 	for i, row := range rows {
 		var line strings.Builder
 		for k, cell := range row {
-			line.WriteString("  " + cell + strings.Repeat(" ", widths[k]-utf8.RuneCountInString(cell)))
+			line.WriteString(cell + strings.Repeat(" ", widths[k]-utf8.RuneCountInString(cell)) + "  ")
 		}
-		text := strings.TrimRight(line.String(), " ")
-		if i == 0 {
-			text = s.paint(text, faint)
-		}
-		b.WriteString(text + "\n")
+		lines[i] = strings.TrimRight(line.String(), " ")
 	}
+	return lines
 }
 
 func (s Screen) incidents(b *bytes.Buffer, incidents []IncidentStatus) {
