@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/eltrain/eltrain/apply"
 	"github.com/eltrain/eltrain/cmd/planfile"
@@ -25,6 +26,7 @@ type applyArgs struct {
 	planFile    string // a saved plan
 	prune       bool
 	listen      string
+	timestamps  *bool // nil if not given
 
 	detailedExitCode bool
 }
@@ -35,6 +37,14 @@ func (a *applyArgs) declare(fs *flags) {
 	fs.addressVar(&a.listen, "listen", "Listen on `ADDRESS`, such as 127.0.0.1:7000, instead of service { listen }.")
 	fs.waitVar(&a.lockTimeout, "lock-timeout", "Wait up to `DURATION`, such as 30s, for the state's lock.")
 	fs.IntVar(&a.parallelism, "parallelism", 0, "Start, and stop, up to `N` slots at once. Default: the provider's limit, 10 locally.")
+	fs.BoolFunc("timestamps", "Begin each line with the time. Default of a watch whose output is no terminal.", func(text string) error {
+		on, err := strconv.ParseBool(text)
+		if err != nil {
+			return errors.New("write true or false")
+		}
+		a.timestamps = &on
+		return nil
+	})
 	a.formats.declare(fs)
 	a.planning.declare(fs)
 }
@@ -130,7 +140,23 @@ func (a *applyArgs) checkRun() error {
 	if a.parallelism < 0 {
 		return errors.New("invalid -parallelism: write a number from 1, or 0 for as many as the provider allows")
 	}
+	if a.json && a.timestamps != nil && *a.timestamps {
+		return errors.New("-timestamps cannot be used with -json, whose lines have @timestamp")
+	}
 	return a.formats.check()
+}
+
+// stamp begins the lines of both outputs with the time if that is asked for. A watch does it by default where its output is
+// kept: nobody was there to see when a line came. JSON has the time anyway.
+func (s *session) stamp(a *applyArgs) {
+	on := a.watch && !s.streams.Out.Terminal
+	if a.timestamps != nil {
+		on = *a.timestamps
+	}
+	if !on || a.json {
+		return
+	}
+	s.streams.Out, s.streams.Err = view.Timestamped(s.streams.Out, time.Now), view.Timestamped(s.streams.Err, time.Now)
 }
 
 func (a *applyArgs) check(s *session) error {
@@ -235,6 +261,7 @@ func (a *applyArgs) title() string {
 // apply carries out the files or a saved plan.
 func (s *session) apply(a applyArgs) int {
 	defer s.bound(masterGarbage)()
+	s.stamp(&a)
 	ctx, stop := s.interruptible()
 	defer stop()
 	ctx, release := s.detached(ctx)

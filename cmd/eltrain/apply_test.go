@@ -1,6 +1,9 @@
 package main
 
 import (
+	"bytes"
+	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -25,5 +28,43 @@ func TestMaxDestroyTakesANumberOfSlotsAndGoesWithFilesOnly(t *testing.T) {
 	a, err := parseApply(s, []string{"-max-destroy=0", "-auto-approve"})
 	if err != nil || a.maxDestroy == nil || *a.maxDestroy != 0 {
 		t.Errorf("-max-destroy=0: %+v, %v", a.maxDestroy, err)
+	}
+}
+
+// stamped matches a line that begins with the time.
+var stamped = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z`)
+
+// Lines have the time if that is asked for, and by default those of a watch that are kept.
+func TestTimestampsByDefault(t *testing.T) {
+	for _, c := range []struct {
+		args     string
+		terminal bool
+		want     bool
+	}{
+		{"-watch", false, true},
+		{"-watch", true, false},
+		{"-watch -timestamps", true, true},
+		{"-watch -timestamps=false", false, false},
+		{"-watch -json", false, false},
+		{"", false, false},
+		{"-timestamps", false, true},
+	} {
+		s := newScreenless("")
+		s.streams.Out.Terminal = c.terminal
+		var out, errs bytes.Buffer
+		s.streams.Out.Writer, s.streams.Err.Writer = &out, &errs
+		a, err := parseApply(&s.session, append([]string{"-auto-approve"}, strings.Fields(c.args)...))
+		if err != nil {
+			t.Fatalf("%s: %v", c.args, err)
+		}
+		s.stamp(&a)
+		fmt.Fprintln(s.streams.Out, "a line")
+		fmt.Fprintln(s.streams.Err, "a line")
+		if stamped.MatchString(out.String()) != c.want || stamped.MatchString(errs.String()) != c.want {
+			t.Errorf("apply %s, terminal %t, writes %q and %q", c.args, c.terminal, out.String(), errs.String())
+		}
+	}
+	if _, err := parseApply(&newScreenless("").session, []string{"-auto-approve", "-json", "-timestamps"}); err == nil {
+		t.Error("-json has timestamps twice")
 	}
 }

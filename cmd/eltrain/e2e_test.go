@@ -556,6 +556,11 @@ func TestApplyStatusLogsWatchDestroy(t *testing.T) {
 	if err := watch.Wait(); err != nil {
 		t.Errorf("a watch that is asked to end: %v\n%s", err, out.String())
 	}
+	for line := range strings.Lines(out.String()) {
+		if !stamped.MatchString(line) {
+			t.Errorf("the watch wrote a line without the time to a file: %q", line)
+		}
+	}
 	if !strings.Contains(out.String(), "Interrupt received.") {
 		t.Errorf("the watch said\n%s", out.String())
 	}

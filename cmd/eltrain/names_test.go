@@ -274,7 +274,7 @@ const agentBeat = 2 * time.Second
 // watch runs apply -watch until f returns. said returns its output so far.
 func watch(t *testing.T, dir string, f func(said func() string)) (out string) {
 	t.Helper()
-	cmd := commandIn(dir, "apply", "-watch", "-auto-approve")
+	cmd := commandIn(dir, "apply", "-watch", "-auto-approve", "-timestamps=false")
 	var text output
 	cmd.Stdout, cmd.Stderr = &text, &text
 	if err := cmd.Start(); err != nil {

@@ -51,7 +51,7 @@ func startWatch(t *testing.T, dir string, args ...string) *watchProcess {
 	t.Helper()
 	address := loopback.Free(t)
 	w := &watchProcess{url: "https://" + address, http: trusting.Kubelet(t), done: make(chan struct{})}
-	w.cmd = commandIn(dir, append([]string{"apply", "-watch", "-auto-approve", "-listen=" + address}, args...)...)
+	w.cmd = commandIn(dir, append([]string{"apply", "-watch", "-auto-approve", "-timestamps=false", "-listen=" + address}, args...)...)
 	w.cmd.Stdout, w.cmd.Stderr = &w.out, &w.out
 	if err := w.cmd.Start(); err != nil {
 		t.Fatal(err)

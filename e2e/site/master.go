@@ -38,7 +38,7 @@ func (s *Site) Start(args ...string) *Master {
 // Watch starts apply -watch in the background.
 func (s *Site) Watch(flags ...string) *Master {
 	s.T.Helper()
-	return s.Start(append([]string{"apply", "-watch", "-auto-approve", "-input=false"}, flags...)...)
+	return s.Start(append([]string{"apply", "-watch", "-auto-approve", "-input=false", "-timestamps=false"}, flags...)...)
 }
 
 // cleanUp interrupts the master, so that it releases the lock for the next command.

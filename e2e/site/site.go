@@ -18,6 +18,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -205,8 +206,13 @@ func Has(t *testing.T, text string, parts ...string) {
 	}
 }
 
-// Unwrapped returns text with each run of white space, and of the box around a diagnostic, replaced by one space.
+// stamps are the times with which the lines of a watch begin.
+var stamps = regexp.MustCompile(`(?m)^\d{4}-\d\d-\d\dT[\d:.]+Z`)
+
+// Unwrapped returns text without the times of its lines, and with each run of white space, and of the box around a diagnostic,
+// replaced by one space.
 func Unwrapped(text string) string {
+	text = stamps.ReplaceAllString(text, "")
 	return strings.Join(strings.Fields(strings.ReplaceAll(text, "│", " ")), " ")
 }
 
