@@ -13,7 +13,9 @@
 package agent
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -28,6 +30,7 @@ import (
 	"time"
 
 	"github.com/eltrain/eltrain/elastic"
+	"github.com/eltrain/eltrain/internal/atomicfile"
 	"github.com/eltrain/eltrain/internal/logmarks"
 	"github.com/eltrain/eltrain/internal/regular"
 	"github.com/eltrain/eltrain/job"
@@ -48,6 +51,9 @@ const (
 	lastWordWait = time.Second
 	// beatsInLease is how many beats a lease has (see elastic.Coordinator).
 	beatsInLease = 3
+
+	// membersFile is in the incarnation's directory.
+	membersFile = "members.json"
 
 	// The agent holds some buffers and little else; a small heap matters more than rare collections.
 	gcPercent   = 50
@@ -123,9 +129,10 @@ type agent struct {
 	events   chan event
 	beats    chan time.Duration
 
-	generation *generation  // nil when no process runs
-	port       *reservation // nil when none is held
-	released   *reservation // given to the processes that run
+	generation *generation    // nil when no process runs
+	port       *reservation   // nil when none is held
+	released   *reservation   // given to the processes that run
+	members    *elastic.Peers // the newest list; nil if not told
 	lastPort   int
 	overdue    *time.Timer
 	ended      *end
@@ -258,6 +265,12 @@ func (a *agent) step(e event) {
 		a.logEnd()
 		a.generation = nil
 	}
+	if e, is := e.(ordered); is && e.members != nil {
+		a.members = e.members
+		if a.generation != nil && !a.config.Ranked { // in a world it is as of its start
+			a.writeMembers()
+		}
+	}
 	effects := a.life.Step(e)
 	if slices.Contains(effects, effect(reserve{})) {
 		a.reserve() // before the session can report waiting: without a port it must not get rank 0
@@ -287,6 +300,7 @@ func (a *agent) start(p elastic.Place) {
 	a.released.end()
 	a.port, a.released = nil, a.port
 	a.logStart(p)
+	a.launcher.membersFile = a.writeMembers()
 	generation, exit := a.launcher.start(p, a.events)
 	if exit != nil {
 		a.log.Error("the processes could not be started", "reason", exit.NotStarted)
@@ -298,6 +312,25 @@ func (a *agent) start(p elastic.Place) {
 	a.generation = generation
 	a.recordProcesses(p.Generation, generation.ids())
 	a.step(started{generation.pids()})
+}
+
+// writeMembers replaces the list of members as a file for the processes, and returns its path. If it cannot be written there is none,
+// and no path.
+func (a *agent) writeMembers() string {
+	path := filepath.Join(cmp.Or(a.config.Dir, a.launcher.errorDir), membersFile)
+	if a.members == nil {
+		return ""
+	}
+	text, err := json.Marshal(a.members)
+	if err == nil {
+		err = atomicfile.Write(path, append(text, '\n'), 0o600)
+	}
+	if err != nil {
+		a.log.Error("cannot write the list of members", "error", err)
+		os.Remove(path) // an old one would mislead
+		return ""
+	}
+	return path
 }
 
 // recordProcesses records which processes run, for a provider that finds this agent dead.
@@ -378,7 +411,7 @@ func (a *agent) publish() {
 	switch r.Port = 0; {
 	case a.port != nil:
 		r.Port = a.port.Port
-	case l.state == job.MemberRunning:
+	case l.state == job.MemberRunning && (l.rank == 0 || !a.config.Ranked):
 		r.Port = l.port
 	}
 	a.outgoing.acknowledge = l.wantsAnswer()

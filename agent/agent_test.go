@@ -125,6 +125,7 @@ func TestProcessesSeeTorchrunsEnvironment(t *testing.T) {
 	b.config.CheckpointDir = filepath.Join(b.dir, "ckpt")
 	b.launch(t, "OUT="+filepath.Join(b.dir, "env"), "MINE=yes", "RANK=77", "ELTRAIN_GENERATION=66", "PYTHONUNBUFFERED=")
 	b.service.awaitState(t, job.MemberWaiting, 0)
+	b.service.list(membersAt(1))
 	b.service.give(elastic.Order{Do: elastic.Run, World: &elastic.Place{
 		Generation: 3, GroupRank: 1, GroupSize: 4, RankBase: 2, WorldSize: 8, RoleRankBase: 2, RoleWorldSize: 6,
 		MasterAddr: "10.0.0.1", MasterPort: 23456, RestartCount: 2,
@@ -146,6 +147,7 @@ func TestProcessesSeeTorchrunsEnvironment(t *testing.T) {
 		"ELTRAIN_GENERATION=3",
 		"ELTRAIN_INCARNATION=2",
 		"ELTRAIN_JOB=mnist",
+		"ELTRAIN_MEMBERS_FILE=DIR/agent/members.json",
 		"ELTRAIN_ROLE=worker",
 		"ELTRAIN_SERVICE=URL",
 		"ELTRAIN_SLOT=worker[3]",
@@ -181,6 +183,64 @@ func TestProcessesSeeTorchrunsEnvironment(t *testing.T) {
 	if r := b.service.awaitState(t, job.MemberRunning, 3); r.Rank != 1 || r.WorldSlots != 4 || len(r.PIDs) != 2 {
 		t.Errorf("reported %+v", r)
 	}
+}
+
+// membersAt is a list whose only member has a port.
+func membersAt(port int) *elastic.Peers {
+	return &elastic.Peers{Total: 1, Members: []elastic.Peer{{Slot: "ps[0]", Incarnation: 1, Host: "h0", Port: port, Rank: -1}}}
+}
+
+// TestMembersFile: in a world it is as of the start, outside it follows the list.
+func TestMembersFile(t *testing.T) {
+	for _, ranked := range []bool{true, false} {
+		t.Run(fmt.Sprintf("ranked=%t", ranked), func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, 10*time.Minute, "sh", "-c", `cat "$ELTRAIN_MEMBERS_FILE" > "$DIR/seen.$ELTRAIN_GENERATION"; exec sleep 60`)
+			b.config.Ranked = ranked
+			b.launch(t, "DIR="+b.dir)
+			port := func() int {
+				var p elastic.Peers
+				json.Unmarshal([]byte(b.read("agent/members.json")), &p)
+				if len(p.Members) == 0 {
+					return 0
+				}
+				return p.Members[0].Port
+			}
+			b.service.list(membersAt(1))
+			b.service.run(1, 1)
+			r := b.service.awaitState(t, job.MemberRunning, 1)
+			if r.Port != 29500 { // a master that does not know it learns it from the report
+				t.Errorf("it reports port %d", r.Port)
+			}
+			b.service.list(membersAt(2))
+			if !ranked {
+				eventually(t, "the new list", func() bool { return port() == 2 })
+			}
+			b.service.list(membersAt(3))
+			b.service.give(elastic.Order{Do: elastic.Wait, Checkpoint: true})
+			b.service.awaitState(t, job.MemberWaiting, 1)
+			if p := port(); ranked && p != 1 {
+				t.Errorf("in the world the list has port %d", p)
+			}
+			b.service.run(2, 1)
+			b.service.awaitState(t, job.MemberRunning, 2)
+			eventually(t, "what the process sees", func() bool { return strings.Contains(b.read("seen.2"), `"port":3`) })
+		})
+	}
+}
+
+// TestMembersFileThatCannotBeWritten: the processes start without one, and nothing names an old one.
+func TestMembersFileThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 10*time.Minute, "sh", "-c", `echo "file=$ELTRAIN_MEMBERS_FILE."; exec sleep 60`)
+	b.launch(t)
+	b.service.awaitState(t, job.MemberWaiting, 0)
+	if err := os.Mkdir(filepath.Join(b.dir, "agent/members.json"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	b.service.list(membersAt(1))
+	b.service.run(1, 1)
+	eventually(t, "the process runs without", func() bool { return strings.Contains(b.read("log"), "file=.") })
 }
 
 func TestRestartInPlaceKeepsTheAgentAndTakesAnotherPort(t *testing.T) {
@@ -826,7 +886,7 @@ func TestNothingIsSaidToRunBeforeItIsRecorded(t *testing.T) {
 		}
 	}()
 	world := func(generation int) ordered {
-		return ordered{elastic.Order{Do: elastic.Run, World: &elastic.Place{Generation: generation, GroupSize: 1, WorldSize: 2}}}
+		return ordered{Order: elastic.Order{Do: elastic.Run, World: &elastic.Place{Generation: generation, GroupSize: 1, WorldSize: 2}}}
 	}
 	a.publish()
 	a.step(world(1))

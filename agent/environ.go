@@ -14,7 +14,7 @@ import (
 // torchrun's meaning (docs of torch.distributed.run), plus ours. Paths in c are absolute. It has the name of the token's file,
 // never the token. These variables are removed from base first, so that an agent that was itself started under a launcher
 // passes no stale values on.
-func environ(base []string, c *job.AgentConfig, p elastic.Place, local int, errorFile, service string) []string {
+func environ(base []string, c *job.AgentConfig, p elastic.Place, local int, errorFile, membersFile, service string) []string {
 	env := slices.DeleteFunc(slices.Clone(base), func(kv string) bool {
 		name, _, _ := strings.Cut(kv, "=")
 		return slices.Contains(job.ProcessVariables, name)
@@ -66,6 +66,9 @@ func environ(base []string, c *job.AgentConfig, p elastic.Place, local int, erro
 	number("ELTRAIN_GENERATION", p.Generation)
 	if c.CheckpointDir != "" {
 		set("ELTRAIN_CHECKPOINT_DIR", c.CheckpointDir)
+	}
+	if membersFile != "" {
+		set("ELTRAIN_MEMBERS_FILE", membersFile)
 	}
 	set("ELTRAIN_SERVICE", service)
 	if c.TokenFile != "" {

@@ -77,10 +77,12 @@ type launcher struct {
 	config   *job.AgentConfig
 	base     []string // environment
 	errorDir string
-	signal   syscall.Signal // asks for a checkpoint
-	forker   *forker
-	sink     *sink
-	meter    *meter
+	// membersFile has the members as of the start; "" if they are not known.
+	membersFile string
+	signal      syscall.Signal // asks for a checkpoint
+	forker      *forker
+	sink        *sink
+	meter       *meter
 	// progressed is called when the progress should be reported now.
 	progressed func()
 	log        *slog.Logger
@@ -166,7 +168,7 @@ func (r *launcher) spawn(p elastic.Place, local int) (*process, error) {
 
 	proc.cmd = exec.Command(r.config.Command[0], r.config.Command[1:]...)
 	service, _ := serviceURL(r.config) // "" if unknown; then the file has to be read later
-	proc.cmd.Env = environ(r.base, r.config, p, local, proc.errorFile, service)
+	proc.cmd.Env = environ(r.base, r.config, p, local, proc.errorFile, r.membersFile, service)
 	if dir := r.config.WorkingDir; dir != "" {
 		proc.cmd.Dir = dir
 		proc.cmd.Env = append(proc.cmd.Env, "PWD="+dir) // for a repeated name the last value counts

@@ -52,7 +52,10 @@ type event interface{ isEvent() }
 
 type (
 	// ordered: the service's newest order.
-	ordered struct{ elastic.Order }
+	ordered struct {
+		elastic.Order
+		members *elastic.Peers // as of now; nil if not told
+	}
 	// answered: the service has answered a report with this state and number of processes.
 	answered struct {
 		state job.MemberState
@@ -188,10 +191,7 @@ func (l *life) followOrderIdle() []effect {
 	case l.state == job.MemberWaiting && l.newWorld():
 		place := *l.order.World
 		l.state, l.procs = job.MemberRunning, running
-		l.generation, l.rank, l.slots, l.port = place.Generation, place.GroupRank, place.GroupSize, 0
-		if place.GroupRank == 0 {
-			l.port = place.MasterPort
-		}
+		l.generation, l.rank, l.slots, l.port = place.Generation, place.GroupRank, place.GroupSize, place.MasterPort
 		return []effect{start{place}}
 	}
 	return nil

@@ -49,7 +49,7 @@ func parseEvent(t *testing.T, d *datadriven.TestData) event {
 		if d.HasArg("gen") {
 			o.World = &elastic.Place{Generation: number("gen"), GroupRank: number("rank"), GroupSize: number("slots")}
 		}
-		return ordered{o}
+		return ordered{Order: o}
 	case "started":
 		return started{[]int{101}}
 	case "failed":
@@ -144,9 +144,9 @@ func TestLifeNeverRunsTwoGenerationsAtOnce(t *testing.T) {
 			switch rapid.IntRange(0, 9).Draw(t, "event") {
 			case 0, 1:
 				gen := rapid.IntRange(1, 8).Draw(t, "generation")
-				take(ordered{elastic.Order{Do: elastic.Run, World: &elastic.Place{Generation: gen}}})
+				take(ordered{Order: elastic.Order{Do: elastic.Run, World: &elastic.Place{Generation: gen}}})
 			case 2:
-				take(ordered{elastic.Order{Do: elastic.Wait, InPlace: rapid.IntRange(0, 3).Draw(t, "in place"), Checkpoint: rapid.Bool().Draw(t, "planned")}})
+				take(ordered{Order: elastic.Order{Do: elastic.Wait, InPlace: rapid.IntRange(0, 3).Draw(t, "in place"), Checkpoint: rapid.Bool().Draw(t, "planned")}})
 			case 3:
 				if alive {
 					take(failed{job.Exit{Code: 1}})
@@ -171,7 +171,7 @@ func TestLifeNeverRunsTwoGenerationsAtOnce(t *testing.T) {
 			case 8:
 				if rapid.IntRange(0, 3).Draw(t, "rarely") == 0 {
 					gone = true
-					take(ordered{elastic.Order{Do: elastic.Leave}})
+					take(ordered{Order: elastic.Order{Do: elastic.Leave}})
 				}
 			case 9:
 				take(unanswered{})

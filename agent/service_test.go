@@ -32,6 +32,7 @@ type fakeService struct {
 	mu       sync.Mutex
 	changed  chan struct{} // closed and replaced at each change
 	order    elastic.Order
+	members  *elastic.Peers
 	version  uint64
 	known    bool
 	refusal  elastic.Code // the answer to every request
@@ -102,7 +103,7 @@ func (s *fakeService) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			refuse(http.StatusConflict, elastic.RegisterFirst)
 			return
 		}
-		json.NewEncoder(w).Encode(elastic.SyncReply{Version: s.version, Order: s.order})
+		json.NewEncoder(w).Encode(elastic.SyncReply{Version: s.version, Order: s.order, Members: s.members})
 	}
 }
 
@@ -163,6 +164,15 @@ func (s *fakeService) give(o elastic.Order) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.order = o
+	s.version++
+	s.wake()
+}
+
+// list announces a list of members.
+func (s *fakeService) list(p *elastic.Peers) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.members = p
 	s.version++
 	s.wake()
 }

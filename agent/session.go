@@ -96,7 +96,7 @@ func (s *session) run(ctx context.Context) {
 			return
 		case errors.Is(err, elastic.ErrNoSuchSlot), errors.Is(err, elastic.ErrNoSuchJob):
 			s.log.Warn("no longer needed", "reason", err)
-			s.send(ctx, ordered{elastic.Order{Do: elastic.Leave}})
+			s.send(ctx, ordered{Order: elastic.Order{Do: elastic.Leave}})
 			return
 		case errors.Is(err, elastic.ErrUnauthorized):
 			s.token = "" // its file may have another by now
@@ -352,7 +352,7 @@ func (s *session) take(ctx context.Context, x *exchange) {
 	s.send(ctx, answered{x.sent.State, len(x.sent.PIDs)})
 	if x.reply.Version > s.seen {
 		s.seen = x.reply.Version
-		s.send(ctx, ordered{x.reply.Order})
+		s.send(ctx, ordered{x.reply.Order, x.reply.Members})
 	}
 }
 

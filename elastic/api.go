@@ -41,7 +41,7 @@ type Report struct {
 	Rank       int             `json:"rank,omitempty"`        // its slot's rank in that world
 	WorldSlots int             `json:"world_slots,omitempty"` // how many slots that world has
 	InPlace    int             `json:"in_place,omitempty"`    // restarts in place it has started
-	Port       int             `json:"port,omitempty"`        // free port on its host, for MASTER_PORT if it gets rank 0; while it runs as rank 0, its world's port
+	Port       int             `json:"port,omitempty"`        // free port on its host, for MASTER_PORT if it gets rank 0 or is unranked; while it runs as such, that port
 	PIDs       []int           `json:"pids,omitempty"`
 	Exit       *job.Exit       `json:"exit,omitempty"`
 	Step       int64           `json:"step,omitempty"`
@@ -72,6 +72,9 @@ type SyncRequest struct {
 type SyncReply struct {
 	Version uint64 `json:"version"`
 	Order   Order  `json:"order"`
+	// Members comes with a Version that the member has not seen, if it is to start; to a member of an unranked role also whenever
+	// the list changes while it runs.
+	Members *Peers `json:"members,omitempty"`
 }
 
 // Order is what a member is to do.
@@ -108,19 +111,33 @@ type Place struct {
 	RestartCount  int    `json:"restart_count"` // of the job: Generation-1
 }
 
-// Membership is how members find each other: every slot with a registered member, and its host.
+// Peers is how members find each other, as in the file of ELTRAIN_MEMBERS_FILE: every slot with a registered member. In a job with
+// more than maxPeers of them it has only those with a port, rank 0 first, and at most so many.
+type Peers struct {
+	Generation int    `json:"generation"`
+	Total      int    `json:"total"` // how many are registered
+	Members    []Peer `json:"members"`
+}
+
+// Peer is one member.
+type Peer struct {
+	Slot        string `json:"slot"`
+	Incarnation int    `json:"incarnation"`
+	Host        string `json:"host"`
+	Port        int    `json:"port,omitempty"` // its MASTER_PORT, of rank 0 and of unranked members that have started
+	Rank        int    `json:"rank"`           // of its slot in the world that trains; -1 outside
+}
+
+// Membership is the whole list, with states.
 type Membership struct {
 	Generation int              `json:"generation"`
 	Members    []MembershipItem `json:"members"`
 }
 
-// MembershipItem is one member. Rank is -1 outside the world.
+// MembershipItem is one member.
 type MembershipItem struct {
-	Slot        string          `json:"slot"`
-	Incarnation int             `json:"incarnation"`
-	Host        string          `json:"host"`
-	Rank        int             `json:"rank"`
-	State       job.MemberState `json:"state"`
+	Peer
+	State job.MemberState `json:"state"`
 }
 
 // ErrorReply is the body of every error.

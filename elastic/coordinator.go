@@ -307,7 +307,7 @@ func (c *Coordinator) Sync(now time.Time, name string, req SyncRequest) (SyncRep
 	m := j.members[slot]
 	m.seq = max(m.seq, req.Seq)
 	c.recordBeat(now, m)
-	return j.reply(slot), nil
+	return j.reply(slot).since(req.Seen), nil
 }
 
 // overtaken reports whether a newer request of the same member was already handled.
@@ -339,7 +339,15 @@ func (c *Coordinator) Order(name, uid string, slot job.Address, incarnation int)
 
 func (j *jobState) reply(slot job.Address) SyncReply {
 	order, version := j.rdzv.Order(slot)
-	return SyncReply{Version: version, Order: order}
+	return SyncReply{Version: version, Order: order, Members: j.rdzv.Peers(slot)}
+}
+
+// since leaves out what a member that has seen a version knows.
+func (r SyncReply) since(seen uint64) SyncReply {
+	if r.Version == seen {
+		r.Members = nil
+	}
+	return r
 }
 
 func (j *jobState) refused(err error) {
@@ -493,11 +501,7 @@ func (c *Coordinator) Membership(name string) (Membership, error) {
 		if !s.present {
 			continue
 		}
-		rank := -1
-		if s.member && j.rdzv.trains() {
-			rank = s.rank
-		}
-		out.Members = append(out.Members, MembershipItem{m.slot.Short(), m.incarnation, s.host, rank, s.report.State})
+		out.Members = append(out.Members, MembershipItem{j.rdzv.peer(s), s.report.State})
 	}
 	return out, nil
 }

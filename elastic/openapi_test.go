@@ -34,7 +34,7 @@ func loadAPI(t testing.TB) *openapi3.T {
 
 // wireTypes are all types on the wire.
 var wireTypes = []any{
-	RegisterRequest{}, RegisterReply{}, SyncRequest{}, SyncReply{}, Order{}, Place{}, Membership{}, MembershipItem{},
+	RegisterRequest{}, RegisterReply{}, SyncRequest{}, SyncReply{}, Order{}, Place{}, Membership{}, MembershipItem{}, Peers{}, Peer{},
 	ErrorReply{}, Health{}, job.Exit{}, job.Saved{}, ReconcileRequest{}, ReconcileReply{}, ReconcileChanges{}, Withheld{},
 }
 

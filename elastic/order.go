@@ -103,7 +103,7 @@ func (r *Rendezvous) placeUnranked(s *slot) {
 	}
 	p.Generation, p.RestartCount = generation, generation-1
 	p.MasterAddr, p.MasterPort = s.host, s.report.Port
-	s.place = &p
+	s.place, r.moved = &p, true
 }
 
 // equal compares orders, including the places that they point to.

@@ -37,6 +37,14 @@ type Rendezvous struct {
 	headUntil       time.Time // until then only rank 0 is ordered to run; zero once all are
 	settleAt        time.Time // when a world forms, or grows, without missing slots; zero if it does not
 
+	peers     *Peers    // the newest list
+	told      *Peers    // the one that was last sent to members outside of the world
+	toldAt    uint64    // changes then
+	moved     bool      // one of those has another place since
+	tellAt    time.Time // when it may be sent again
+	adopting  time.Time // until when members of the previous master may register; see Desired.News
+	returning time.Time // adopting, once one outside of the world did that still runs
+
 	form    bool // proposed is new
 	orders  []job.Address
 	version uint64 // of the newest order of any member
@@ -166,6 +174,7 @@ func (r *Rendezvous) Step(now time.Time, e Event) error {
 		r.tick()
 	}
 	r.advance()
+	r.tellPeers()
 	return err
 }
 
@@ -181,7 +190,7 @@ func (r *Rendezvous) Ready() Ready {
 
 // Next is when a Tick is due; zero for never.
 func (r *Rendezvous) Next() time.Time {
-	next := earlier(r.settleAt, r.headUntil)
+	next := earlier(earlier(r.settleAt, r.headUntil), r.tellDue())
 	if r.claim != nil && len(r.claim.ranks) < r.claim.size {
 		next = earlier(next, r.claimUntil)
 	}
@@ -265,8 +274,11 @@ func (r *Rendezvous) registered(e Registered) error {
 	if err != nil {
 		return err
 	}
-	if !s.present {
+	if !s.present || s.host != e.Host {
 		r.changes++
+	}
+	if s.report.State == "" && e.Report.State == job.MemberRunning && s.outside() {
+		r.returning = r.adopting
 	}
 	s.present, s.awaited, s.host, s.node = true, false, e.Host, e.Node
 	r.storeReport(s, e.Report)

@@ -1,9 +1,11 @@
 package elastic
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -463,4 +465,46 @@ func drawSlots(t *rapid.T, each func(*slot)) []*slot {
 		out = append(out, s)
 	}
 	return out
+}
+
+// TestListOfALargeJob: it has those with a port, rank 0 first, and is bounded.
+func TestListOfALargeJob(t *testing.T) {
+	for _, tt := range []struct{ workers, servers, listed int }{
+		{100, 28, 128}, {100, 29, 30}, {200, 3, 4}, {10, 200, 128},
+	} {
+		r := NewRendezvous()
+		d := Desired{UID: "u", Token: "t", Want: job.Want{Roles: []job.WantRole{{Role: "worker", Processes: 1, Sizes: job.Sizes{Min: 1, Max: tt.workers, Step: 1}}}}}
+		now := time.Unix(0, 0)
+		add := func(role string, n int) {
+			for i := range n {
+				a := job.Address{Job: "gpt", Role: role, Index: i}
+				d.Slots = append(d.Slots, DesiredSlot{Address: a, Incarnation: 1, Rank: -1})
+				if role == "worker" {
+					d.Want.Roles[0].Slots = append(d.Want.Roles[0].Slots, i)
+				} else {
+					d.Want.Unranked = append(d.Want.Unranked, a)
+				}
+			}
+		}
+		add(strings.Repeat("a", 63), tt.servers)
+		add("worker", tt.workers)
+		r.Step(now, Wanted{d})
+		for _, s := range d.Slots {
+			host := strings.Repeat("h", maxHost)
+			if err := r.Step(now, Registered{Slot: s.Address, Incarnation: 1, Host: host, Report: Report{State: job.MemberWaiting, Port: 65000}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.Step(now, Formed{Generation: r.Ready().Form.Generation})
+		list := r.Peers(job.Address{Job: "gpt", Role: "worker", Index: 0})
+		if list.Total != tt.workers+tt.servers || len(list.Members) != tt.listed {
+			t.Errorf("%+v: listed %d of %d", tt, len(list.Members), list.Total)
+		}
+		if !slices.ContainsFunc(list.Members, func(p Peer) bool { return p.Rank == 0 && p.Port == 65000 }) {
+			t.Errorf("%+v: rank 0 is not listed", tt)
+		}
+		if text, err := json.Marshal(SyncReply{Members: list}); err != nil || len(text) > maxReply-1<<10 {
+			t.Errorf("%+v: %d bytes: %v", tt, len(text), err)
+		}
+	}
 }

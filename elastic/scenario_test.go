@@ -31,7 +31,7 @@ import (
 //	ledger fail|ok|mute|answer
 //	record                                   the planner stores the current world
 //	restart [lost] [news=2m]                 a new master, with the record or without; news is how long until all agents know it
-//	facts, members
+//	facts, members, peers ps[0]              the last: the list that its member was last told
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata/scenarios", func(t *testing.T, path string) {
 		s := newScenario()
@@ -65,6 +65,8 @@ type scriptedAgent struct {
 	report      Report
 	silent      bool
 	seen        uint64
+	told        string // the newest order
+	peers       *Peers
 	said        time.Time
 }
 
@@ -124,7 +126,7 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 		}
 		s.c, s.tickAt, s.pending, s.changes = NewCoordinator(), time.Time{}, nil, 0
 		for _, a := range s.agents {
-			a.seen, a.silent = 0, true // until it registers
+			a.seen, a.told, a.silent = 0, "", true // until it registers
 		}
 		s.set()
 	case "remove":
@@ -137,7 +139,19 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 		s.sayError("", err)
 		fmt.Fprintf(&s.out, "generation %d\n", m.Generation)
 		for _, i := range m.Members {
-			fmt.Fprintf(&s.out, "%s incarnation %d at %s, rank %d, %s\n", i.Slot, i.Incarnation, i.Host, i.Rank, i.State)
+			fmt.Fprintf(&s.out, "%s incarnation %d at %s, rank %d, %s\n", i.Slot, i.Incarnation, at(i.Peer), i.Rank, i.State)
+		}
+		return s.text()
+	case "peers":
+		for _, a := range s.selected(t, d) {
+			p := s.agents[a].peers
+			if p == nil {
+				continue
+			}
+			fmt.Fprintf(&s.out, "generation %d, %d members\n", p.Generation, p.Total)
+			for _, i := range p.Members {
+				fmt.Fprintf(&s.out, "%s incarnation %d at %s, rank %d\n", i.Slot, i.Incarnation, at(i), i.Rank)
+			}
 		}
 		return s.text()
 	default:
@@ -145,6 +159,14 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 	}
 	s.settle()
 	return s.text()
+}
+
+// at is where a member is, with its port if it has one.
+func at(p Peer) string {
+	if p.Port == 0 {
+		return p.Host
+	}
+	return fmt.Sprintf("%s:%d", p.Host, p.Port)
 }
 
 func (s *scenario) text() string {
@@ -159,6 +181,10 @@ func (s *scenario) settle() {
 	for {
 		work := s.c.Ready()
 		s.pending = append(s.pending, work.Form...)
+		if work.Sooner {
+			s.tick()
+			continue
+		}
 		if len(s.pending) == 0 || s.ledger == "mute" {
 			break
 		}
@@ -213,7 +239,16 @@ func (s *scenario) tellOrders() {
 			fmt.Fprintf(&s.out, "version of %s went back from %d to %d\n", addr.Short(), a.seen, reply.Version)
 		}
 		a.seen = reply.Version
-		fmt.Fprintf(&s.out, "%s %s\n", addr.Short(), orderText(reply.Order))
+		if reply.Members != nil {
+			a.peers = reply.Members
+		}
+		text := orderText(reply.Order)
+		if text == a.told {
+			text = "has other peers"
+		} else {
+			a.told = text
+		}
+		fmt.Fprintf(&s.out, "%s %s\n", addr.Short(), text)
 	}
 }
 

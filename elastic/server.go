@@ -500,7 +500,7 @@ func (s *Server) sync(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	reply(w, http.StatusOK, out)
+	reply(w, http.StatusOK, out.since(req.Seen))
 	return nil
 }
 

@@ -18,7 +18,8 @@ func (r *Rendezvous) wanted(d Desired) {
 	lostMember := r.setSlots(d.Slots)
 	added, removed := r.assign()
 	if first {
-		r.claimUntil = r.now.Add(max(leaseOf(d.Want), d.News))
+		r.adopting = r.now.Add(max(leaseOf(d.Want), d.News))
+		r.claimUntil = r.adopting
 		r.restoreWorld(d.World)
 	}
 	if first || added || removed || released {
