@@ -55,6 +55,7 @@ type Role struct {
 	PerSlot []Program `hcl:"-"`
 
 	DependsOn []string       `hcl:"depends_on,references" change:"update" doc:"Roles that must be running before this one starts; on destroy it stops before them. Written role.NAME."`
+	Update    *Updating      `hcl:"update,block" change:"update" json:",omitempty" doc:"How an edit reaches the slots of an unranked role: some at a time. A ranked role is updated as a whole, since its world needs all."`
 	StopGrace Duration       `hcl:"stop_grace,optional" default:"30s" change:"replace" doc:"Time between SIGTERM and SIGKILL on a planned stop."`
 	Resources Resources      `hcl:"resources,block" change:"replace" doc:"What each slot reserves on its node."`
 	Pod       map[string]any `hcl:"pod,any" change:"replace" doc:"Overlay on the pod, for Kubernetes settings that eltrain does not have. The local provider does not support it."`
@@ -82,6 +83,19 @@ type Scaling struct {
 	Max   int   `hcl:"max,required" change:"update" doc:"The maximum number of slots."`
 	Step  int   `hcl:"step,optional" default:"1" change:"update" doc:"Legal sizes are multiples of step."`
 	Sizes []int `hcl:"sizes,optional" change:"update" doc:"Legal sizes, listed. Not together with step."`
+}
+
+// Updating says how an edit reaches the slots of an unranked role.
+type Updating struct {
+	MaxUnavailable int `hcl:"max_unavailable,optional" default:"1" change:"update" doc:"How many slots of the role may be down at a time. The next are replaced once their predecessors run."`
+}
+
+// Together returns how many slots of an unranked role an edit may replace at a time.
+func (r *Role) Together() int {
+	if r.Update == nil {
+		return 1
+	}
+	return r.Update.MaxUnavailable
 }
 
 // Resources is what a slot reserves, or what a node has.

@@ -61,6 +61,7 @@ job "full" {
       max  = 8
       step = 2
     }
+    update { max_unavailable = 2 }
     resources {
       cpu     = 1.5
       memory  = "3GiB"

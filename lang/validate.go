@@ -76,6 +76,14 @@ func (l *loader) checkRole(r *job.Role, t *tree) {
 	if t.sound("command") {
 		l.checkCommand(r, t)
 	}
+	if b := t.block("update"); b != nil && r.Update != nil {
+		if t.sound("ranked") && r.Ranked {
+			l.complain(&b.def, b, "Update of a ranked role", "A ranked role is updated as a whole: its world needs all slots. Remove the block, or set ranked = false.")
+		}
+		if b.sound("max_unavailable") && r.Update.MaxUnavailable < 1 {
+			l.complain(b.at("max_unavailable"), b, "Invalid max_unavailable", "At least 1 slot has to be down to be replaced, not %d.", r.Update.MaxUnavailable)
+		}
+	}
 	l.checkEnv(r, t)
 	if b := t.block("resources"); b != nil {
 		l.checkDevices(r.Resources.Devices, b)

@@ -90,6 +90,7 @@ const (
 	AboveLimits           job.Code = "above_limits"             // the job's limits leave no room for what is wanted
 	StillStopping         job.Code = "still_stopping"           // slots start again once what ran in them has stopped
 	ReplacementTooLarge   job.Code = "replacement_too_large"    // what is to replace its slots does not fit
+	RollingUpdate         job.Code = "rolling_update"           // slots are replaced later, some at a time
 	RetryWaits            job.Code = "retry_waits"              // the job ended, and starts again once there is room
 	Queued                job.Code = "queued"                   // slots wait on their infrastructure
 	QueuedLong            job.Code = "queued_long"              // the same, for longer than a rendezvous may take
@@ -118,7 +119,7 @@ var Waiting = map[job.Code]bool{
 	NoRoom: true, NeverFits: true, AboveLimits: true, ReplacementTooLarge: true, RetryWaits: true, QueuedLong: true, StuckOnDrained: true,
 	ProviderNotConfigured: true, ProviderRefuses: true, NameInUse: true, ImageMissing: true, ImageUnsupported: true, PodUnsupported: true,
 	MoveBlocked: true, AtOtherSite: true,
-	Overridden: true, StillStopping: false, Queued: false, RestartDelayed: false, EndedUnheard: false,
+	Overridden: true, StillStopping: false, RollingUpdate: false, Queued: false, RestartDelayed: false, EndedUnheard: false,
 	EndsWhole: false, StartsWhole: false, RoleUpdatesWhole: false, FailsWhole: false, NotRunningOutOfScope: false,
 }
 

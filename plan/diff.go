@@ -123,6 +123,14 @@ func (p *pass) remove(w *work) {
 		}
 		return
 	}
+	if p.in.Destroy && w.part != nil && w.part.severable(w.spec) {
+		for _, s := range w.slots {
+			if s.Phase.Live() {
+				w.because(s, job.Because(DestroyRequested))
+				p.cancel(w, s)
+			}
+		}
+	}
 	if w.suspended() {
 		p.end(w, w.whySuspended())
 	}
@@ -268,9 +276,49 @@ func (p *pass) renew(w *work, s *job.Slot, role *job.Role, fingerprint string) {
 	s.Reserved = role.Resources
 }
 
+// roll keeps, of the slots to be replaced, those whose turn it is. A world needs all of a ranked role, so they are replaced together; of
+// an unranked role, only as many run no more as may be down at a time. What is down already, or was named, does not wait.
+func (p *pass) roll(w *work) {
+	for i := range w.spec.Roles {
+		role := &w.spec.Roles[i]
+		if role.Ranked {
+			continue
+		}
+		waits := func(s *job.Slot) bool {
+			return s.Address.Role == role.Name && s.Phase == job.Running && !p.askedFor(w, s)
+		}
+		if !slices.ContainsFunc(w.outdated, waits) {
+			continue
+		}
+		free := role.Together()
+		for _, s := range w.index[role.Name] {
+			if holds(s) && s.Phase != job.Running && s.Phase != job.Succeeded || s.Phase == job.Running && p.askedFor(w, s) {
+				free--
+			}
+		}
+		later := 0
+		w.outdated = slices.DeleteFunc(w.outdated, func(s *job.Slot) bool {
+			if !waits(s) {
+				return false
+			}
+			if free > 0 {
+				free--
+				return false
+			}
+			later++
+			return true
+		})
+		if later > 0 {
+			p.out.Waits = append(p.out.Waits, Wait{Job: w.name, Role: role.Name, Passing: true,
+				Reasons: []job.Reason{job.Because(RollingUpdate, "count", strconv.Itoa(later), "most", strconv.Itoa(role.Together()))}})
+		}
+	}
+}
+
 // replaceAll starts the replacement of slots whose declaration changed, if the new ones fit where the old ones are or
 // elsewhere. Otherwise the old ones keep running, and a Wait says so.
 func (p *pass) replaceAll(w *work) {
+	p.roll(w)
 	if len(w.outdated) == 0 {
 		return
 	}

@@ -107,6 +107,9 @@ func randomJob(t *rapid.T, name string) job.Job {
 	if rapid.IntRange(0, 2).Draw(t, "roles") == 0 {
 		helper := randomRole(t, "helper")
 		helper.Ranked = rapid.Bool().Draw(t, "ranked")
+		if together := rapid.IntRange(0, 3).Draw(t, "together"); !helper.Ranked && together > 0 {
+			helper.Update = &job.Updating{MaxUnavailable: together}
+		}
 		if rapid.Bool().Draw(t, "after") {
 			j.Roles[0].DependsOn = []string{"helper"}
 		}
@@ -321,6 +324,7 @@ func (c *checker) plan(t *rapid.T) plan.Plan {
 	}
 	c.checkPlaces(t, in, p)
 	c.checkReplacements(t, p)
+	c.checkRolls(t, in, p)
 	for i := range in.Jobs {
 		c.checkSizes(t, &in.Jobs[i], in.Records, p.Records[in.Jobs[i].Name])
 	}
@@ -380,6 +384,44 @@ func (c *checker) checkReplacements(t *rapid.T, p plan.Plan) {
 		s := p.Records[change.Job].Slot(change.Slot.Role, change.Slot.Index)
 		if n := c.node(change.Node); n == nil && (change.Node != "" || s == nil || s.Node == "") {
 			t.Fatalf("%s is replaced on %q, which does not exist:\n%s", change.Slot, change.Node, c.shown)
+		}
+	}
+}
+
+// checkRolls: an edit stops no more running slots of an unranked role than may be down, counting those that are down already.
+func (c *checker) checkRolls(t *rapid.T, in plan.Input, p plan.Plan) {
+	before := map[string]*job.Record{}
+	for _, rec := range in.Records {
+		before[rec.UID] = rec
+	}
+	edited := map[string]bool{}
+	for _, change := range p.Changes {
+		if slices.ContainsFunc(change.Reasons, func(r job.Reason) bool { return r.Code == plan.DeclarationChanged }) {
+			edited[change.Slot.String()] = true
+		}
+	}
+	up := func(s *job.Slot) bool { return s.Phase == job.Running || s.Phase == job.Succeeded }
+	for _, rec := range p.Records {
+		was := before[rec.UID]
+		for i := range rec.Spec.Roles {
+			role := &rec.Spec.Roles[i]
+			stopped, down := 0, 0
+			for k := range rec.Slots {
+				s := &rec.Slots[k]
+				if was == nil || s.Address.Role != role.Name {
+					continue
+				}
+				switch old := was.Slot(s.Address.Role, s.Address.Index); {
+				case old == nil || !held(*s) || up(s):
+				case old.Phase == job.Running && edited[s.Address.String()] && s.Phase == job.Canceling:
+					stopped++
+				case held(*old) && !up(old):
+					down++
+				}
+			}
+			if !role.Ranked && stopped > 0 && stopped+down > role.Together() {
+				t.Fatalf("an edit stops %d slots of %s, and %d are down:\n%s%s", stopped, role.Name, down, c.status(), c.shown)
+			}
 		}
 	}
 }

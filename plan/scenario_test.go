@@ -610,6 +610,8 @@ func setRole(r *job.Role, key, value string) error {
 			}
 			r.Scaling.Sizes = append(r.Scaling.Sizes, k)
 		}
+	case "together":
+		r.Update = &job.Updating{MaxUnavailable: n}
 	case "after":
 		r.DependsOn = strings.Split(value, ",")
 	case "command":

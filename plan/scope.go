@@ -280,6 +280,17 @@ func (s *Scope) extent(name string, specs []*job.Job, slots []job.Address, destr
 	return e
 }
 
+// severable reports whether the part can be destroyed and the rest continue: it has only members without ranks, on which no world
+// and no role depends.
+func (e *extent) severable(spec *job.Job) bool {
+	for role := range e.touched {
+		if r := spec.Role(role); r == nil || r.Ranked {
+			return false
+		}
+	}
+	return true
+}
+
 func rolesOf(specs []*job.Job, slots []job.Address) []string {
 	var names []string
 	add := func(name string) {
@@ -435,7 +446,7 @@ func (p *pass) narrow() {
 		case e.whole:
 		case e.none:
 			p.freeze(name, rec)
-		case all.Keep:
+		case all.Keep, all.Destroy && e.severable(&rec.Spec):
 			spec := rec.Spec
 			spec.Name = as
 			p.in.Jobs, p.parts[as] = append(p.in.Jobs, spec), e

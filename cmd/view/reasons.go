@@ -213,6 +213,7 @@ var sentences = map[job.Code]sentence{
 		return "Wanted: " + strings.Join(of, ", ") + ". The job's limits do not allow it."
 	},
 	plan.StillStopping:         says("Some of its slots are still stopping. Once they have ended, ${count:slots} start again if they fit; plans count them from then on."),
+	plan.RollingUpdate:         says("Still to be replaced after that: ${count:slots}, at most ${most} at a time."),
 	plan.ReplacementTooLarge:   says("The replacements of its slots do not fit on the nodes; it keeps running unchanged."),
 	plan.RetryWaits:            retryWaits,
 	plan.Queued:                queued,
@@ -229,7 +230,7 @@ var sentences = map[job.Code]sentence{
 	plan.MoveBlocked:           says("It could not move to job.${to}: a job with that name exists. Both stay as they are. Remove one of them from the state with eltrain state rm, change the name in the moved block, or remove the block to have job.${job} destroyed."),
 	plan.AtOtherSite:           atOtherSite,
 	plan.NotPruned:             says("job.${job} is no longer in the files and is kept only because of -prune=false: an apply without that flag destroys it."),
-	plan.EndsWhole:             says("A job can only be stopped as a whole: what is left of its gang could not train. Target job.${job}, or leave all of it out."),
+	plan.EndsWhole:             says("A job can only be stopped as a whole, except for members of unranked roles: what is left of its gang could not train. Target job.${job}, or leave all of it out."),
 	plan.StartsWhole:           says("A job can only be started as a whole: the min of all its roles together. Target job.${job}, or leave all of it out."),
 	plan.RoleUpdatesWhole:      says("A role can only be updated as a whole. Target job.${job}.${role}, or leave all of it out."),
 	plan.FailsWhole:            says("The job fails (${of}), and can only be stopped as a whole. Target job.${job}, or leave all of it out."),

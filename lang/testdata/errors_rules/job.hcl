@@ -134,3 +134,15 @@ job "order" {
     depends_on = [role.self]
   }
 }
+
+job "updates" {
+  role "ranked" {
+    command = ["x"]
+    update { max_unavailable = 1 }
+  }
+  role "none" {
+    command = ["x"]
+    ranked  = false
+    update { max_unavailable = 0 }
+  }
+}
