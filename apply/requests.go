@@ -11,11 +11,12 @@ import (
 // requests are what operators ask of this run. The planner says what becomes of them; a reply is given once the decision that it
 // follows from is stored.
 type requests struct {
-	known   bool          // they were read
-	pending []job.Request // those without a stored final reply, as last read
-	given   map[string]job.ReplyState
-	settled map[string]bool // their final reply is stored, and pending may still have them
-	failing map[string]bool // their last reply could not be stored
+	known    bool            // they were read
+	pending  []job.Request   // those without a stored final reply, as last read
+	deferred map[string]bool // those that the last plan did not reply to
+	given    map[string]job.ReplyState
+	settled  map[string]bool // their final reply is stored, and pending may still have them
+	failing  map[string]bool // their last reply could not be stored
 }
 
 func newRequests() requests {
@@ -33,19 +34,24 @@ func (q *requests) take(l *Loop, pending []job.Request) {
 	l.turn.dirty = l.turn.dirty || !same
 }
 
-// open returns the requests that the next plan is to reply to. It is nil as long as they are unknown, and for a plan that is to be
-// approved: who approves has not seen what they ask for.
-func (q *requests) open(l *Loop) []job.Request {
+// enter enters the requests without a stored final reply into the input of the next plan. Those about a job that it leaves out,
+// because its provider cannot be observed or it is not in scope, wait. There are none as long as they are unknown, and in a plan that is
+// to be approved: who approves has not seen what they ask for.
+func (q *requests) enter(l *Loop, in *plan.Input) {
 	if !q.known || l.setup.Approve {
-		return nil
+		return
 	}
-	open := make([]job.Request, 0, len(q.pending))
+	in.Requests, in.Deferred = make([]job.Request, 0, len(q.pending)), map[string]bool{}
 	for _, r := range q.pending {
-		if !q.settled[r.ID] {
-			open = append(open, r)
+		if q.settled[r.ID] {
+			continue
+		}
+		in.Requests = append(in.Requests, r)
+		if slices.ContainsFunc(r.On, func(sel job.Selector) bool { return l.leftOut(in, sel.Job) }) {
+			in.Deferred[r.ID] = true
 		}
 	}
-	return open
+	q.deferred = in.Deferred
 }
 
 // respond gives the replies of a stored plan that are new.
@@ -88,5 +94,7 @@ func (q *requests) responded(l *Loop, e Respond, err error) {
 
 // busy reports whether requests are unread, or replies not stored.
 func (q *requests) busy(l *Loop) bool {
-	return l.setup.Requests && !q.known || slices.ContainsFunc(q.pending, func(r job.Request) bool { return q.given[r.ID] == "" || q.given[r.ID].Final() && !q.settled[r.ID] })
+	return l.setup.Requests && !q.known || slices.ContainsFunc(q.pending, func(r job.Request) bool {
+		return !q.deferred[r.ID] && (q.given[r.ID] == "" || q.given[r.ID].Final() && !q.settled[r.ID])
+	})
 }

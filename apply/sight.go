@@ -163,7 +163,7 @@ func merge(s *job.Snapshot, facts map[string]elastic.Facts, records job.Records)
 // input returns the planner's input: the jobs of the providers that answered, and everything known about them.
 func (l *Loop) input() plan.Input {
 	s := &l.sight
-	in := plan.Input{Now: l.now, Since: l.since, Rerun: map[string]bool{}, Capabilities: map[string]job.Capabilities{}, Records: job.Records{}, Released: l.book.state.Released, Requests: l.requests.open(l)}
+	in := plan.Input{Now: l.now, Since: l.since, Rerun: map[string]bool{}, Capabilities: map[string]job.Capabilities{}, Records: job.Records{}, Released: l.book.state.Released}
 	l.declare(&in)
 	snapshot := job.Snapshot{At: l.now}
 	for _, name := range s.order {
@@ -200,6 +200,7 @@ func (l *Loop) input() plan.Input {
 		}
 		in.Jobs = append(in.Jobs, j)
 	}
+	l.requests.enter(l, &in)
 	in.Bars, in.Extra = s.fits(&in)
 	merge(&snapshot, l.book.names.fromService(s.facts), records)
 	in.Snapshot = snapshot

@@ -53,6 +53,8 @@ type Input struct {
 	Released map[string]job.Released `json:"released,omitempty"`
 	// Requests are those without a final reply, in order. It is nil for a plan that answers none.
 	Requests []job.Request `json:"requests,omitempty"`
+	// Deferred are the IDs of those about a job that is left out of this input: they wait.
+	Deferred map[string]bool `json:"deferred_requests,omitempty"`
 }
 
 // Blocks is the content of the files' moved, removed and import blocks.

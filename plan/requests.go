@@ -34,7 +34,7 @@ func (p *pass) heed() {
 	}
 	for i := range p.in.Requests {
 		r := &p.in.Requests[i]
-		if !p.unheeded[r.ID].IsZero() {
+		if p.in.Deferred[r.ID] || !p.unheeded[r.ID].IsZero() {
 			continue
 		}
 		for _, w := range p.askedOf(r) {
@@ -166,7 +166,7 @@ func cancelOutcome(w *work, _ *job.Request, _ *job.Heeded) (job.ReplyState, job.
 func (p *pass) restarted(name string, old *job.Record, before *job.Request) bool {
 	return slices.ContainsFunc(p.in.Requests, func(r job.Request) bool {
 		of := func(sel job.Selector) bool { return sel.Job == name }
-		return r.Verb == job.AskRestart && (before == nil || r.ID < before.ID) && slices.ContainsFunc(r.On, of) && heededIn(old, r.ID) == nil && p.unheeded[r.ID].IsZero()
+		return r.Verb == job.AskRestart && !p.in.Deferred[r.ID] && (before == nil || r.ID < before.ID) && slices.ContainsFunc(r.On, of) && heededIn(old, r.ID) == nil && p.unheeded[r.ID].IsZero()
 	})
 }
 
@@ -278,6 +278,9 @@ func (w *work) whySuspended() job.Reason {
 func (p *pass) reply() {
 	for i := range p.in.Requests {
 		r := &p.in.Requests[i]
+		if p.in.Deferred[r.ID] {
+			continue
+		}
 		reply := job.Reply{ID: r.ID, State: job.Done}
 		if why := p.unheeded[r.ID]; !why.IsZero() {
 			reply.State, reply.Reason = job.Refused, why
@@ -286,7 +289,11 @@ func (p *pass) reply() {
 		}
 		for _, w := range p.askedOf(r) {
 			h := w.heeded(r.ID)
-			if state, why := verbs[r.Verb].outcome(w, r, h); !h.State.Final() && h.State != state {
+			state, why := verbs[r.Verb].outcome(w, r, h)
+			if state == job.Accepted && !w.declared {
+				state, why = job.Undone, job.Because(NothingThere, "address", "job."+w.name)
+			}
+			if !h.State.Final() && h.State != state {
 				h.State, h.Reason, p.out.Dirty = state, why, true
 				p.noteEnd(w, r, h)
 			}
