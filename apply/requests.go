@@ -11,16 +11,18 @@ import (
 // requests are what operators ask of this run. The planner says what becomes of them; a reply is given once the decision that it
 // follows from is stored.
 type requests struct {
-	known    bool            // they were read
-	pending  []job.Request   // those without a stored final reply, as last read
-	deferred map[string]bool // those that the last plan did not reply to
-	given    map[string]job.ReplyState
-	settled  map[string]bool // their final reply is stored, and pending may still have them
-	failing  map[string]bool // their last reply could not be stored
+	known   bool            // they were read
+	pending []job.Request   // those without a stored final reply, as last read
+	replied map[string]bool // the last plan replied to them
+	noted   map[string]bool // their refusal was noted
+	failed  int             // replies in a row that could not be stored
+	given   map[string]job.ReplyState
+	settled map[string]bool // their final reply is stored, and pending may still have them
+	failing map[string]bool // their last reply could not be stored
 }
 
 func newRequests() requests {
-	return requests{given: map[string]job.ReplyState{}, settled: map[string]bool{}, failing: map[string]bool{}}
+	return requests{given: map[string]job.ReplyState{}, settled: map[string]bool{}, failing: map[string]bool{}, replied: map[string]bool{}, noted: map[string]bool{}}
 }
 
 // take handles a reading of the requests.
@@ -30,6 +32,7 @@ func (q *requests) take(l *Loop, pending []job.Request) {
 	gone := func(id string) bool { return q.find(id) == nil }
 	maps.DeleteFunc(q.given, func(id string, _ job.ReplyState) bool { return gone(id) })
 	maps.DeleteFunc(q.settled, func(id string, _ bool) bool { return gone(id) })
+	maps.DeleteFunc(q.noted, func(id string, _ bool) bool { return gone(id) })
 	maps.DeleteFunc(q.failing, func(id string, _ bool) bool { return gone(id) }) // it was stored all the same
 	l.turn.dirty = l.turn.dirty || !same
 }
@@ -41,27 +44,35 @@ func (q *requests) enter(l *Loop, in *plan.Input) {
 	if !q.known || l.setup.Approve {
 		return
 	}
-	in.Requests, in.Deferred = make([]job.Request, 0, len(q.pending)), map[string]bool{}
+	in.Requests, in.Deferred = make([]job.Request, 0, min(len(q.pending), mostRequests)), map[string]bool{}
 	for _, r := range q.pending {
 		if q.settled[r.ID] {
 			continue
+		}
+		if len(in.Requests)-len(in.Deferred) == mostRequests {
+			break
 		}
 		in.Requests = append(in.Requests, r)
 		if slices.ContainsFunc(r.On, func(sel job.Selector) bool { return l.leftOut(in, sel.Job) }) {
 			in.Deferred[r.ID] = true
 		}
 	}
-	q.deferred = in.Deferred
 }
+
+// mostRequests bounds how many a plan replies to, the oldest first: the next ones follow as soon as these have their replies.
+const mostRequests = 100
 
 // respond gives the replies of a stored plan that are new.
 func (q *requests) respond(l *Loop, p *plan.Plan) {
+	clear(q.replied)
 	for _, r := range p.Replies {
+		q.replied[r.ID] = true
 		if q.given[r.ID] == r.State {
 			continue
 		}
 		q.given[r.ID] = r.State
-		if asked := q.find(r.ID); r.State == job.Refused && asked != nil {
+		if asked := q.find(r.ID); r.State == job.Refused && asked != nil && !q.noted[r.ID] {
+			q.noted[r.ID] = true
 			why := job.Because(plan.RequestRefused, "verb", string(asked.Verb), "by", asked.By, "request", r.ID).With(r.Reason)
 			l.book.note(job.Notice{Time: l.now, Type: "request", Address: aboutRequests, Reason: why})
 		}
@@ -80,6 +91,10 @@ func (q *requests) find(id string) *job.Request {
 // forget it.
 func (q *requests) responded(l *Loop, e Respond, err error) {
 	delete(q.failing, e.Reply.ID)
+	q.failed++
+	if err == nil {
+		q.failed = 0
+	}
 	switch {
 	case err != nil:
 		delete(q.given, e.Reply.ID)
@@ -92,9 +107,12 @@ func (q *requests) responded(l *Loop, e Respond, err error) {
 	l.turn.dirty = true
 }
 
-// busy reports whether requests are unread, or replies not stored.
+// busy reports whether a run that ends has to wait for a reading of the requests, or for replies to be stored. It does not wait for ever.
 func (q *requests) busy(l *Loop) bool {
+	if _, unread := l.holds.Get(aboutRequests, RequestsUnread); unread || q.failed >= maxFailures {
+		return false
+	}
 	return l.setup.Requests && !q.known || slices.ContainsFunc(q.pending, func(r job.Request) bool {
-		return !q.deferred[r.ID] && (q.given[r.ID] == "" || q.given[r.ID].Final() && !q.settled[r.ID])
+		return q.replied[r.ID] && (q.given[r.ID] == "" || q.given[r.ID].Final() && !q.settled[r.ID])
 	})
 }

@@ -90,6 +90,7 @@ type pass struct {
 	refusedJobs    map[string]bool         // jobs with a refusal
 	postponed      []Wait                  // failed jobs without room for their next try
 	unheeded       map[string]job.Reason   // why requests do not take effect, by ID
+	deferred       map[string]bool         // IDs of requests that this plan can say nothing about
 	reasons        map[string]job.Reason   // interned reasons of slots, many of which are the same; see why
 }
 
@@ -170,6 +171,7 @@ func newPass(in Input) *pass {
 	p.in.Forget = in.forgetting()
 	if in.Refresh {
 		p.asLastApplied()
+		p.in.Requests = nil
 	}
 	p.narrow()
 	p.followMoves()
@@ -222,7 +224,9 @@ func (p *pass) open(w *work) {
 			p.note("job."+w.name, "job_phase", job.Because(StartsAnew, "phase", string(old.Phase)))
 			w.spec = declared
 			clear(w.fingerprints)
-			old = nil
+			p.newRecord(w)
+			w.rec.Heeded = overOf(old)
+			return
 		}
 	}
 	if old == nil {

@@ -34,12 +34,12 @@ func (p *pass) heed() {
 	}
 	for i := range p.in.Requests {
 		r := &p.in.Requests[i]
-		if p.in.Deferred[r.ID] || !p.unheeded[r.ID].IsZero() {
+		if p.deferred[r.ID] || !p.unheeded[r.ID].IsZero() {
 			continue
 		}
 		for _, w := range p.askedOf(r) {
-			if w.heeded(r.ID) != nil {
-				continue
+			if w.heeded(r.ID) != nil || r.Verb == job.AskRestart && w.rec.Phase.Ended() {
+				continue // a job that is over starts anew once nothing of it runs
 			}
 			p.note("job."+w.name, "request", job.Because(RequestAccepted, "verb", string(r.Verb), "by", r.By, "why", r.Why, "request", r.ID))
 			h := job.Heeded{Reply: job.Reply{ID: r.ID, State: job.Accepted}}
@@ -53,8 +53,16 @@ func (p *pass) heed() {
 	}
 }
 
-// askedOf lists the jobs that a request is about.
+// askedOf lists the jobs that a request is about: those in whose records it is in effect, whatever their names by now.
 func (p *pass) askedOf(r *job.Request) (jobs []*work) {
+	for _, w := range p.jobs {
+		if w.rec != nil && w.heeded(r.ID) != nil {
+			jobs = append(jobs, w)
+		}
+	}
+	if jobs != nil {
+		return jobs
+	}
 	for _, sel := range r.On {
 		if w := p.byName[sel.Job]; w != nil && !slices.Contains(jobs, w) {
 			jobs = append(jobs, w)
@@ -73,15 +81,27 @@ func heededIn(rec *job.Record, id string) *job.Heeded {
 	return nil
 }
 
-// examine finds the requests that cannot take effect: from the input alone, before any of them does.
+// examine finds the requests that cannot take effect, from the input alone, before any of them does; and those that wait, because a
+// job of theirs, or of an earlier request that waits, is left out of this plan or only partly in its scope.
 func (p *pass) examine() {
-	p.unheeded = map[string]job.Reason{}
+	p.unheeded, p.deferred = map[string]job.Reason{}, map[string]bool{}
+	waiting := map[string]bool{} // jobs
 	for i := range p.in.Requests {
 		r := &p.in.Requests[i]
-		inEffect := slices.ContainsFunc(r.On, func(sel job.Selector) bool {
-			old := p.in.Records[sel.Job]
-			return old != nil && heededIn(old, r.ID) != nil
+		p.deferred[r.ID] = p.in.Deferred[r.ID] || slices.ContainsFunc(r.On, func(sel job.Selector) bool {
+			w := p.byName[sel.Job]
+			return waiting[sel.Job] || p.elsewhere[sel.Job] || w != nil && (w.frozen || w.part != nil)
 		})
+		if p.deferred[r.ID] {
+			for _, sel := range r.On {
+				waiting[sel.Job] = true
+			}
+			continue
+		}
+		inEffect := false
+		for _, old := range p.in.Records {
+			inEffect = inEffect || heededIn(old, r.ID) != nil
+		}
 		if why := p.refusal(r); !inEffect && !why.IsZero() {
 			p.unheeded[r.ID] = why
 		}
@@ -94,15 +114,17 @@ func (p *pass) refusal(r *job.Request) job.Reason {
 	if !known {
 		return job.Because(VerbUnknown, "verb", string(r.Verb))
 	}
-	if !r.Expires.IsZero() && !p.in.Now.Before(r.Expires) {
-		return job.Because(RequestExpired)
+	for _, end := range []time.Time{r.Expires, r.Until} {
+		if !end.IsZero() && !p.in.Now.Before(end) {
+			return job.Because(RequestExpired)
+		}
 	}
 	for _, sel := range r.On {
 		w, old := p.byName[sel.Job], p.in.Records[sel.Job]
 		switch {
 		case sel.Role != "" && !v.parts:
 			return job.Because(WholeJobOnly, "verb", string(r.Verb), "address", sel.String())
-		case w == nil || !w.declared || sel.Role != "" && (old == nil || len(old.Matching(sel)) == 0):
+		case w == nil || !w.declared || sel.Role != "" && (old == nil || !hasLive(old, sel)):
 			return job.Because(NothingThere, "address", sel.String())
 		case old != nil && old.Phase.Ended() && !v.ended && !p.restarted(sel.Job, old, r):
 			return job.Because(HasEnded, "job", sel.Job, "phase", string(old.Phase))
@@ -111,6 +133,24 @@ func (p *pass) refusal(r *job.Request) job.Reason {
 		}
 	}
 	return job.Reason{}
+}
+
+// hasLive reports whether a selector matches a slot that is not over; of a job that is over, any slot.
+func hasLive(rec *job.Record, sel job.Selector) bool {
+	return slices.ContainsFunc(rec.Slots, func(s job.Slot) bool {
+		return sel.Matches(s.Address) && (s.Phase.Live() && s.Phase != job.Succeeded || rec.Phase.Ended())
+	})
+}
+
+// overOf are the requests that were in effect on a job that starts anew: none of them is carried out on its next run.
+func overOf(old *job.Record) []job.Heeded {
+	over := slices.Clone(old.Heeded)
+	for i := range over {
+		if h := &over[i]; !h.State.Final() {
+			h.State, h.Reason = job.Undone, job.Because(HasEnded, "job", old.Spec.Name, "phase", string(old.Phase))
+		}
+	}
+	return over
 }
 
 // suspendPath is the attribute that suspend and resume override.
@@ -136,6 +176,8 @@ func overrideOutcome(w *work, r *job.Request, _ *job.Heeded) (job.ReplyState, jo
 	switch {
 	case last != r.ID && w.toSuspend() != value:
 		return job.Undone, job.Because(RequestSuperseded, "request", last)
+	case w.toSuspend() != value: // its time is over, or the attribute was edited
+		return job.Undone, job.Because(OverrideExpired, "path", suspendPath, "value", strconv.FormatBool(value), "by", r.By)
 	case !value && w.rec.Phase != job.JobSuspended, value && w.rec.Phase == job.JobSuspended:
 		return job.Done, job.Reason{}
 	case w.rec.Phase.Ended():
@@ -166,7 +208,7 @@ func cancelOutcome(w *work, _ *job.Request, _ *job.Heeded) (job.ReplyState, job.
 func (p *pass) restarted(name string, old *job.Record, before *job.Request) bool {
 	return slices.ContainsFunc(p.in.Requests, func(r job.Request) bool {
 		of := func(sel job.Selector) bool { return sel.Job == name }
-		return r.Verb == job.AskRestart && !p.in.Deferred[r.ID] && (before == nil || r.ID < before.ID) && slices.ContainsFunc(r.On, of) && heededIn(old, r.ID) == nil && p.unheeded[r.ID].IsZero()
+		return r.Verb == job.AskRestart && !p.deferred[r.ID] && (before == nil || r.ID < before.ID) && slices.ContainsFunc(r.On, of) && heededIn(old, r.ID) == nil && p.unheeded[r.ID].IsZero()
 	})
 }
 
@@ -175,7 +217,7 @@ func restart(_ *pass, w *work, r *job.Request, h *job.Heeded) {
 	h.Slots = map[string]int{}
 	for _, s := range w.slots {
 		if startedPhase(s) && slices.ContainsFunc(r.On, func(sel job.Selector) bool { return sel.Matches(s.Address) }) {
-			h.Slots[s.Address.String()] = s.Incarnation
+			h.Slots[s.Address.Short()] = s.Incarnation
 		}
 	}
 }
@@ -185,23 +227,27 @@ func (p *pass) replaceRestarted(w *work) {
 	for i := range w.rec.Heeded {
 		h := &w.rec.Heeded[i]
 		for _, s := range w.slots {
-			if n, is := h.Slots[s.Address.String()]; is && !h.State.Final() {
+			if n, is := h.Slots[s.Address.Short()]; is && !h.State.Final() {
 				p.replacing[s.Address] = Replacement{Slot: s.Address, UID: w.rec.UID, Incarnation: n}
 			}
 		}
 	}
 }
 
-// restartOutcome is done once the job runs and nothing of what was to be replaced does.
+// restartOutcome is done once the next incarnation of each slot trains; for a new run, once its first slots do.
 func restartOutcome(w *work, _ *job.Request, h *job.Heeded) (job.ReplyState, job.Reason) {
-	replaced := func(s *job.Slot) bool { return s.Incarnation > h.Slots[s.Address.String()] || !s.Phase.Live() }
+	trains := func(s *job.Slot) bool { return s.Phase == job.Running || s.Phase == job.Succeeded }
+	due := func(s *job.Slot) bool {
+		n, is := h.Slots[s.Address.Short()]
+		return is && s.Phase.Live() && (s.Incarnation <= n || !trains(s))
+	}
 	switch {
+	case !slices.ContainsFunc(w.slots, due) && slices.ContainsFunc(w.slots, trains):
+		return job.Done, job.Reason{}
 	case w.rec.Phase.Ended():
 		return job.Undone, job.Because(HasEnded, "job", w.name, "phase", string(w.rec.Phase))
 	case w.rec.Phase == job.JobSuspended:
 		return job.Undone, job.Because(IsSuspended, "job", w.name)
-	case w.rec.Phase == job.JobRunning && !slices.ContainsFunc(w.slots, func(s *job.Slot) bool { return !replaced(s) || s.Phase == job.Canceling }):
-		return job.Done, job.Reason{}
 	}
 	return job.Accepted, job.Reason{}
 }
@@ -274,21 +320,27 @@ func (w *work) whySuspended() job.Reason {
 	return job.Because(SuspendRequested)
 }
 
-// reply says what has become of the requests, as the records are now. A final reply stays, whatever comes later.
+// reply says what has become of the requests, as the records are now. A final reply stays, whatever comes later; it is given once all
+// jobs of the request have theirs.
 func (p *pass) reply() {
 	for i := range p.in.Requests {
 		r := &p.in.Requests[i]
-		if p.in.Deferred[r.ID] {
+		if p.deferred[r.ID] {
 			continue
 		}
 		reply := job.Reply{ID: r.ID, State: job.Done}
 		if why := p.unheeded[r.ID]; !why.IsZero() {
 			reply.State, reply.Reason = job.Refused, why
+			p.out.Dirty = true // stored under the lock first: a deposed leader refuses nothing
 			p.out.Replies = append(p.out.Replies, reply)
 			continue
 		}
 		for _, w := range p.askedOf(r) {
 			h := w.heeded(r.ID)
+			if h == nil { // it waits until nothing of the job runs
+				reply = job.Reply{ID: r.ID, State: job.Accepted}
+				break
+			}
 			state, why := verbs[r.Verb].outcome(w, r, h)
 			if state == job.Accepted && !w.declared {
 				state, why = job.Undone, job.Because(NothingThere, "address", "job."+w.name)
@@ -297,7 +349,11 @@ func (p *pass) reply() {
 				h.State, h.Reason, p.out.Dirty = state, why, true
 				p.noteEnd(w, r, h)
 			}
-			if h.State != job.Done && reply.State != job.Undone {
+			if !h.State.Final() {
+				reply = job.Reply{ID: r.ID, State: job.Accepted}
+				break
+			}
+			if h.State != job.Done {
 				reply = h.Reply
 			}
 		}

@@ -13,6 +13,8 @@ type Requests interface {
 	Ask(ctx context.Context, r job.Request) (job.Request, error)
 	// All returns the requests and their replies, in order.
 	All(ctx context.Context) ([]Asked, error)
+	// Get returns one.
+	Get(ctx context.Context, id string) (Asked, error)
 	// Pending returns those without a final reply, in order. It removes those that were answered long ago.
 	Pending(ctx context.Context) ([]job.Request, error)
 	// Reply stores what has become of a request. A final reply stays.

@@ -122,22 +122,32 @@ func (s *session) ask(a asking) int {
 	if a.until > 0 {
 		r.Until = now.Add(a.until)
 	}
+	if leader == nil {
+		if err := known(ctx, w, a.on); err != nil {
+			return s.fail("Cannot ask", err)
+		}
+	}
 	requests := w.Requests()
 	if r, err = requests.Ask(ctx, r); err != nil {
 		return s.fail("Cannot ask", makeRoom(err))
 	}
-	if leader == nil {
-		code, led := s.leadFor(ctx, w, a)
-		if code != exitDone {
-			return code
-		}
-		a.detach = a.detach && !led
-	}
 	asked := state.Asked{Request: r}
-	if !a.detach {
-		if asked, err = await(ctx, requests, r); err != nil {
-			return s.fail("The outcome is not known", fmt.Errorf("%w. The request stays: eltrain requests %s shows what becomes of it", err, r.ID))
+	for range 2 { // who leads may end at any moment
+		if leader == nil {
+			if code := s.leadFor(ctx, w, a); code != exitDone {
+				s.diagnose(view.Caution("The request stays", fmt.Sprintf("Whoever leads next acts on it. eltrain requests %s shows what becomes of it.", r.ID)))
+				return code
+			}
+		} else if a.detach {
+			break
 		}
+		if asked, err = await(ctx, w, r); !errors.Is(err, errNobodyLeads) {
+			break
+		}
+		leader = nil
+	}
+	if err != nil && !errors.Is(err, errNobodyLeads) {
+		return s.fail("The outcome is not known", fmt.Errorf("%w. The request stays: eltrain requests %s shows what becomes of it", err, r.ID))
 	}
 	if a.json {
 		err = view.WriteJSON(s.streams.Out, view.RequestStatus(asked, &s.redactor))
@@ -147,7 +157,7 @@ func (s *session) ask(a asking) int {
 	switch {
 	case err != nil:
 		return s.fail("Cannot write the outcome", err)
-	case asked.Reply.State == job.Done || a.detach:
+	case asked.Reply.State == job.Done || a.detach && !asked.Reply.State.Final():
 		return exitDone
 	}
 	return exitError
@@ -165,32 +175,50 @@ func (s *session) leader(ctx context.Context, w *workspace.Workspace) (*state.Lo
 	return holder, nil
 }
 
-// askPoll is how often the outcome of a request is looked for.
-const askPoll = 100 * time.Millisecond
+// known returns an error for an address of a job that was never applied: nobody could act on it.
+func known(ctx context.Context, w *workspace.Workspace, on []job.Selector) error {
+	records, err := w.Records(ctx)
+	if err != nil {
+		return err
+	}
+	for _, sel := range on {
+		if records[sel.Job] == nil {
+			names := slices.Sorted(maps.Keys(records))
+			return fmt.Errorf("there is no job %q%s", sel.Job, whatThereIs(didYouMean(sel.Job, names), "There are", names))
+		}
+	}
+	return nil
+}
 
-// expiryMargin is how long a leader may take to refuse a request that has expired.
-const expiryMargin = 5 * time.Second
+// askPoll is how often the outcome of a request is looked for, and leaderPoll how often whether anybody leads.
+const (
+	askPoll    = 100 * time.Millisecond
+	leaderPoll = time.Second
+)
 
-// await returns a request with its final reply.
-func await(ctx context.Context, requests state.Requests, r job.Request) (state.Asked, error) {
+var errNobodyLeads = errors.New("nobody leads")
+
+// await returns a request with its final reply, or with what there is once nobody leads.
+func await(ctx context.Context, w *workspace.Workspace, r job.Request) (state.Asked, error) {
+	requests, looked := w.Requests(), time.Now()
 	for {
-		all, err := requests.All(ctx)
-		if err != nil {
-			return state.Asked{}, err
+		asked, err := requests.Get(ctx, r.ID)
+		if err != nil || asked.Reply.State.Final() {
+			return asked, err
 		}
-		i := slices.IndexFunc(all, func(a state.Asked) bool { return a.ID == r.ID })
-		if i < 0 {
-			return state.Asked{}, errors.New("the request is gone")
-		}
-		switch asked := all[i]; {
-		case asked.Reply.State.Final():
-			return asked, nil
-		case asked.Reply.State == "" && time.Now().After(r.Expires.Add(expiryMargin)):
-			return state.Asked{}, errors.New("nobody has acted on it before it expired")
+		if time.Since(looked) > leaderPoll {
+			holder, err := w.Store.Holder(ctx)
+			if err != nil {
+				return asked, err
+			}
+			if asked, err = requests.Get(ctx, r.ID); holder == nil && err == nil && !asked.Reply.State.Final() {
+				return asked, errNobodyLeads
+			}
+			looked = time.Now()
 		}
 		select {
 		case <-ctx.Done():
-			return state.Asked{}, errors.New("interrupted")
+			return asked, errors.New("interrupted")
 		case <-time.After(askPoll):
 		}
 	}
@@ -198,21 +226,21 @@ func await(ctx context.Context, requests state.Requests, r job.Request) (state.A
 
 // leadFor leads for one request, if nobody else does by now: with the jobs as they were last applied, so that no edit of the files
 // that is still to be applied comes along.
-func (s *session) leadFor(ctx context.Context, w *workspace.Workspace, a asking) (code int, led bool) {
+func (s *session) leadFor(ctx context.Context, w *workspace.Workspace, a asking) (code int) {
 	lock, err := w.Store.Lock(ctx, state.LockInfo{Operation: string(a.verb), Who: whoami()}, 0)
 	if errors.As(err, new(*state.LockedError)) {
-		return exitDone, false // who leads now acts on it
+		return exitDone // who leads now acts on it
 	}
 	if err != nil {
-		return s.fail("Cannot lock the state", makeRoom(err)), true
+		return s.fail("Cannot lock the state", makeRoom(err))
 	}
 	defer s.unlock(lock)
 	setup, err := s.asApplied(ctx, w, a.on)
 	if err != nil {
-		return s.fail("Cannot read the state", err), true
+		return s.fail("Cannot read the state", err)
 	}
 	if !s.connect(w) {
-		return exitError, true
+		return exitError
 	}
 	out := s.streams.Out
 	if a.json {
@@ -223,9 +251,9 @@ func (s *session) leadFor(ctx context.Context, w *workspace.Workspace, a asking)
 		Directory: &s.dir, Workspace: w, View: progress, Leads: func() {}, Diagnose: s.diagnose, Redactor: &s.redactor, Log: s.log,
 	})
 	if _, err := m.Lead(ctx, lock, setup); err != nil {
-		return s.fail("It ended early", err), true
+		return s.fail("It ended early", err)
 	}
-	return exitDone, true
+	return exitDone
 }
 
 // asApplied is the setup of a run over some of the jobs as they were last applied.
@@ -245,9 +273,7 @@ func (s *session) asApplied(ctx context.Context, w *workspace.Workspace, on []jo
 		setup.Files.Jobs = append(setup.Files.Jobs, records[name].Spec)
 	}
 	for _, sel := range on {
-		if records[sel.Job] != nil {
-			setup.Scope.Targets = append(setup.Scope.Targets, job.Selector{Job: sel.Job})
-		}
+		setup.Scope.Targets = append(setup.Scope.Targets, job.Selector{Job: sel.Job})
 	}
 	return setup, nil
 }

@@ -47,8 +47,9 @@ func TestARequestWithoutAMasterIsCarriedOut(t *testing.T) {
 	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
 	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
-	eltrain(t, dir, "suspend", "job.tiny").check(t, exitError, "refused: there is no job.tiny")
+	eltrain(t, dir, "suspend", "job.tiny").check(t, exitError, `There is no job "tiny"`)
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)
+	eltrain(t, dir, "suspend", "job.tyni").check(t, exitError, `There is no job "tyni". Did you mean "tiny"?`)
 	rewrite(t, dir, strings.Replace(twoWorkers, "replicas   = 2", "replicas   = 3", 1))
 	eltrain(t, dir, "suspend", "job.tiny").check(t, exitDone, "suspend job.tiny: done")
 	eltrain(t, dir, "status").check(t, exitDone, "job.tiny  Suspended")
@@ -60,10 +61,11 @@ func TestARequestWithoutAMasterIsCarriedOut(t *testing.T) {
 	}
 }
 
-// The directory of requests is private, like all of .eltrain.
+// The directory of requests is private, like all of .eltrain. One that is not holds up no apply.
 func TestRequestsOfOthersAreNotRead(t *testing.T) {
 	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
+	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
 	requests := filepath.Join(dir, workspace.RunDirectory, "requests")
 	if err := os.MkdirAll(requests, 0o700); err != nil {
 		t.Fatal(err)
@@ -71,6 +73,7 @@ func TestRequestsOfOthersAreNotRead(t *testing.T) {
 	if err := os.Chmod(requests, 0o777); err != nil {
 		t.Fatal(err)
 	}
+	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone, "Operators' requests cannot be read", "writable by others")
 	eltrain(t, dir, "suspend", "job.tiny").check(t, exitError, "writable by others")
 	eltrain(t, dir, "requests").check(t, exitError, "writable by others")
 }

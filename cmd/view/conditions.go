@@ -26,6 +26,8 @@ var conditionSummaries = map[job.Code]string{
 	apply.NotStored:          "The state cannot be stored; no changes are made until it can be",
 	apply.NotChronicled:      "A decision could not be written to the journal",
 	apply.WebhookRefused:     "POST /v1/reconcile is disabled",
+	apply.RequestsUnread:     "Operators' requests cannot be read",
+	apply.NotReplied:         "The reply to an operator's request cannot be stored",
 	apply.NotStopped:         "Slots could not be stopped",
 	apply.OutputLeftOut:      "Some output was dropped",
 }

@@ -147,7 +147,7 @@ func (q *Requests) read(id string) (job.Request, error) {
 }
 
 // All implements state.Requests. A request that cannot be read is left out: whoever leads refuses it.
-func (q *Requests) All(context.Context) ([]state.Asked, error) {
+func (q *Requests) All(ctx context.Context) ([]state.Asked, error) {
 	names, err := q.names()
 	if err != nil {
 		return nil, fmt.Errorf("read the requests: %w", err)
@@ -158,28 +158,35 @@ func (q *Requests) All(context.Context) ([]state.Asked, error) {
 		if !is {
 			continue
 		}
-		r, err := q.read(id)
+		asked, err := q.Get(ctx, id)
 		if err != nil {
 			continue
-		}
-		asked := state.Asked{Request: r}
-		for _, suffix := range []string{acceptedSuffix, finalSuffix} {
-			text, err := regular.Read(q.path(id, suffix), maxRequest)
-			if errors.Is(err, fs.ErrNotExist) {
-				continue
-			}
-			var reply job.Reply
-			if err == nil {
-				err = json.Unmarshal(text, &reply)
-			}
-			if err != nil {
-				return nil, fmt.Errorf("read the reply to request %s: %w", id, err)
-			}
-			asked.Reply = reply
 		}
 		all = append(all, asked)
 	}
 	return all, nil
+}
+
+// Get implements state.Requests.
+func (q *Requests) Get(_ context.Context, id string) (state.Asked, error) {
+	r, err := q.read(id)
+	if err != nil {
+		return state.Asked{}, err
+	}
+	for _, suffix := range []string{finalSuffix, acceptedSuffix} {
+		var reply job.Reply
+		text, err := regular.Read(q.path(id, suffix), maxRequest)
+		if err == nil {
+			err = json.Unmarshal(text, &reply)
+		}
+		if err == nil {
+			return state.Asked{Request: r, Reply: reply}, nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return state.Asked{}, fmt.Errorf("read the reply to request %s: %w", id, err)
+		}
+	}
+	return state.Asked{Request: r}, nil
 }
 
 // Pending implements state.Requests.
@@ -203,12 +210,20 @@ func (q *Requests) Pending(context.Context) ([]job.Request, error) {
 			continue
 		}
 		r, err := q.read(id)
-		if err != nil {
+		switch {
+		case damaged(err):
 			r = job.Request{ID: id} // asks for nothing that there is: it is refused
+		case err != nil:
+			return nil, err
 		}
 		pending = append(pending, r)
 	}
 	return pending, q.prune(requests, final)
+}
+
+// damaged reports whether a file can never be read as a request.
+func damaged(err error) bool {
+	return errors.As(err, new(*regular.Error)) || errors.As(err, new(*json.SyntaxError)) || errors.As(err, new(*json.UnmarshalTypeError))
 }
 
 // pruneEvery is how often old requests are removed.
