@@ -60,11 +60,12 @@ func (p *pass) askedOf(r *job.Request) (jobs []*work) {
 			jobs = append(jobs, w)
 		}
 	}
-	if jobs != nil {
-		return jobs
+	names := map[string]bool{}
+	for _, sel := range r.On {
+		names[sel.Job] = true
 	}
 	for _, sel := range r.On {
-		if w := p.byName[sel.Job]; w != nil && !slices.Contains(jobs, w) {
+		if w := p.byName[sel.Job]; w != nil && !slices.Contains(jobs, w) && len(jobs) < len(names) {
 			jobs = append(jobs, w)
 		}
 	}
