@@ -68,7 +68,6 @@ func TestNoJobIsLeftIsNotNothingWasApplied(t *testing.T) {
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)
 	eltrain(t, dir, "destroy", "-auto-approve").check(t, exitDone)
-	for _, command := range []string{"status", "logs"} {
-		eltrain(t, dir, command, "job.tiny").unwrapped().check(t, exitError, `There is no job "tiny": the state is empty, and nothing is running without a record.`)
-	}
+	eltrain(t, dir, "status", "job.tiny").unwrapped().check(t, exitError, `There is no job "tiny": the state is empty, and nothing is running without a record.`)
+	eltrain(t, dir, "logs", "job.tiny").check(t, exitDone, "job.tiny is gone", "step 0")
 }
