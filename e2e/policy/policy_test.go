@@ -115,6 +115,7 @@ job "prod-a" {
   role "w" {
     replicas = %d
     ranked   = false
+    update { max_unavailable = 4 }
     command  = ["sleep", "600"]
     env      = { TOKEN = var.token, ROUND = "%d" }
     resources { cpu = %d }
