@@ -130,8 +130,7 @@ func TestLogsStatusAndEventsOfPods(t *testing.T) {
 	site.Has(t, s.Must("logs", first.Address), fmt.Sprintf("generation %d", j.Generation+1)) // the same pod: both worlds
 	site.Has(t, s.Must("events"), fmt.Sprintf("world_formed job.mnist: generation %d: 4 slots, 4 processes", j.Generation))
 	// An event appears once the failure can no longer be a consequence of another one.
-	// Whom it names is proven elsewhere: here an agent on a busy machine may notice its process's end after its peers' echoes of it.
-	site.Until(t, "the fault is reported", func() bool { return strings.Contains(s.Must("events"), "incident  job.mnist") })
+	site.Until(t, "the fault is reported", func() bool { return strings.Contains(s.Must("events"), "process killed") })
 	s.EndsRight(2 * site.Steps)
 	site.Has(t, s.Must("logs", first.Address), fmt.Sprintf("step %d loss ", 2*site.Steps)) // of a pod that has ended
 }
