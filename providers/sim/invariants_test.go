@@ -290,7 +290,7 @@ func (w *world) rest() {
 	}
 	w.healed(m)
 	for key, holds := range m.told.raised {
-		if holds && !overrides(key.Code) {
+		if holds && !overridden(m.l.Records(), key) {
 			w.fail("%s %s was raised and is not cleared", key.About, key.Code)
 		}
 	}

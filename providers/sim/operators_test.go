@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/eltrain/eltrain/apply"
+	"github.com/eltrain/eltrain/conditions"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/plan"
 	"github.com/eltrain/eltrain/providers/sim"
@@ -123,5 +124,9 @@ func (w *world) canceled(name string) bool {
 	})
 }
 
-// overrides reports whether a condition is that of an override, which holds at rest too.
-func overrides(code job.Code) bool { return code == plan.Overridden }
+// overridden reports whether a condition is that of an override in effect, which holds at rest too.
+func overridden(records job.Records, key conditions.Key) bool {
+	name, _ := conditions.Job(key.About)
+	rec := records[name]
+	return key.Code == plan.Overridden && rec != nil && len(rec.Overrides) > 0
+}
