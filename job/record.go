@@ -29,9 +29,9 @@ type Record struct {
 	Ended time.Time `json:"ended,omitzero"`
 	// Overrides are what operators asked for in place of the declaration, by path.
 	Overrides []Override `json:"overrides,omitempty"`
-	// Heeded is what has become of the requests that took effect and whose final reply may not be stored yet, in order: whoever
-	// leads next does not act on them again.
-	Heeded []Heeded `json:"heeded,omitempty"`
+	// Handled are requests that have taken effect, in order, with their outcome. Each stays until its final reply is stored, so that
+	// the next leader does not act on it again.
+	Handled []Handled `json:"handled,omitempty"`
 }
 
 // LaunchedAs returns the job's name in its infrastructure and for its agents, where name is its current name.

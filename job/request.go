@@ -15,7 +15,7 @@ type Request struct {
 	On      []Selector `json:"on"`
 	By      string     `json:"by"` // who asks, as far as its store can tell
 	At      time.Time  `json:"at"`
-	Expires time.Time  `json:"expires"` // it is refused if nobody has acted on it by then
+	Expires time.Time  `json:"expires"` // refused if not accepted by then
 	Why     string     `json:"why,omitempty"`
 	Until   time.Time  `json:"until,omitzero"` // when an override ends by itself
 }
@@ -31,8 +31,8 @@ const (
 	AskRestart Verb = "restart"
 )
 
-// Heeded is a request that took effect on a job, and what has become of it.
-type Heeded struct {
+// Handled is a request that has taken effect on a job, with its outcome.
+type Handled struct {
 	Reply
 	// Slots are the incarnations that a restart replaces, by address.
 	Slots map[string]int `json:"slots,omitempty"`

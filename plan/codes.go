@@ -181,7 +181,7 @@ const (
 	NothingThere      job.Code = "nothing_there"      // nothing that is declared and recorded has the address
 	IsSuspended       job.Code = "is_suspended"       // the job is suspended
 	HasEnded          job.Code = "has_ended"          // the job is over
-	RequestExpired    job.Code = "request_expired"    // nobody led before it expired
+	RequestExpired    job.Code = "request_expired"    // it expired before a master accepted it
 	RequestSuperseded job.Code = "request_superseded" // a later request contradicts it
 	VerbUnknown       job.Code = "verb_unknown"       // this version does not know the verb
 	WholeJobOnly      job.Code = "whole_job_only"     // it can only be asked of a whole job

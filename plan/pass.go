@@ -89,8 +89,7 @@ type pass struct {
 	kept           map[string]bool         // not declared, but continue
 	refusedJobs    map[string]bool         // jobs with a refusal
 	postponed      []Wait                  // failed jobs without room for their next try
-	unheeded       map[string]job.Reason   // why requests do not take effect, by ID
-	deferred       map[string]bool         // IDs of requests that this plan can say nothing about
+	requests       examined                // by operators
 	reasons        map[string]job.Reason   // interned reasons of slots, many of which are the same; see why
 }
 
@@ -205,11 +204,11 @@ func newPass(in Input) *pass {
 		// It continues as last applied, or stops.
 		add(name).declared = in.Keep || p.kept[name] || p.prevented(name, in.Records[name])
 	}
-	p.examine()
+	p.examineRequests()
 	for _, w := range p.jobs {
 		p.open(w)
 	}
-	p.heed()
+	p.handleRequests()
 	p.assign()
 	return p
 }
@@ -225,7 +224,7 @@ func (p *pass) open(w *work) {
 			w.spec = declared
 			clear(w.fingerprints)
 			p.newRecord(w)
-			w.rec.Heeded = overOf(old)
+			w.rec.Handled = overOf(old)
 			return
 		}
 	}
@@ -239,7 +238,7 @@ func (p *pass) open(w *work) {
 		rec.Counts[role] = n
 	}
 	rec.Charges = slices.Clone(old.Charges)
-	rec.Overrides, rec.Heeded = slices.Clone(old.Overrides), slices.Clone(old.Heeded)
+	rec.Overrides, rec.Handled = slices.Clone(old.Overrides), slices.Clone(old.Handled)
 	rec.Incidents = slices.Clone(old.Incidents)
 	if n := len(rec.Incidents); n > 0 { // may be appended to: not in the input's array
 		newest := &rec.Incidents[n-1]
@@ -558,7 +557,7 @@ func (p *pass) finish() Plan {
 		}
 	}
 	p.thaw()
-	p.reply()
+	p.replyToRequests()
 	p.out.Kept = slices.Sorted(maps.Keys(p.kept))
 	if len(p.released) > 0 {
 		p.out.Released = p.released

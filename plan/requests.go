@@ -12,39 +12,45 @@ import (
 type verb struct {
 	parts bool // it acts on slots: it can be asked of some of them, and not of a suspended job, which has none
 	ended bool // it can be asked of a job that is over
-	// heed puts it into effect, once.
-	heed func(p *pass, w *work, r *job.Request, h *job.Heeded)
+	// handle puts it into effect, once.
+	handle func(p *pass, w *work, r *job.Request, h *job.Handled)
 	// outcome is how far it has come.
-	outcome func(w *work, r *job.Request, h *job.Heeded) (job.ReplyState, job.Reason)
+	outcome func(w *work, r *job.Request, h *job.Handled) (job.ReplyState, job.Reason)
+}
+
+// examined is what a pass finds about requests before any of them takes effect, by ID.
+type examined struct {
+	refused  map[string]job.Reason // why they cannot take effect
+	deferred map[string]bool       // this plan cannot say anything about them
 }
 
 var verbs = map[job.Verb]verb{
-	job.AskSuspend: {heed: override, outcome: overrideOutcome},
-	job.AskResume:  {heed: override, outcome: overrideOutcome},
-	job.AskCancel:  {heed: cancelJob, outcome: cancelOutcome},
-	job.AskRestart: {parts: true, ended: true, heed: restart, outcome: restartOutcome},
+	job.AskSuspend: {handle: override, outcome: overrideOutcome},
+	job.AskResume:  {handle: override, outcome: overrideOutcome},
+	job.AskCancel:  {handle: cancelJob, outcome: cancelOutcome},
+	job.AskRestart: {parts: true, ended: true, handle: restart, outcome: restartOutcome},
 }
 
-// heed enters the requests into the records, each once: an ID that a record has is in effect already, whoever led then. It does so
+// handleRequests enters the requests into the records, each once: an ID that a record has is in effect already, whoever led then. It does so
 // in their order, so that of two that contradict each other the later one wins.
-func (p *pass) heed() {
+func (p *pass) handleRequests() {
 	for _, w := range p.jobs {
 		p.endOverrides(w)
 		p.prune(w)
 	}
 	for i := range p.in.Requests {
 		r := &p.in.Requests[i]
-		if p.deferred[r.ID] || !p.unheeded[r.ID].IsZero() {
+		if p.requests.deferred[r.ID] || !p.requests.refused[r.ID].IsZero() {
 			continue
 		}
 		for _, w := range p.askedOf(r) {
-			if w.heeded(r.ID) != nil || r.Verb == job.AskRestart && w.rec.Phase.Ended() {
+			if w.handled(r.ID) != nil || r.Verb == job.AskRestart && w.rec.Phase.Ended() {
 				continue // a job that is over starts anew once nothing of it runs
 			}
 			p.note("job."+w.name, "request", job.Because(RequestAccepted, "verb", string(r.Verb), "by", r.By, "why", r.Why, "request", r.ID))
-			h := job.Heeded{Reply: job.Reply{ID: r.ID, State: job.Accepted}}
-			verbs[r.Verb].heed(p, w, r, &h)
-			w.rec.Heeded = append(w.rec.Heeded, h)
+			h := job.Handled{Reply: job.Reply{ID: r.ID, State: job.Accepted}}
+			verbs[r.Verb].handle(p, w, r, &h)
+			w.rec.Handled = append(w.rec.Handled, h)
 			p.out.Dirty = true
 		}
 	}
@@ -56,7 +62,7 @@ func (p *pass) heed() {
 // askedOf lists the jobs that a request is about: those in whose records it is in effect, whatever their names by now.
 func (p *pass) askedOf(r *job.Request) (jobs []*work) {
 	for _, w := range p.jobs {
-		if w.rec != nil && w.heeded(r.ID) != nil {
+		if w.rec != nil && w.handled(r.ID) != nil {
 			jobs = append(jobs, w)
 		}
 	}
@@ -72,28 +78,28 @@ func (p *pass) askedOf(r *job.Request) (jobs []*work) {
 	return jobs
 }
 
-// heeded is what has become of a request in effect for this job; nil if it is not in effect.
-func (w *work) heeded(id string) *job.Heeded { return heededIn(w.rec, id) }
+// handled is what has become of a request in effect for this job; nil if it is not in effect.
+func (w *work) handled(id string) *job.Handled { return handledIn(w.rec, id) }
 
-func heededIn(rec *job.Record, id string) *job.Heeded {
-	if i := slices.IndexFunc(rec.Heeded, func(h job.Heeded) bool { return h.ID == id }); i >= 0 {
-		return &rec.Heeded[i]
+func handledIn(rec *job.Record, id string) *job.Handled {
+	if i := slices.IndexFunc(rec.Handled, func(h job.Handled) bool { return h.ID == id }); i >= 0 {
+		return &rec.Handled[i]
 	}
 	return nil
 }
 
-// examine finds the requests that cannot take effect, from the input alone, before any of them does; and those that wait, because a
+// examineRequests finds the requests that cannot take effect, from the input alone, before any of them does; and those that wait, because a
 // job of theirs, or of an earlier request that waits, is left out of this plan or only partly in its scope.
-func (p *pass) examine() {
-	p.unheeded, p.deferred = map[string]job.Reason{}, map[string]bool{}
+func (p *pass) examineRequests() {
+	p.requests = examined{map[string]job.Reason{}, map[string]bool{}}
 	waiting := map[string]bool{} // jobs
 	for i := range p.in.Requests {
 		r := &p.in.Requests[i]
-		p.deferred[r.ID] = p.in.Deferred[r.ID] || slices.ContainsFunc(r.On, func(sel job.Selector) bool {
+		p.requests.deferred[r.ID] = p.in.Deferred[r.ID] || slices.ContainsFunc(r.On, func(sel job.Selector) bool {
 			w := p.byName[sel.Job]
 			return waiting[sel.Job] || p.elsewhere[sel.Job] || w != nil && (w.frozen || w.part != nil)
 		})
-		if p.deferred[r.ID] {
+		if p.requests.deferred[r.ID] {
 			for _, sel := range r.On {
 				waiting[sel.Job] = true
 			}
@@ -101,10 +107,10 @@ func (p *pass) examine() {
 		}
 		inEffect := false
 		for _, old := range p.in.Records {
-			inEffect = inEffect || heededIn(old, r.ID) != nil
+			inEffect = inEffect || handledIn(old, r.ID) != nil
 		}
 		if why := p.refusal(r); !inEffect && !why.IsZero() {
-			p.unheeded[r.ID] = why
+			p.requests.refused[r.ID] = why
 		}
 	}
 }
@@ -144,8 +150,8 @@ func hasLive(rec *job.Record, sel job.Selector) bool {
 }
 
 // overOf are the requests that were in effect on a job that starts anew: none of them is carried out on its next run.
-func overOf(old *job.Record) []job.Heeded {
-	over := slices.Clone(old.Heeded)
+func overOf(old *job.Record) []job.Handled {
+	over := slices.Clone(old.Handled)
 	for i := range over {
 		if h := &over[i]; !h.State.Final() {
 			h.State, h.Reason = job.Undone, job.Because(HasEnded, "job", old.Spec.Name, "phase", string(old.Phase))
@@ -158,7 +164,7 @@ func overOf(old *job.Record) []job.Heeded {
 const suspendPath = "suspend"
 
 // override makes a request the override of its attribute. One that asks for what the files say ends the override instead.
-func override(_ *pass, w *work, r *job.Request, _ *job.Heeded) {
+func override(_ *pass, w *work, r *job.Request, _ *job.Handled) {
 	if w.rec.Phase.Ended() { // by a request just before
 		return
 	}
@@ -172,8 +178,8 @@ func override(_ *pass, w *work, r *job.Request, _ *job.Heeded) {
 	}
 }
 
-func overrideOutcome(w *work, r *job.Request, _ *job.Heeded) (job.ReplyState, job.Reason) {
-	value, last := r.Verb == job.AskSuspend, w.rec.Heeded[len(w.rec.Heeded)-1].ID
+func overrideOutcome(w *work, r *job.Request, _ *job.Handled) (job.ReplyState, job.Reason) {
+	value, last := r.Verb == job.AskSuspend, w.rec.Handled[len(w.rec.Handled)-1].ID
 	switch {
 	case last != r.ID && w.toSuspend() != value:
 		return job.Undone, job.Because(RequestSuperseded, "request", last)
@@ -188,7 +194,7 @@ func overrideOutcome(w *work, r *job.Request, _ *job.Heeded) (job.ReplyState, jo
 }
 
 // cancelJob ends a job. It stays in the files, and starts again only when it is restarted or edited.
-func cancelJob(p *pass, w *work, _ *job.Request, _ *job.Heeded) {
+func cancelJob(p *pass, w *work, _ *job.Request, _ *job.Handled) {
 	if w.rec.Phase == job.JobCanceled {
 		return
 	}
@@ -197,7 +203,7 @@ func cancelJob(p *pass, w *work, _ *job.Request, _ *job.Heeded) {
 }
 
 // cancelOutcome is done once nothing of the job runs.
-func cancelOutcome(w *work, _ *job.Request, _ *job.Heeded) (job.ReplyState, job.Reason) {
+func cancelOutcome(w *work, _ *job.Request, _ *job.Handled) (job.ReplyState, job.Reason) {
 	if slices.ContainsFunc(w.slots, func(s *job.Slot) bool { return s.Phase.Live() }) {
 		return job.Accepted, job.Reason{}
 	}
@@ -209,12 +215,12 @@ func cancelOutcome(w *work, _ *job.Request, _ *job.Heeded) (job.ReplyState, job.
 func (p *pass) restarted(name string, old *job.Record, before *job.Request) bool {
 	return slices.ContainsFunc(p.in.Requests, func(r job.Request) bool {
 		of := func(sel job.Selector) bool { return sel.Job == name }
-		return r.Verb == job.AskRestart && !p.deferred[r.ID] && (before == nil || r.ID < before.ID) && slices.ContainsFunc(r.On, of) && heededIn(old, r.ID) == nil && p.unheeded[r.ID].IsZero()
+		return r.Verb == job.AskRestart && !p.requests.deferred[r.ID] && (before == nil || r.ID < before.ID) && slices.ContainsFunc(r.On, of) && handledIn(old, r.ID) == nil && p.requests.refused[r.ID].IsZero()
 	})
 }
 
 // restart notes the incarnations that are to be replaced: how far it has come is known from them, whoever leads.
-func restart(_ *pass, w *work, r *job.Request, h *job.Heeded) {
+func restart(_ *pass, w *work, r *job.Request, h *job.Handled) {
 	h.Slots = map[string]int{}
 	for _, s := range w.slots {
 		if startedPhase(s) && slices.ContainsFunc(r.On, func(sel job.Selector) bool { return sel.Matches(s.Address) }) {
@@ -225,8 +231,8 @@ func restart(_ *pass, w *work, r *job.Request, h *job.Heeded) {
 
 // replaceRestarted requests the replacements of all restarts that are being carried out.
 func (p *pass) replaceRestarted(w *work) {
-	for i := range w.rec.Heeded {
-		h := &w.rec.Heeded[i]
+	for i := range w.rec.Handled {
+		h := &w.rec.Handled[i]
 		for _, s := range w.slots {
 			if n, is := h.Slots[s.Address.Short()]; is && !h.State.Final() {
 				p.replacing[s.Address] = Replacement{Slot: s.Address, UID: w.rec.UID, Incarnation: n}
@@ -236,7 +242,7 @@ func (p *pass) replaceRestarted(w *work) {
 }
 
 // restartOutcome is done once the next incarnation of each slot trains; for a new run, once its first slots do.
-func restartOutcome(w *work, _ *job.Request, h *job.Heeded) (job.ReplyState, job.Reason) {
+func restartOutcome(w *work, _ *job.Request, h *job.Handled) (job.ReplyState, job.Reason) {
 	trains := func(s *job.Slot) bool { return s.Phase == job.Running || s.Phase == job.Succeeded }
 	due := func(s *job.Slot) bool {
 		n, is := h.Slots[s.Address.Short()]
@@ -280,14 +286,14 @@ func (p *pass) endOverrides(w *work) {
 
 // prune forgets the requests that have their final reply. A plan without requests does not know which these are.
 func (p *pass) prune(w *work) {
-	if p.in.Requests == nil || w.frozen || len(w.rec.Heeded) == 0 {
+	if p.in.Requests == nil || w.frozen || len(w.rec.Handled) == 0 {
 		return
 	}
-	before := len(w.rec.Heeded)
-	w.rec.Heeded = slices.DeleteFunc(w.rec.Heeded, func(h job.Heeded) bool {
+	before := len(w.rec.Handled)
+	w.rec.Handled = slices.DeleteFunc(w.rec.Handled, func(h job.Handled) bool {
 		return !slices.ContainsFunc(p.in.Requests, func(r job.Request) bool { return r.ID == h.ID })
 	})
-	p.out.Dirty = p.out.Dirty || len(w.rec.Heeded) != before
+	p.out.Dirty = p.out.Dirty || len(w.rec.Handled) != before
 }
 
 // overridden says what of the job is not as the files say because an operator asked for it.
@@ -321,23 +327,23 @@ func (w *work) whySuspended() job.Reason {
 	return job.Because(SuspendRequested)
 }
 
-// reply says what has become of the requests, as the records are now. A final reply stays, whatever comes later; it is given once all
+// replyToRequests says what has become of the requests, as the records are now. A final reply stays, whatever comes later; it is given once all
 // jobs of the request have theirs.
-func (p *pass) reply() {
+func (p *pass) replyToRequests() {
 	for i := range p.in.Requests {
 		r := &p.in.Requests[i]
-		if p.deferred[r.ID] {
+		if p.requests.deferred[r.ID] {
 			continue
 		}
 		reply := job.Reply{ID: r.ID, State: job.Done}
-		if why := p.unheeded[r.ID]; !why.IsZero() {
+		if why := p.requests.refused[r.ID]; !why.IsZero() {
 			reply.State, reply.Reason = job.Refused, why
 			p.out.Dirty = true // stored under the lock first: a deposed leader refuses nothing
 			p.out.Replies = append(p.out.Replies, reply)
 			continue
 		}
 		for _, w := range p.askedOf(r) {
-			h := w.heeded(r.ID)
+			h := w.handled(r.ID)
 			if h == nil { // it waits until nothing of the job runs
 				reply = job.Reply{ID: r.ID, State: job.Accepted}
 				break
@@ -363,7 +369,7 @@ func (p *pass) reply() {
 }
 
 // noteEnd notes what has become of a request.
-func (p *pass) noteEnd(w *work, r *job.Request, h *job.Heeded) {
+func (p *pass) noteEnd(w *work, r *job.Request, h *job.Handled) {
 	code := RequestDone
 	if h.State == job.Undone {
 		code = RequestFailed

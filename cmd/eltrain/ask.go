@@ -39,7 +39,7 @@ var lasting = map[job.Verb]bool{job.AskSuspend: true, job.AskResume: true}
 func (a *asking) declare(fs *flags) {
 	a.expires = defaultExpiry
 	fs.BoolVar(&a.detach, "detach", false, "Do not wait for the outcome.")
-	fs.waitVar(&a.expires, "expires", "Refuse the request if nobody has acted on it within `DURATION`.")
+	fs.waitVar(&a.expires, "expires", "Expire the request if it is not accepted within `DURATION`.")
 	fs.BoolVar(&a.json, "json", false, "Print JSON.")
 	fs.StringVar(&a.why, "reason", "", "Say why, for those who read events and status: `TEXT`.")
 	if lasting[a.verb] {

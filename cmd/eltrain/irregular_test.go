@@ -74,7 +74,7 @@ func TestADirectoryThatOthersMayWriteToIsRefused(t *testing.T) {
 	}
 }
 
-// It is refused to root too if it belongs to somebody else, and so is one in it, such as that of the jobs' tokens.
+// A directory that another user owns is rejected, even for root. So is a subdirectory, such as the one with the jobs' tokens.
 func TestADirectoryOfAnotherUserIsRefused(t *testing.T) {
 	t.Parallel()
 	const other = 65534

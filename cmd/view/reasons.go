@@ -336,7 +336,7 @@ var sentences = map[job.Code]sentence{
 	plan.NothingThere:      says("there is no ${address}"),
 	plan.IsSuspended:       says("job.${job} is suspended"),
 	plan.HasEnded:          says("job.${job} is ${phase}"),
-	plan.RequestExpired:    says("nobody led before it expired"),
+	plan.RequestExpired:    says("it expired before a master accepted it"),
 	plan.RequestSuperseded: says("a later request contradicts it: ${request}"),
 	plan.VerbUnknown:       says("the master does not know this request"),
 	plan.WholeJobOnly:      says("${address} is a part of a job, and only whole jobs can be asked to ${verb}"),

@@ -64,7 +64,7 @@ func TestOnlyRegularFilesAreOpened(t *testing.T) {
 	}
 }
 
-// ownedBy is a file of somebody else, which only root could make.
+// ownedBy is a file with a given owner. Only root can create a real one.
 type ownedBy struct {
 	fs.FileInfo
 	uid  uint32
