@@ -432,6 +432,10 @@ func jobOf(t *testing.T, fields []string) job.Job {
 			n, err := strconv.Atoi(value)
 			must(t, err)
 			j.Priority = n
+		case "restarts":
+			n, err := strconv.Atoi(value)
+			must(t, err)
+			j.Heal.Budget.Restarts = n
 		case "after":
 			j.Roles[len(j.Roles)-1].DependsOn = []string{value}
 		case "settle":
