@@ -40,9 +40,9 @@ type Intent struct {
 
 // Files is one reading of the configuration.
 type Files struct {
-	Jobs    []job.Job
-	Blocks  plan.Blocks // moved, removed and import blocks, and the jobs' owner
-	Outputs map[string]state.Output
+	Jobs   []job.Job
+	Blocks plan.Blocks // moved, removed and import blocks, and the jobs' owner
+	Values state.Values
 	// Commit is the commit of the files, for display; "" if unknown. It is set even if reading failed.
 	Commit string
 	// Caution is FilesDoubtful if the files may be incomplete.

@@ -177,7 +177,7 @@ func (b *book) store(l *Loop) {
 	d := &l.turn.decided
 	l.holds.fail(l, &d.Plan)
 	l.turn.phase, l.turn.storing = storing, l.now
-	if !d.Plan.Dirty && maps.EqualFunc(l.files.Outputs, b.state.Outputs, state.Output.Equal) && l.holds.stored(b) {
+	if !d.Plan.Dirty && l.files.Values.Equal(b.state.Values) && l.holds.stored(b) {
 		b.journal(l)
 		return
 	}
@@ -215,7 +215,7 @@ func (b *book) next(l *Loop) state.State {
 		keep(p.Records, name)
 	}
 	next := current.Next(jobs)
-	next.Released, next.Outputs, next.Conditions = p.Released, l.files.Outputs, l.holds.lasting(b.seal)
+	next.Released, next.Values, next.Conditions = p.Released, l.files.Values, l.holds.lasting(b.seal)
 	return next
 }
 

@@ -12,7 +12,6 @@ import (
 	"github.com/eltrain/eltrain/elastic"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/plan"
-	"github.com/eltrain/eltrain/state"
 )
 
 // UnusableError says why the files cannot be applied. Text lists all errors; Brief is one sentence.
@@ -81,7 +80,7 @@ func (f *files) take(l *Loop, o Outcome) (news bool) {
 // same reports whether a reading matches what is in effect.
 func (f *files) same(now *Files) bool {
 	return now.Commit == f.Commit && now.Caution.IsZero() && now.Misnamed.IsZero() && reflect.DeepEqual(now.Jobs, f.Jobs) &&
-		reflect.DeepEqual(now.Blocks, f.Blocks) && maps.EqualFunc(now.Outputs, f.Outputs, state.Output.Equal)
+		reflect.DeepEqual(now.Blocks, f.Blocks) && now.Values.Equal(f.Values)
 }
 
 // declare enters everything from the files and the user except the jobs.
@@ -134,7 +133,7 @@ func (f *files) takeUp(l *Loop) {
 	l.book.seal = now.Seal
 	l.book.set(l.book.state)
 	f.lost = nil
-	f.Blocks, f.Outputs, f.stale, l.check.due = now.Blocks, now.Outputs, job.Reason{}, true
+	f.Blocks, f.Values, f.stale, l.check.due = now.Blocks, now.Values, job.Reason{}, true
 	f.Commit = now.Commit
 	l.holds.Clear(aboutFilesOf, FilesUnusable)
 }

@@ -491,7 +491,7 @@ func (d *Driver) Records() job.Records {
 }
 
 // Outputs returns the stored outputs.
-func (d *Driver) Outputs() map[string]state.Output {
+func (d *Driver) Outputs() map[string]state.Value {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.loop.book.state.Outputs

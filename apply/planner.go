@@ -208,7 +208,7 @@ func (p *Planner) Refresh(ctx context.Context, approve func(Decision) error, sto
 	}
 	l := p.loop
 	l.turn.decided = d
-	if d.Plan.Dirty || !maps.EqualFunc(l.files.Outputs, l.book.state.Outputs, state.Output.Equal) {
+	if d.Plan.Dirty || !l.files.Values.Equal(l.book.state.Values) {
 		writing, cancel := context.WithTimeout(ctx, storeTimeout)
 		defer cancel()
 		if err := store.Write(writing, l.book.next(l), lock); err != nil {

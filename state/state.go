@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/google/uuid"
@@ -32,22 +33,33 @@ type State struct {
 	Jobs    job.Records `json:"jobs"`
 	// Released are the jobs, by UID, that were forgotten and may still run.
 	Released map[string]job.Released `json:"released,omitempty"`
-	// Outputs are the values of the outputs when the configuration was last applied.
-	Outputs map[string]Output `json:"outputs,omitempty"`
+	Values                           // when the configuration was last applied
 	// Conditions are those reported and in force when the state was written.
 	Conditions []conditions.Condition `json:"conditions,omitempty"`
 }
 
-// Output is an output's value. For a sensitive output only the type is kept.
-type Output struct {
-	Value     json.RawMessage `json:"value,omitempty"`
-	Type      json.RawMessage `json:"type,omitempty"` // as cty writes types
-	Sensitive bool            `json:"sensitive,omitempty"`
+// Values are those of a configuration's variables and outputs, by name.
+type Values struct {
+	Variables map[string]Value `json:"variables,omitempty"`
+	Outputs   map[string]Value `json:"outputs,omitempty"`
 }
 
-// Equal reports whether two outputs are the same, ignoring the formatting of their JSON.
-func (o Output) Equal(other Output) bool {
-	return o.Sensitive == other.Sensitive && sameJSON(o.Value, other.Value) && sameJSON(o.Type, other.Type)
+// Equal reports whether all values are the same.
+func (v Values) Equal(other Values) bool {
+	return maps.EqualFunc(v.Variables, other.Variables, Value.Equal) && maps.EqualFunc(v.Outputs, other.Outputs, Value.Equal)
+}
+
+// Value is the value of a variable or an output. Of a sensitive one only the type is kept.
+type Value struct {
+	Value       json.RawMessage `json:"value,omitempty"`
+	Type        json.RawMessage `json:"type,omitempty"` // as cty writes types
+	Description string          `json:"description,omitempty"`
+	Sensitive   bool            `json:"sensitive,omitempty"`
+}
+
+// Equal reports whether two values are the same, ignoring the formatting of their JSON and the description.
+func (v Value) Equal(other Value) bool {
+	return v.Sensitive == other.Sensitive && sameJSON(v.Value, other.Value) && sameJSON(v.Type, other.Type)
 }
 
 func sameJSON(a, b json.RawMessage) bool {

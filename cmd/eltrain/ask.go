@@ -267,7 +267,7 @@ func (s *session) asApplied(ctx context.Context, w *workspace.Workspace, on []jo
 	}
 	setup = apply.Setup{
 		Intent: apply.Intent{Keep: true, Scope: plan.Scope{}},
-		Files:  apply.Files{Outputs: w.Prior}, NewUID: workspace.NewUID, Words: view.Words{},
+		Files:  apply.Files{Values: w.Prior}, NewUID: workspace.NewUID, Words: view.Words{},
 	}
 	for _, name := range slices.Sorted(maps.Keys(records)) {
 		setup.Files.Jobs = append(setup.Files.Jobs, records[name].Spec)

@@ -52,7 +52,7 @@ func (o *outputLook) take(others []string) error {
 }
 
 func (o *outputLook) look(s *session, _ *workspace.Workspace, stored state.State) error {
-	all := workspace.OutputsIn(stored.Outputs)
+	all := stored.Outputs
 	switch {
 	case o.name != "":
 		v, known := all[o.name]
@@ -72,7 +72,7 @@ func (o *outputLook) look(s *session, _ *workspace.Workspace, stored state.State
 }
 
 // one prints one output's value.
-func (o *outputLook) one(s *session, v view.GivenValue) error {
+func (o *outputLook) one(s *session, v state.Value) error {
 	if v.Sensitive {
 		return fmt.Errorf("the output %q is sensitive: its value is not in the state", o.name)
 	}
@@ -94,7 +94,7 @@ func (o *outputLook) one(s *session, v view.GivenValue) error {
 }
 
 // rawText converts a value to a string, as Terraform's output -raw.
-func rawText(v view.GivenValue) (string, error) {
+func rawText(v state.Value) (string, error) {
 	kind, err := ctyjson.UnmarshalType(v.Type)
 	if err != nil {
 		return "", err

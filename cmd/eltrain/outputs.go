@@ -6,23 +6,23 @@ import (
 	"github.com/eltrain/eltrain/state"
 )
 
-// outputs returns the outputs to store in the state: those of the saved plan if there is one, else of the configuration. A
+// values returns the values to store in the state: those of the saved plan if there is one, else of the configuration. A
 // destroy removes them; a destroy with -target or -exclude leaves them as they are.
-func (a planning) outputs(d *workspace.Workspace) map[string]state.Output {
+func (a planning) values(d *workspace.Workspace) state.Values {
 	switch {
 	case a.saved != nil:
-		return workspace.StoredOutputs(a.saved.Outputs)
+		return a.saved.Values
 	case a.destroy && len(a.targets)+len(a.excludes) > 0:
 		return d.Prior
 	case a.destroy:
-		return nil
+		return state.Values{}
 	}
-	return workspace.OutputsOf(d.Config)
+	return workspace.ValuesOf(d.Config)
 }
 
 // showOutputs shows the outputs after an apply.
 func (r *applyRun) showOutputs() {
-	outputs := workspace.OutputsIn(r.args.outputs(r.Workspace))
+	outputs := r.args.values(r.Workspace).Outputs
 	view.WriteOutputs(r.streams.Out, outputs)
 	if r.stream != nil {
 		r.stream.Outputs(outputs)

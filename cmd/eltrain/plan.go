@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/eltrain/eltrain/apply"
@@ -164,11 +166,32 @@ func (s *session) plan(ctx context.Context, a planArgs) int {
 	if err := s.showPlan(a, model); err != nil {
 		return s.fail("Cannot show the plan", err)
 	}
-	s.diagnose(slices.Concat(s.held(), a.cautions(facts.Input), forgetting(&facts.Plan), misnamedIn(cfg, &facts))...)
+	s.diagnose(slices.Concat(s.held(), a.cautions(facts.Input), forgetting(&facts.Plan), misnamedIn(cfg, &facts), otherValues(ctx, d))...)
 	if a.detailedExitCode && model.Differs() {
 		return exitChanges
 	}
 	return exitDone
+}
+
+// otherValues warns if a watch leads that has other values of variables: it does not do what this plan shows.
+func otherValues(ctx context.Context, d *workspace.Workspace) []view.Diagnostic {
+	holder, err := d.Store.Holder(ctx)
+	if err != nil || holder == nil || !view.Watching(holder) {
+		return nil
+	}
+	var differ []string
+	here := workspace.ValuesOf(d.Config).Variables
+	for _, name := range slices.Sorted(maps.Keys(here)) {
+		if there, known := d.Prior.Variables[name]; known && !there.Equal(here[name]) {
+			differ = append(differ, fmt.Sprintf("  var.%s is %s there, and %s here", name, view.OutputText(there), view.OutputText(here[name])))
+		}
+	}
+	if differ == nil {
+		return nil
+	}
+	return []view.Diagnostic{view.Caution("The watch has other values of variables", fmt.Sprintf(
+		"%s (pid %d) watches this directory with other values, so it does not do what this plan shows:\n%s\nSet the same with -var or -var-file to plan what it does.",
+		holder.Who, holder.PID, strings.Join(differ, "\n")))}
 }
 
 // look makes the plan. stored is the state that it is made from.
@@ -267,7 +290,7 @@ func (s *session) preview(ctx context.Context, d *workspace.Workspace, a plannin
 	if err != nil {
 		return view.PlanFacts{}, err
 	}
-	d.Prior = stored.Outputs
+	d.Prior = stored.Values
 	decided, err := s.reportingPlanner(d, a.setup(d, stored)).Preview(ctx, time.Now())
 	if err != nil {
 		return view.PlanFacts{}, err
@@ -280,7 +303,7 @@ func (a planning) setup(d *workspace.Workspace, stored state.State) apply.Setup 
 	return apply.Setup{
 		Intent: apply.Intent{Watch: a.watch, Destroy: a.destroy, Prevent: a.prevent(d.Config), Keep: a.keep, MaxDestroy: a.maxDestroy,
 			Rerun: a.rerun, Scope: a.scope(d.Config), Replace: a.replaces, Refresh: a.refreshOnly},
-		Files: apply.Files{Jobs: a.wanted(d.Config), Blocks: a.blocks(d.Config), Outputs: a.outputs(d)},
+		Files: apply.Files{Jobs: a.wanted(d.Config), Blocks: a.blocks(d.Config), Values: a.values(d)},
 		State: stored, NewUID: a.newUID, Words: view.Words{},
 	}
 }

@@ -412,3 +412,24 @@ func TestAPlanSaysWhichJobsItRemovesFromTheState(t *testing.T) {
 	eltrain(t, dir, "plan", "-destroy", "-json").check(t, exitDone, `"@message":"Plan: 0 to add, 0 to change, 2 to destroy."`)
 	eltrain(t, dir, "destroy", "-auto-approve", "-target=job.done").check(t, exitDone, "Plan: 0 to add, 0 to change, 0 to destroy. 1 job to be removed from the state.", "job.done: Removal complete", "Destroy complete!")
 }
+
+// A watch was started with variables that a plan beside it does not have: the plan shows what the watch will not do.
+func TestPlanSaysThatTheWatchHasOtherVariables(t *testing.T) {
+	t.Parallel()
+	files := map[string]string{"main.hcl": "variable \"pause\" {\n  type    = number\n  default = 300\n}\nvariable \"token\" {\n  default   = \"secret-1\"\n  sensitive = true\n}\n" +
+		strings.Replace(twoWorkers, "sleep 300", "sleep ${var.pause}", 1)}
+	dir := directoryWith(t, files)
+	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
+	if !strings.Contains(files["main.hcl"], "var.pause}") {
+		t.Fatalf("the command has another pause: %s", files["main.hcl"])
+	}
+	startWatch(t, dir, "-var=pause=301")
+	eventually(t, "it runs", func() bool { return strings.Contains(eltrain(t, dir, "status").out, "2 processes") })
+	const warning = "The watch has other values of variables"
+	eltrain(t, dir, "plan").check(t, exitDone, "2 to add, 0 to change, 2 to destroy", warning, "var.pause is 301 there, and 300 here")
+	for _, same := range [][]string{{"plan", "-detailed-exitcode", "-var=pause=301"}, {"plan", "-destroy"}} {
+		if out := eltrain(t, dir, same...).check(t, exitDone).out; strings.Contains(out, warning) {
+			t.Errorf("%v:\n%s", same, out)
+		}
+	}
+}

@@ -222,7 +222,7 @@ func (s *session) planOffline(ctx context.Context, d *workspace.Workspace, a pla
 	if base, err = d.Store.Read(ctx); err != nil {
 		return facts, base, fmt.Errorf("read the state: %w", err)
 	}
-	d.Prior = base.Outputs
+	d.Prior = base.Values
 	o, err := workspace.LastObservation()
 	if err != nil {
 		return facts, base, err

@@ -44,5 +44,5 @@ func (v *stateShow) look(s *session, d *workspace.Workspace, stored state.State)
 // stateModel returns all objects of the state in the form of Terraform's state.
 func (s *session) stateModel(d *workspace.Workspace, records job.Records) view.PlanState {
 	in := plan.Input{Jobs: d.Config.Jobs, Records: records, Now: time.Now()}
-	return view.NewPlan(view.PlanFacts{Input: in, Plan: plan.Plan{Records: records}, Version: version, PriorOutputs: workspace.OutputsIn(d.Prior)}, &s.redactor).PriorState
+	return view.NewPlan(view.PlanFacts{Input: in, Plan: plan.Plan{Records: records}, Version: version, PriorOutputs: d.Prior.Outputs}, &s.redactor).PriorState
 }

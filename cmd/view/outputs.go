@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	ctyjson "github.com/zclconf/go-cty/cty/json"
+
+	"github.com/eltrain/eltrain/state"
 )
 
 // outputs reports which outputs a plan changes, in Terraform's form.
@@ -53,7 +55,7 @@ func (t *planText) outputRows(m *PlanModel) {
 const hiddenOutput = "<sensitive>"
 
 // WriteOutputs shows the values of outputs after an apply; nothing if there are none.
-func WriteOutputs(s Screen, outputs map[string]GivenValue) {
+func WriteOutputs(s Screen, outputs map[string]state.Value) {
 	if len(outputs) == 0 {
 		return
 	}
@@ -64,7 +66,7 @@ func WriteOutputs(s Screen, outputs map[string]GivenValue) {
 }
 
 // ListOutputs shows the values of outputs, one after the other.
-func ListOutputs(s Screen, outputs map[string]GivenValue) {
+func ListOutputs(s Screen, outputs map[string]state.Value) {
 	t := planText{Screen: s}
 	for _, name := range slices.Sorted(maps.Keys(outputs)) {
 		value := hiddenOutput
@@ -77,12 +79,12 @@ func ListOutputs(s Screen, outputs map[string]GivenValue) {
 }
 
 // WriteOutputsJSON writes outputs as Terraform's `output -json` does, except that sensitive ones have no value.
-func WriteOutputsJSON(w io.Writer, outputs map[string]GivenValue) error {
+func WriteOutputsJSON(w io.Writer, outputs map[string]state.Value) error {
 	return WriteJSON(w, streamOutputs(outputs))
 }
 
 // OutputText returns an output's value in the language's syntax.
-func OutputText(v GivenValue) string { return outputText(v.Value, v.Type, v.Sensitive, 0) }
+func OutputText(v state.Value) string { return outputText(v.Value, v.Type, v.Sensitive, 0) }
 
 // outputText returns an output's value in the language's syntax. All lines but the first are indented.
 func outputText(value, kind json.RawMessage, hidden bool, indent int) string {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/plan"
+	"github.com/eltrain/eltrain/state"
 )
 
 // The versions of Terraform's formats that a plan's JSON follows. Tools recognize a plan by them.
@@ -27,11 +28,10 @@ type PlanFacts struct {
 	Input plan.Input `json:"input"`
 	Plan  plan.Plan  `json:"plan,omitzero"`
 	// Version is eltrain's own.
-	Version   string                `json:"version"`
-	Variables map[string]GivenValue `json:"variables,omitempty"`
-	Outputs   map[string]GivenValue `json:"outputs,omitempty"`
+	Version string `json:"version"`
+	state.Values
 	// PriorOutputs are those that were last applied.
-	PriorOutputs map[string]GivenValue `json:"prior_outputs,omitempty"`
+	PriorOutputs map[string]state.Value `json:"prior_outputs,omitempty"`
 	// Reached is the progress of jobs by name, as reported by the master. Without a master it is empty, and only the records'
 	// progress is known.
 	Reached map[string]Reached `json:"reached,omitempty"`
@@ -39,14 +39,6 @@ type PlanFacts struct {
 	Unseen bool `json:"unseen,omitempty"`
 	// Checks are the results of the files' conditions.
 	Checks []CheckFact `json:"checks,omitempty"`
-}
-
-// GivenValue is a variable or an output. A sensitive one has no value here.
-type GivenValue struct {
-	Value       json.RawMessage `json:"value,omitempty"`
-	Type        json.RawMessage `json:"type,omitempty"` // as cty writes types
-	Description string          `json:"description,omitempty"`
-	Sensitive   bool            `json:"sensitive,omitempty"`
 }
 
 // Reached is the progress of a job.

@@ -9,54 +9,49 @@ import (
 	"github.com/eltrain/eltrain/state"
 )
 
-func (v GivenValue) shown() json.RawMessage {
+func shownValue(v state.Value) json.RawMessage {
 	if v.Sensitive {
 		return hiddenText
 	}
 	return v.Value
 }
 
-func planVariables(given map[string]GivenValue) map[string]PlanVariable {
+func planVariables(given map[string]state.Value) map[string]PlanVariable {
 	out := map[string]PlanVariable{}
 	for name, v := range given {
-		out[name] = PlanVariable{v.shown()}
+		out[name] = PlanVariable{shownValue(v)}
 	}
 	return out
 }
 
-func outputValues(given map[string]GivenValue) map[string]OutputValue {
+func outputValues(given map[string]state.Value) map[string]OutputValue {
 	out := map[string]OutputValue{}
 	for name, v := range given {
-		out[name] = OutputValue{v.Sensitive, v.Type, v.shown()}
+		out[name] = OutputValue{v.Sensitive, v.Type, shownValue(v)}
 	}
 	return out
 }
 
-func outputChanges(prior, next map[string]GivenValue) map[string]OutputChange {
+func outputChanges(prior, next map[string]state.Value) map[string]OutputChange {
 	out := map[string]OutputChange{}
 	for name, v := range next {
-		c := OutputChange{Actions: actsNothing, Before: v.shown(), After: v.shown(), BeforeSensitive: v.Sensitive, AfterSensitive: v.Sensitive}
+		c := OutputChange{Actions: actsNothing, Before: shownValue(v), After: shownValue(v), BeforeSensitive: v.Sensitive, AfterSensitive: v.Sensitive}
 		old, had := prior[name]
 		switch {
 		case !had:
 			c.Actions, c.Before, c.BeforeSensitive = actsCreate, nil, false
-		case !old.same(v):
-			c.Actions, c.Before, c.BeforeSensitive = actsUpdate, old.shown(), old.Sensitive
+		case !old.Equal(v):
+			c.Actions, c.Before, c.BeforeSensitive = actsUpdate, shownValue(old), old.Sensitive
 		}
 		c.kind, c.kindBefore = v.Type, old.Type
 		out[name] = c
 	}
 	for name, old := range prior {
 		if _, still := next[name]; !still {
-			out[name] = OutputChange{Actions: actsDelete, Before: old.shown(), BeforeSensitive: old.Sensitive, kindBefore: old.Type}
+			out[name] = OutputChange{Actions: actsDelete, Before: shownValue(old), BeforeSensitive: old.Sensitive, kindBefore: old.Type}
 		}
 	}
 	return out
-}
-
-// same reports whether two outputs are equal.
-func (v GivenValue) same(other GivenValue) bool {
-	return state.Output{Value: v.Value, Type: v.Type, Sensitive: v.Sensitive}.Equal(state.Output{Value: other.Value, Type: other.Type, Sensitive: other.Sensitive})
 }
 
 // changesOutputs reports whether applying the plan changes an output.
@@ -110,7 +105,7 @@ func (b *planBuilder) expressions(values map[string]any) map[string]Expression {
 	return out
 }
 
-func configuredValues(given map[string]GivenValue) map[string]ConfiguredValue {
+func configuredValues(given map[string]state.Value) map[string]ConfiguredValue {
 	out := map[string]ConfiguredValue{}
 	for name, v := range given {
 		out[name] = ConfiguredValue{v.Description, v.Sensitive}

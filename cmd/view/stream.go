@@ -10,6 +10,7 @@ import (
 	"github.com/eltrain/eltrain/conditions"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/plan"
+	"github.com/eltrain/eltrain/state"
 )
 
 // StreamBegin is what each line begins with: encoding/json sorts the keys.
@@ -258,9 +259,9 @@ type StreamOutput struct {
 }
 
 // Outputs writes the values of outputs, if there are any.
-func (s *Stream) Outputs(outputs map[string]GivenValue) { s.outputs(streamOutputs(outputs)) }
+func (s *Stream) Outputs(outputs map[string]state.Value) { s.outputs(streamOutputs(outputs)) }
 
-func streamOutputs(outputs map[string]GivenValue) map[string]StreamOutput {
+func streamOutputs(outputs map[string]state.Value) map[string]StreamOutput {
 	shown := map[string]StreamOutput{}
 	for name, v := range outputs {
 		shown[name] = StreamOutput{Sensitive: v.Sensitive, Type: v.Type, Value: v.Value}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/plan"
+	"github.com/eltrain/eltrain/state"
 )
 
 // uiLine is a line of a machine-readable UI.
@@ -60,7 +61,7 @@ func everyLine(t *testing.T) []uiLine {
 	s.Applied(plan.Summary{Add: 1})
 	s.Applied(plan.Summary{Add: 1, Import: 2})
 	s.Destroyed(plan.Summary{Remove: 1})
-	s.Outputs(map[string]GivenValue{"a": {Value: json.RawMessage("1"), Type: json.RawMessage(`"number"`)}, "b": {Type: json.RawMessage(`"string"`), Sensitive: true}})
+	s.Outputs(map[string]state.Value{"a": {Value: json.RawMessage("1"), Type: json.RawMessage(`"number"`)}, "b": {Type: json.RawMessage(`"string"`), Sensitive: true}})
 	about := Problem("Wrong", "Why.")
 	about.Address = "job.j"
 	about.Range = &Range{Filename: "main.hcl", Start: Position{1, 1, 0}, End: Position{1, 2, 1}}

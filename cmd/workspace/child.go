@@ -21,6 +21,7 @@ import (
 	"github.com/eltrain/eltrain/internal/confine"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/lang"
+	"github.com/eltrain/eltrain/state"
 )
 
 // A watch has its files opened, read and evaluated by a child process, so that whatever they contain, and wherever they are,
@@ -62,8 +63,7 @@ type Reading struct {
 	Named       []string
 	Sizes       map[string]int
 	Invalid     bool
-	Variables   map[string]view.GivenValue
-	Outputs     map[string]view.GivenValue
+	Values      state.Values
 	Secrets     []string
 	Sources     []quotable
 
@@ -145,7 +145,7 @@ func (d *Directory) readAll(asked request) (r Reading, err error) {
 		r.Hidden = append(r.Hidden, hidden{cfg.Jobs[i].Secrets, cfg.Jobs[i].Places})
 	}
 	r.Sources = quotables(cfg.Files)
-	r.Variables, r.Outputs, err = Given(cfg)
+	r.Values, err = Given(cfg)
 	return r, err
 }
 
@@ -181,14 +181,14 @@ func (r *Reading) decode() (err error) {
 	if r.Config.Providers, err = DecodeProviders(r.Providers); err != nil {
 		return err
 	}
-	for name, given := range r.Variables {
-		v := lang.Variable{Name: name, Sensitive: given.Sensitive}
+	for name, given := range r.Values.Variables {
+		v := lang.Variable{Name: name, Description: given.Description, Sensitive: given.Sensitive}
 		if v.Value, err = valueOf(given); err != nil {
 			return err
 		}
 		r.Config.Variables = append(r.Config.Variables, v)
 	}
-	for name, given := range r.Outputs {
+	for name, given := range r.Values.Outputs {
 		o := lang.Output{Name: name, Sensitive: given.Sensitive}
 		if o.Value, err = valueOf(given); err != nil {
 			return err
@@ -199,7 +199,7 @@ func (r *Reading) decode() (err error) {
 }
 
 // valueOf is the inverse of givenValue. Of a sensitive value only the type is left.
-func valueOf(given view.GivenValue) (v cty.Value, err error) {
+func valueOf(given state.Value) (v cty.Value, err error) {
 	kind := cty.DynamicPseudoType
 	if given.Type != nil {
 		if kind, err = ctyjson.UnmarshalType(given.Type); err != nil {

@@ -119,17 +119,17 @@ func TestAReadingIsTheConfiguration(t *testing.T) {
 	same("paths", r.Config.Further(), cfg.Further())
 	same("sizes", r.Config.Sizes, cfg.Sizes)
 	same("diagnostics", r.Diagnostics, view.DiagnoseHCL(diags, cfg.Files))
-	variables, outputs, err := Given(r.Config)
-	wantVariables, wantOutputs, wantErr := Given(cfg)
+	given, err := Given(r.Config)
+	want, wantErr := Given(cfg)
 	if err != nil || wantErr != nil {
 		t.Fatal(err, wantErr)
 	}
-	same("variables", variables, wantVariables)
-	for name, want := range wantOutputs {
+	same("variables", given.Variables, want.Variables)
+	for name, want := range want.Outputs {
 		if want.Sensitive && want.Type == nil { // its type has a secret in it, and is left out
 			want.Type = json.RawMessage(`"dynamic"`)
 		}
-		same("output "+name, outputs[name], want)
+		same("output "+name, given.Outputs[name], want)
 	}
 	for _, secret := range cfg.Secrets() {
 		if !slices.Contains(r.Secrets, secret) {

@@ -67,8 +67,8 @@ func FactsOf(live apply.Live) view.Facts {
 // PlanFacts returns what a plan is shown from.
 func (w *Workspace) PlanFacts(decided apply.Decision, reached map[string]view.Reached) (facts view.PlanFacts, err error) {
 	facts = view.PlanFacts{Input: decided.Input, Plan: decided.Plan, Version: w.version, Reached: reached}
-	facts.Variables, facts.Outputs, err = Given(w.Config)
-	facts.PriorOutputs = OutputsIn(w.Prior)
+	facts.Values, err = Given(w.Config)
+	facts.PriorOutputs = w.Prior.Outputs
 	facts.Checks = checks(w.Config, decided.Input.Destroy)
 	switch {
 	case !decided.Input.Destroy:

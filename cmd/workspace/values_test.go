@@ -27,19 +27,19 @@ func TestTheTypeOfWhatIsSensitive(t *testing.T) {
 			{Name: "plain", Value: cty.NumberIntVal(3)},
 		},
 	}
-	variables, outputs, err := Given(cfg)
+	given, err := Given(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{"text": `"string"`, "object": `["object",{"user":"bool"}]`, "named": "", "deep": "", "none": `"dynamic"`} {
-		if v := outputs[name]; string(v.Type) != want || v.Value != nil || !v.Sensitive {
+		if v := given.Outputs[name]; string(v.Type) != want || v.Value != nil || !v.Sensitive {
 			t.Errorf("%s is of the type %s, with the value %s", name, v.Type, v.Value)
 		}
 	}
-	if v := outputs["plain"]; string(v.Value) != "3" || v.Sensitive {
+	if v := given.Outputs["plain"]; string(v.Value) != "3" || v.Sensitive {
 		t.Errorf("what is not sensitive has the value %s", v.Value)
 	}
-	if v := variables["token"]; strings.Contains(string(v.Type)+string(v.Value), secret) || !v.Sensitive {
+	if v := given.Variables["token"]; strings.Contains(string(v.Type)+string(v.Value), secret) || !v.Sensitive {
 		t.Errorf("the variable is %s", v.Value)
 	}
 }

@@ -28,7 +28,7 @@ type Workspace struct {
 	Sealer    *job.Sealer // of the sensitive values in the jobs
 	Store     state.Store
 	Providers map[string]providers.Provider // nil until Connect
-	Prior     map[string]state.Output       // the outputs in the state when it was last read
+	Prior     state.Values                  // the values in the state when it was last read
 	ReadOnly  bool                          // nothing made from it is stored
 
 	log     *slog.Logger
@@ -174,6 +174,6 @@ func (w *Workspace) Records(ctx context.Context) (job.Records, error) {
 	if err != nil {
 		return nil, err
 	}
-	w.Prior = stored.Outputs
+	w.Prior = stored.Values
 	return stored.Jobs, nil
 }
