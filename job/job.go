@@ -10,18 +10,20 @@ package job
 
 // Job is one training job as declared.
 type Job struct {
-	Name       string      `hcl:"name,label" doc:"The job's name, unique in the directory."`
-	Provider   string      `hcl:"provider,optional" default:"local" change:"replace" doc:"Where the job runs: the name of a provider."`
-	Priority   int         `hcl:"priority,optional" change:"update" doc:"Higher goes first when capacity is short. Equal priorities are ordered by age."`
-	Suspend    bool        `hcl:"suspend,optional" change:"update" json:",omitempty" doc:"Whether the job is suspended: its slots are asked for a checkpoint and stopped, and its places are given back. Once it is false again the job queues at its priority."`
-	Limits     *Limits     `hcl:"limits,block" change:"update" doc:"The maximum that all slots of the job may hold together. What is not set is not limited."`
-	Roles      []Role      `hcl:"role,block" doc:"A group of identical members. At least one."`
-	Progress   *Progress   `hcl:"progress,block" change:"replace" doc:"How progress is read from the output of the training processes."`
-	Checkpoint *Checkpoint `hcl:"checkpoint,block" change:"replace" doc:"Where checkpoints are, how to request one, and how to find completed ones in the output."`
-	Rendezvous Rendezvous  `hcl:"rendezvous,block" change:"update" doc:"How a world forms."`
-	Topology   Topology    `hcl:"topology,block" change:"update" doc:"How ranks follow the network."`
-	Detect     Detect      `hcl:"detect,block" change:"update" doc:"When a member is considered lost."`
-	Heal       Heal        `hcl:"heal,block" change:"update" doc:"How failures are healed, and how often."`
+	Name        string      `hcl:"name,label" doc:"The job's name, unique in the directory."`
+	Provider    string      `hcl:"provider,optional" default:"local" change:"replace" doc:"Where the job runs: the name of a provider."`
+	Priority    int         `hcl:"priority,optional" change:"update" doc:"Higher goes first when capacity is short. Equal priorities are ordered by age."`
+	Preempt     bool        `hcl:"preempt,optional" change:"update" json:",omitempty" doc:"Whether the job, if there is no room for its min, takes the places of preemptible jobs of a lower priority: they are asked for a checkpoint, stopped, and queue again."`
+	Preemptible bool        `hcl:"preemptible,optional" change:"update" json:",omitempty" doc:"Whether a job of a higher priority that has preempt = true may take all places of this one. Without it every job keeps its min."`
+	Suspend     bool        `hcl:"suspend,optional" change:"update" json:",omitempty" doc:"Whether the job is suspended: its slots are asked for a checkpoint and stopped, and its places are given back. Once it is false again the job queues at its priority."`
+	Limits      *Limits     `hcl:"limits,block" change:"update" doc:"The maximum that all slots of the job may hold together. What is not set is not limited."`
+	Roles       []Role      `hcl:"role,block" doc:"A group of identical members. At least one."`
+	Progress    *Progress   `hcl:"progress,block" change:"replace" doc:"How progress is read from the output of the training processes."`
+	Checkpoint  *Checkpoint `hcl:"checkpoint,block" change:"replace" doc:"Where checkpoints are, how to request one, and how to find completed ones in the output."`
+	Rendezvous  Rendezvous  `hcl:"rendezvous,block" change:"update" doc:"How a world forms."`
+	Topology    Topology    `hcl:"topology,block" change:"update" doc:"How ranks follow the network."`
+	Detect      Detect      `hcl:"detect,block" change:"update" doc:"When a member is considered lost."`
+	Heal        Heal        `hcl:"heal,block" change:"update" doc:"How failures are healed, and how often."`
 
 	Lifecycle Lifecycle `hcl:"lifecycle,block" change:"update" json:",omitzero" doc:"Protection of the job, and attributes that others may change."`
 

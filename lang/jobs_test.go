@@ -40,6 +40,9 @@ job "full" {
   provider = "kubernetes"
   priority = 7
   suspend  = true
+  preempt  = true
+
+  preemptible = true
   limits {
     cpu     = 100
     memory  = "1TiB"

@@ -23,6 +23,7 @@ const (
 	RoleNotDeclared    job.Code = "role_not_declared"   // its role is no longer declared
 	AboveMost          job.Code = "above_most"          // its index is above the role's max
 	GivesWay           job.Code = "gives_way"           // it cannot start, and another job fits without it
+	PreemptedBy        job.Code = "preempted_by"        // a job of a higher priority takes the places of the whole job
 	MakesRoom          job.Code = "makes_room"          // its role shrinks so that another job fits
 	Shrunk             job.Code = "shrunk"              // its role is made smaller
 	Scaled             job.Code = "scaled"              // its role is made larger within its bounds

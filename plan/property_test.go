@@ -116,6 +116,8 @@ func randomJob(t *rapid.T, name string) job.Job {
 		j.Roles = append(j.Roles, helper)
 	}
 	j.Priority = rapid.IntRange(0, 2).Draw(t, "priority")
+	j.Preempt = rapid.IntRange(0, 3).Draw(t, "preempt") == 0
+	j.Preemptible = rapid.Bool().Draw(t, "preemptible")
 	j.Suspend = rapid.IntRange(0, 5).Draw(t, "suspend") == 0
 	if rapid.IntRange(0, 3).Draw(t, "limits") == 0 {
 		c := job.CPU(1000 * rapid.IntRange(0, 4).Draw(t, "limit"))

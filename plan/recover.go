@@ -74,18 +74,19 @@ func (w *work) placed(s *job.Slot) bool {
 	return w.promisedTo(s) != "" || !unplaced(s) || s.Phase == job.Failing || w.bound(s) || w.launched(s) && inContact(w.current(s))
 }
 
-// makeRoom shrinks other jobs, as for a new job, for the slots that a role needs to reach its min; otherwise it waits.
+// makeRoom shrinks or preempts other jobs, as for a new job, for the slots that a role needs to reach its min; otherwise it waits.
 func (p *pass) makeRoom(w *work, r *job.Role, unplaced []*job.Slot, lacking int) {
 	t := &txn{sp: p.space(w.spec.Provider)}
-	if lacking > 0 && p.fitByShrinking(t, w, unplaced[:min(lacking, len(unplaced))]) {
+	needs := unplaced[:min(max(lacking, 0), len(unplaced))]
+	if lacking > 0 && (p.fitByShrinking(t, w, needs) || p.fitByPreempting(t, w, needs)) {
 		for _, x := range t.taken {
 			w.on(x.slot).promised = x.at.node.Name
 		}
 		return
 	}
 	if lacking > 0 {
-		unplaced = unplaced[:min(lacking, len(unplaced))]
+		unplaced = needs
 	}
-	p.addWait(w, r.Name, p.shortage(w, unplaced))
+	p.addWait(w, r.Name, p.noRoomYet(w, unplaced))
 	p.decided(w, job.WaitCapacity)
 }

@@ -12,7 +12,7 @@ import (
 
 // postpone notes that there is no room for a job to start again. It stays ended.
 func (p *pass) postpone(w *work, gang []*job.Slot) {
-	why := job.Because(RetryWaits, "job", w.name, "phase", string(p.in.Records[w.name].Phase)).With(p.shortage(w, gang))
+	why := job.Because(RetryWaits, "job", w.name, "phase", string(p.in.Records[w.name].Phase)).With(p.noRoomYet(w, gang))
 	p.postponed = append(p.postponed, Wait{Job: w.name, Reasons: []job.Reason{why}})
 }
 

@@ -573,6 +573,10 @@ func setJob(j *job.Job, key, value string) error {
 		j.Provider = value
 	case "suspend":
 		j.Suspend = true
+	case "preempt":
+		j.Preempt = true
+	case "preemptible":
+		j.Preemptible = true
 	case "prevent":
 		j.Lifecycle.PreventDestroy = true
 	case "ignore":

@@ -72,12 +72,12 @@ func (p *pass) admit() {
 		case p.fit(t, w, gang):
 			p.grant(w, t)
 		case p.neverFits(w, gang):
-		case p.fitByShrinking(t, w, gang):
+		case p.fitByShrinking(t, w, gang), p.fitByPreempting(t, w, gang):
 			p.grant(w, t)
 		case w.retried:
 			p.postpone(w, gang)
 		default:
-			p.addWait(w, "", p.shortage(w, gang))
+			p.addWait(w, "", p.noRoomYet(w, gang))
 		}
 	}
 }
@@ -212,6 +212,77 @@ func (p *pass) fitByShrinking(t *txn, w *work, gang []*job.Slot) bool {
 	return false
 }
 
+// fitByPreempting places the slots after stopping preemptible jobs of a lower priority as a whole: as few as are needed, the last
+// in serving order first.
+func (p *pass) fitByPreempting(t *txn, w *work, slots []*job.Slot) bool {
+	if !w.spec.Preempt {
+		return false
+	}
+	sp := t.sp
+	var stopped []*work
+	for _, v := range slices.Backward(p.lower(w)) {
+		if !v.spec.Preemptible || v.part != nil || len(v.finished) > 0 {
+			continue
+		}
+		sp.leaveAll(v)
+		stopped = append(stopped, v)
+		if sp.takes(slots) {
+			break
+		}
+	}
+	fits := sp.takes(slots)
+	stopped = slices.DeleteFunc(stopped, func(v *work) bool { // the smaller ones before may not be needed
+		sp.retakeAll(v)
+		if !fits || sp.takes(slots) {
+			return true
+		}
+		sp.leaveAll(v)
+		return false
+	})
+	if !fits || !t.putAll(slots) {
+		return false
+	}
+	for _, v := range stopped {
+		why := job.Because(PreemptedBy, "job", w.name)
+		p.note("job."+v.name, "preempted", why)
+		for _, s := range v.slots {
+			if holds(s) {
+				v.because(s, why)
+				p.cancel(v, s)
+			}
+		}
+	}
+	return true
+}
+
+// lower lists the jobs of a lower priority that hold places at the job's provider, in serving order.
+func (p *pass) lower(w *work) []*work {
+	var all []*work
+	for _, v := range p.servingOrder {
+		if v.spec.Priority < w.spec.Priority && v.spec.Provider == w.spec.Provider && v.admitted() {
+			all = append(all, v)
+		}
+	}
+	return all
+}
+
+// leaveAll counts what a job holds as free soon; retakeAll is the opposite.
+func (sp *space) leaveAll(w *work) {
+	for _, s := range w.slots {
+		if holds(s) {
+			sp.leave(s)
+		}
+	}
+}
+
+func (sp *space) retakeAll(w *work) {
+	for _, s := range w.slots {
+		if holds(s) {
+			sp.retake(s)
+		}
+	}
+}
+
 // victim is an elastic role that may shrink for another job.
 type victim struct {
 	w    *work
@@ -332,8 +403,8 @@ func (p *pass) complete(w *work) {
 			continue
 		}
 		t := &txn{sp: p.space(w.spec.Provider)}
-		if len(slots) < missing || !w.within(slots) || !t.putAll(slots) && !p.fitByShrinking(t, w, slots) {
-			p.addWait(w, r.Name, p.shortage(w, slots))
+		if len(slots) < missing || !w.within(slots) || !t.putAll(slots) && !p.fitByShrinking(t, w, slots) && !p.fitByPreempting(t, w, slots) {
+			p.addWait(w, r.Name, p.noRoomYet(w, slots))
 			continue
 		}
 		p.grant(w, t)

@@ -32,6 +32,30 @@ func (p *pass) shortage(w *work, slots []*job.Slot) job.Reason {
 	return job.Because(NoRoom).With(append(sp.wanted(slots), sp.available(slots)...)...)
 }
 
+// noRoomYet is the shortage of a job that waits for room. It names jobs of a lower priority that this one does not preempt.
+func (p *pass) noRoomYet(w *work, slots []*job.Slot) job.Reason {
+	why := p.shortage(w, slots)
+	if why.Code != NoRoom {
+		return why
+	}
+	var kept []string
+	for _, v := range p.lower(w) {
+		if !w.spec.Preempt || !v.spec.Preemptible {
+			kept = append(kept, "job."+v.name)
+		}
+	}
+	if len(kept) == 0 {
+		return why
+	}
+	if len(kept) > lowerNamed {
+		kept = append(kept[:lowerNamed], "…")
+	}
+	return job.Because(NoRoom, "lower", strings.Join(kept, ", ")).With(why.Of...)
+}
+
+// lowerNamed is how many jobs of a lower priority a shortage names.
+const lowerNamed = 4
+
 // available is what the nodes have for these slots, then why other nodes have nothing for them. A few nodes are named
 // individually; of many, those with the same reason are counted, as schedulers do: the one taint that most of them have must
 // not be hidden behind names.

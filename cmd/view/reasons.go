@@ -153,6 +153,7 @@ var sentences = map[job.Code]sentence{
 	plan.RoleNotDeclared:    says("role ${role} is no longer declared"),
 	plan.AboveMost:          says("its role may have at most ${most:slots}"),
 	plan.GivesWay:           says("it cannot start, and job.${job} fits without it"),
+	plan.PreemptedBy:        says("job.${job} has a higher priority and takes its places"),
 	plan.MakesRoom:          says("job.${job} waits and fits with ${role} at ${to} instead of ${from} slots"),
 	plan.Shrunk:             says("${of}: ${from} -> ${to} slots"),
 	plan.Scaled:             says("scaled within ${min}..${max}: ${from} -> ${to} slots"),
@@ -434,7 +435,11 @@ func shortage(r job.Reason, of []string) string {
 	if available == nil {
 		available = []string{"no node"}
 	}
-	return "Wanted: " + strings.Join(wanted, ", ") + ". Available: " + strings.Join(available, "; ") + "."
+	text := "Wanted: " + strings.Join(wanted, ", ") + ". Available: " + strings.Join(available, "; ") + "."
+	if lower := r.Args["lower"]; lower != "" {
+		text += " Running at a lower priority: " + lower + ". None gives up its min without preemptible = true there and preempt = true here."
+	}
+	return text
 }
 
 // nodeWith makes a sentence about what a node has, or several have each.
