@@ -15,8 +15,7 @@ func (p *pass) settle(w *work) {
 		p.closeRoles(w)
 	}
 	if w.active() && w.done() {
-		w.rec.Phase, w.rec.Ended = job.JobSucceeded, p.in.Now
-		p.out.Dirty = true
+		p.close(w, job.JobSucceeded)
 		p.note("job."+w.name, "job_phase", entered(job.JobSucceeded))
 	}
 	if w.active() && w.broken() {
@@ -25,6 +24,12 @@ func (p *pass) settle(w *work) {
 	if w.rec.Phase.Ended() {
 		p.end(w, job.Because(JobEnded, "phase", string(w.rec.Phase)))
 	}
+}
+
+// close ends the job. What operators put in place of its declaration ends with it.
+func (p *pass) close(w *work, as job.JobPhase) {
+	w.rec.Phase, w.rec.Ended, w.rec.Overrides = as, p.in.Now, nil
+	p.out.Dirty = true
 }
 
 // closeRoles gives up slots that have not begun to train in a role with a slot that succeeded: no more starts in it.

@@ -465,8 +465,7 @@ func (p *pass) failJob(w *work, why job.Reason) {
 			p.step(s, job.GiveUp)
 		}
 	}
-	w.rec.Phase, w.rec.Ended = job.JobFailed, p.in.Now
-	p.out.Dirty = true
+	p.close(w, job.JobFailed)
 	p.decided(w, job.FailJob)
 	p.reportIncident(w)
 	p.note("job."+w.name, "job_phase", job.Because(JobFailed).With(why))

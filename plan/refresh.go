@@ -18,8 +18,7 @@ func (p *pass) refresh() Plan {
 		p.track(w)
 		p.recordFaults(w)
 		if w.active() && w.done() {
-			w.rec.Phase, w.rec.Ended = job.JobSucceeded, p.in.Now
-			p.out.Dirty = true
+			p.close(w, job.JobSucceeded)
 			p.note("job."+w.name, "job_phase", entered(job.JobSucceeded))
 		}
 		p.judge(w)

@@ -183,12 +183,12 @@ func overrideOutcome(w *work, r *job.Request, _ *job.Handled) (job.ReplyState, j
 	switch {
 	case last != r.ID && w.toSuspend() != value:
 		return job.Undone, job.Because(RequestSuperseded, "request", last)
-	case w.toSuspend() != value: // its time is over, or the attribute was edited
-		return job.Undone, job.Because(OverrideExpired, "path", suspendPath, "value", strconv.FormatBool(value), "by", r.By)
+	case value && w.rec.Phase.Ended():
+		return job.Undone, job.Because(HasEnded, "job", w.name, "phase", string(w.rec.Phase))
 	case !value && w.rec.Phase != job.JobSuspended, value && w.rec.Phase == job.JobSuspended:
 		return job.Done, job.Reason{}
-	case w.rec.Phase.Ended():
-		return job.Undone, job.Because(HasEnded, "job", w.name, "phase", string(w.rec.Phase))
+	case w.toSuspend() != value: // its time is over, or the attribute was edited
+		return job.Undone, job.Because(OverrideExpired, "path", suspendPath, "value", strconv.FormatBool(value), "by", r.By)
 	}
 	return job.Accepted, job.Reason{}
 }
@@ -198,7 +198,7 @@ func cancelJob(p *pass, w *work, _ *job.Request, _ *job.Handled) {
 	if w.rec.Phase == job.JobCanceled {
 		return
 	}
-	w.rec.Phase, w.rec.Ended, w.rec.Overrides = job.JobCanceled, p.in.Now, nil
+	p.close(w, job.JobCanceled)
 	p.note("job."+w.name, "job_phase", entered(job.JobCanceled))
 }
 
