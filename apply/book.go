@@ -216,6 +216,13 @@ func (b *book) next(l *Loop) state.State {
 	}
 	next := current.Next(jobs)
 	next.Released, next.Values, next.Conditions = p.Released, l.files.Values, l.holds.lasting(b.seal)
+	next.Destroyed = map[string]job.Override{}
+	for name, o := range current.Destroyed {
+		if _, decided := in.Destroyed[name]; !decided {
+			next.Destroyed[name] = o
+		}
+	}
+	maps.Copy(next.Destroyed, p.Destroyed)
 	return next
 }
 

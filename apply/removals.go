@@ -96,6 +96,8 @@ func goneNotice(in *plan.Input, p *plan.Plan, name string, rec *job.Record) job.
 	switch {
 	case slices.ContainsFunc(p.Changes, func(c plan.Change) bool { return c.UID == rec.UID && c.Action == plan.Forget }):
 		n.Type, n.Reason = "forgotten", job.Because(JobForgotten, "uid", rec.UID)
+	case p.Destroyed[name].Request != "":
+		n.Reason = job.Because(JobDestroyed).With(job.Because(plan.DestroyAsked, "by", p.Destroyed[name].By, "why", p.Destroyed[name].Why))
 	case in.Destroy:
 		n.Reason = job.Because(JobDestroyed).With(job.Because(plan.DestroyRequested))
 	default:

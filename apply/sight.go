@@ -200,6 +200,12 @@ func (l *Loop) input() plan.Input {
 		}
 		in.Jobs = append(in.Jobs, j)
 	}
+	in.Destroyed = map[string]job.Override{}
+	for name, o := range l.book.state.Destroyed {
+		if !l.leftOut(&in, name) {
+			in.Destroyed[name] = o
+		}
+	}
 	l.requests.enter(l, &in)
 	in.Bars, in.Extra = s.fits(&in)
 	merge(&snapshot, l.book.names.fromService(s.facts), records)

@@ -54,6 +54,20 @@ func Fingerprints(j *Job, r *Role) func(index int) string {
 	return func(index int) string { return one(r.For(index)) }
 }
 
+// StartedFrom is a hash of everything that the job's slots are started from.
+func (j *Job) StartedFrom() string {
+	h := sha256.New()
+	for i := range j.Roles {
+		r := &j.Roles[i]
+		fingerprint := Fingerprints(j, r)
+		fmt.Fprintln(h, r.Name, fingerprint(0))
+		for index := range r.PerSlot {
+			fmt.Fprintln(h, fingerprint(index))
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil))[:16]
+}
+
 // hashReplaced encodes every field tagged change:"replace". It skips the roles of a job, since a change in one role
 // does not replace another's slots.
 func hashReplaced(enc *json.Encoder, v reflect.Value, ofJob bool) {

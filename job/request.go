@@ -29,6 +29,7 @@ const (
 	AskResume  Verb = "resume"
 	AskCancel  Verb = "cancel"
 	AskRestart Verb = "restart"
+	AskDestroy Verb = "destroy"
 )
 
 // Handled is a request that has taken effect on a job, with its outcome.

@@ -19,6 +19,7 @@ const (
 	NotDeclared        job.Code = "not_declared"        // its job is no longer declared
 	DestroyRequested   job.Code = "destroy_requested"   // destroy was requested
 	SuspendRequested   job.Code = "suspend_requested"   // its job is suspended
+	DestroyAsked       job.Code = "destroy_asked"       // somebody asked to destroy its job
 	SuspendAsked       job.Code = "suspend_asked"       // somebody asked to suspend its job
 	RoleNotDeclared    job.Code = "role_not_declared"   // its role is no longer declared
 	AboveMost          job.Code = "above_most"          // its index is above the role's max
@@ -181,6 +182,7 @@ const (
 const (
 	NothingThere      job.Code = "nothing_there"      // nothing that is declared and recorded has the address
 	IsSuspended       job.Code = "is_suspended"       // the job is suspended
+	IsDestroyed       job.Code = "is_destroyed"       // the job was destroyed on request
 	HasEnded          job.Code = "has_ended"          // the job is over
 	RequestExpired    job.Code = "request_expired"    // it expired before a master accepted it
 	RequestSuperseded job.Code = "request_superseded" // a later request contradicts it

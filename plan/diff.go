@@ -123,9 +123,7 @@ func (p *pass) cancel(w *work, s *job.Slot) {
 // remove stops what is no longer declared: the job, a role, or slots above a role's max.
 func (p *pass) remove(w *work) {
 	if !w.declared {
-		if !p.in.Keep {
-			p.end(w, p.whyRemoved())
-		}
+		p.end(w, p.whyRemoved(w))
 		return
 	}
 	if p.in.Destroy && w.part != nil && w.part.severable(w.spec) {
@@ -160,7 +158,10 @@ func (p *pass) remove(w *work) {
 }
 
 // whyRemoved is why a job that is not declared is removed.
-func (p *pass) whyRemoved() job.Reason {
+func (p *pass) whyRemoved(w *work) job.Reason {
+	if o, destroyed := p.out.Destroyed[w.name]; destroyed {
+		return job.Because(DestroyAsked, "by", o.By, "why", o.Why)
+	}
 	if p.in.Destroy {
 		return job.Because(DestroyRequested)
 	}

@@ -156,7 +156,7 @@ func (p *pass) whyStopping(w *work, s *job.Slot) job.Reason {
 	case s.Why != nil:
 		return *s.Why
 	case s.Phase == job.Succeeded && !w.declared:
-		return p.whyRemoved()
+		return p.whyRemoved(w)
 	case s.Phase == job.Succeeded:
 		return job.Because(AgentOutlivesJob)
 	case s.Phase == job.Canceled:
@@ -255,6 +255,11 @@ func (w *work) fieldsOf(role *job.Role, s *job.Slot, shared map[string][]job.Fie
 	return job.Diff(job.Role{}, one)
 }
 
+// runs reports whether any slot of the job runs, or is to.
+func (w *work) runs() bool {
+	return slices.ContainsFunc(w.slots, func(s *job.Slot) bool { return s.Phase.Live() || len(w.running(s)) > 0 })
+}
+
 // strays removes what belongs to no job: incarnations of an earlier job of a name, and what is left of removed jobs.
 func (p *pass) strays() {
 	alive := map[string]bool{}
@@ -281,7 +286,7 @@ func (p *pass) strays() {
 			Provider: inc.Provider, Node: inc.Node, Incarnation: inc.Number, Stop: []int{inc.Number}, Reasons: []job.Reason{job.Because(Stray)}})
 	}
 	for _, w := range p.jobs {
-		if !w.declared && !p.in.Keep && !slices.ContainsFunc(w.slots, func(s *job.Slot) bool { return s.Phase.Live() || len(w.running(s)) > 0 }) {
+		if !w.declared && !w.runs() && !slices.ContainsFunc(w.rec.Handled, func(h job.Handled) bool { return p.asks(h.ID) }) {
 			w.gone = true
 			p.out.Dirty = true
 			p.out.Changes = append(p.out.Changes, Change{Action: Delete, Job: w.name, UID: w.rec.UID, Provider: w.rec.Spec.Provider, Reasons: []job.Reason{job.Because(NothingRuns)}})

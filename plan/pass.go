@@ -205,6 +205,7 @@ func newPass(in Input) *pass {
 		add(name).declared = in.Keep || p.kept[name] || p.prevented(name, in.Records[name])
 	}
 	p.examineRequests()
+	p.followDestroyed()
 	for _, w := range p.jobs {
 		p.open(w)
 	}

@@ -51,6 +51,8 @@ type Input struct {
 	Prevent map[string]bool `json:"prevent_destroy,omitempty"`
 	// Released are jobs, by UID, that were forgotten and may still run.
 	Released map[string]job.Released `json:"released,omitempty"`
+	// Destroyed are the jobs, by name, that operators have destroyed and that the files may still declare.
+	Destroyed map[string]job.Override `json:"destroyed,omitempty"`
 	// Requests are those without a final reply, in order. It is nil for a plan that answers none.
 	Requests []job.Request `json:"requests,omitempty"`
 	// Deferred are the IDs of those about a job that is left out of this input: they wait.
@@ -105,6 +107,8 @@ type Plan struct {
 	Caveats []string `json:"caveats,omitempty"`
 	// Released is the input's, updated. It is stored with the records.
 	Released map[string]job.Released `json:"released,omitempty"`
+	// Destroyed is the input's, updated. It is stored with the records.
+	Destroyed map[string]job.Override `json:"destroyed,omitempty"`
 	// Replies are what has become of the input's requests, in order. They hold once the records are stored.
 	Replies []job.Reply `json:"replies,omitempty"`
 	// Refusals are changes of the files that must not be carried out.

@@ -51,6 +51,15 @@ func (p *pass) preventedMove(spec *job.Job, rec *job.Record) bool {
 	return true
 }
 
+// prevents reports whether the job must not be destroyed on request.
+func (w *work) prevents(old *job.Record) bool {
+	spec := w.spec
+	if spec == nil {
+		spec = &old.Spec
+	}
+	return spec.Lifecycle.PreventDestroy && !isOver(old)
+}
+
 // isOver reports whether the job has ended and none of its slots is live.
 func isOver(rec *job.Record) bool {
 	return rec.Phase.Ended() && !slices.ContainsFunc(rec.Slots, func(s job.Slot) bool { return s.Phase.Live() })

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -15,7 +16,7 @@ type verb struct {
 	// handle puts it into effect, once.
 	handle func(p *pass, w *work, r *job.Request, h *job.Handled)
 	// outcome is how far it has come.
-	outcome func(w *work, r *job.Request, h *job.Handled) (job.ReplyState, job.Reason)
+	outcome func(p *pass, w *work, r *job.Request, h *job.Handled) (job.ReplyState, job.Reason)
 }
 
 // examined is what a pass finds about requests before any of them takes effect, by ID.
@@ -29,6 +30,7 @@ var verbs = map[job.Verb]verb{
 	job.AskResume:  {handle: override, outcome: overrideOutcome},
 	job.AskCancel:  {handle: cancelJob, outcome: cancelOutcome},
 	job.AskRestart: {parts: true, ended: true, handle: restart, outcome: restartOutcome},
+	job.AskDestroy: {ended: true, handle: destroy, outcome: destroyOutcome},
 }
 
 // handleRequests enters the requests into the records, each once: an ID that a record has is in effect already, whoever led then. It does so
@@ -40,7 +42,7 @@ func (p *pass) handleRequests() {
 	}
 	for i := range p.in.Requests {
 		r := &p.in.Requests[i]
-		if p.requests.deferred[r.ID] || !p.requests.refused[r.ID].IsZero() {
+		if !p.canTakeEffect(r) {
 			continue
 		}
 		for _, w := range p.askedOf(r) {
@@ -105,7 +107,7 @@ func (p *pass) examineRequests() {
 			}
 			continue
 		}
-		inEffect := false
+		inEffect := slices.ContainsFunc(slices.Collect(maps.Values(p.in.Destroyed)), func(o job.Override) bool { return o.Request == r.ID })
 		for _, old := range p.in.Records {
 			inEffect = inEffect || handledIn(old, r.ID) != nil
 		}
@@ -131,10 +133,14 @@ func (p *pass) refusal(r *job.Request) job.Reason {
 		switch {
 		case sel.Role != "" && !v.parts:
 			return job.Because(WholeJobOnly, "verb", string(r.Verb), "address", sel.String())
+		case p.in.Destroyed[sel.Job].Request != "" && r.Verb != job.AskRestart && r.Verb != job.AskDestroy:
+			return job.Because(IsDestroyed, "job", sel.Job)
 		case w == nil || !w.declared || sel.Role != "" && (old == nil || !hasLive(old, sel)):
 			return job.Because(NothingThere, "address", sel.String())
 		case old != nil && old.Phase.Ended() && !v.ended && !p.restarted(sel.Job, old, r):
 			return job.Because(HasEnded, "job", sel.Job, "phase", string(old.Phase))
+		case old != nil && r.Verb == job.AskDestroy && w.prevents(old):
+			return job.Because(PreventDestroy, "job", sel.Job)
 		case old != nil && old.Phase == job.JobSuspended && v.parts:
 			return job.Because(IsSuspended, "job", sel.Job)
 		}
@@ -178,7 +184,7 @@ func override(_ *pass, w *work, r *job.Request, _ *job.Handled) {
 	}
 }
 
-func overrideOutcome(w *work, r *job.Request, _ *job.Handled) (job.ReplyState, job.Reason) {
+func overrideOutcome(_ *pass, w *work, r *job.Request, _ *job.Handled) (job.ReplyState, job.Reason) {
 	value, last := r.Verb == job.AskSuspend, w.rec.Handled[len(w.rec.Handled)-1].ID
 	switch {
 	case last != r.ID && w.toSuspend() != value:
@@ -203,7 +209,7 @@ func cancelJob(p *pass, w *work, _ *job.Request, _ *job.Handled) {
 }
 
 // cancelOutcome is done once nothing of the job runs.
-func cancelOutcome(w *work, _ *job.Request, _ *job.Handled) (job.ReplyState, job.Reason) {
+func cancelOutcome(_ *pass, w *work, _ *job.Request, _ *job.Handled) (job.ReplyState, job.Reason) {
 	if slices.ContainsFunc(w.slots, func(s *job.Slot) bool { return s.Phase.Live() }) {
 		return job.Accepted, job.Reason{}
 	}
@@ -215,8 +221,13 @@ func cancelOutcome(w *work, _ *job.Request, _ *job.Handled) (job.ReplyState, job
 func (p *pass) restarted(name string, old *job.Record, before *job.Request) bool {
 	return slices.ContainsFunc(p.in.Requests, func(r job.Request) bool {
 		of := func(sel job.Selector) bool { return sel.Job == name }
-		return r.Verb == job.AskRestart && !p.requests.deferred[r.ID] && (before == nil || r.ID < before.ID) && slices.ContainsFunc(r.On, of) && handledIn(old, r.ID) == nil && p.requests.refused[r.ID].IsZero()
+		return r.Verb == job.AskRestart && (before == nil || r.ID < before.ID) && slices.ContainsFunc(r.On, of) && p.canTakeEffect(&r) && handledIn(old, r.ID) == nil
 	})
+}
+
+// canTakeEffect reports whether a request neither waits nor is refused.
+func (p *pass) canTakeEffect(r *job.Request) bool {
+	return !p.requests.deferred[r.ID] && p.requests.refused[r.ID].IsZero()
 }
 
 // restart notes the incarnations that are to be replaced: how far it has come is known from them, whoever leads.
@@ -242,7 +253,7 @@ func (p *pass) replaceRestarted(w *work) {
 }
 
 // restartOutcome is done once the next incarnation of each slot trains; for a new run, once its first slots do.
-func restartOutcome(w *work, _ *job.Request, h *job.Handled) (job.ReplyState, job.Reason) {
+func restartOutcome(_ *pass, w *work, _ *job.Request, h *job.Handled) (job.ReplyState, job.Reason) {
 	trains := func(s *job.Slot) bool { return s.Phase == job.Running || s.Phase == job.Succeeded }
 	due := func(s *job.Slot) bool {
 		n, is := h.Slots[s.Address.Short()]
@@ -302,13 +313,16 @@ func (p *pass) overridden(w *work) {
 		return
 	}
 	for i := range w.rec.Overrides {
-		o := &w.rec.Overrides[i]
-		args := []string{"path", o.Path, "value", o.Value, "by", o.By, "at", o.At.UTC().Format(time.RFC3339), "why", o.Why, "request", o.Request}
-		if !o.Until.IsZero() {
-			args = append(args, "until", o.Until.UTC().Format(time.RFC3339))
-		}
-		p.addWait(w, "", job.Because(Overridden, args...))
+		p.overriddenBy(w.name, w.rec.Overrides[i])
 	}
+}
+
+func (p *pass) overriddenBy(name string, o job.Override) {
+	args := []string{"path", o.Path, "value", o.Value, "by", o.By, "at", o.At.UTC().Format(time.RFC3339), "why", o.Why, "request", o.Request}
+	if !o.Until.IsZero() {
+		args = append(args, "until", o.Until.UTC().Format(time.RFC3339))
+	}
+	p.out.Waits = append(p.out.Waits, Wait{Job: name, Reasons: []job.Reason{job.Because(Overridden, args...)}})
 }
 
 // toSuspend reports whether the job is to be suspended, by the files or an operator.
@@ -348,8 +362,12 @@ func (p *pass) replyToRequests() {
 				reply = job.Reply{ID: r.ID, State: job.Accepted}
 				break
 			}
-			state, why := verbs[r.Verb].outcome(w, r, h)
-			if state == job.Accepted && !w.declared {
+			state, why := verbs[r.Verb].outcome(p, w, r, h)
+			switch o, destroyed := p.out.Destroyed[w.name]; {
+			case state != job.Accepted || w.declared || o.Request == r.ID:
+			case destroyed:
+				state, why = job.Undone, job.Because(RequestSuperseded, "request", o.Request)
+			default:
 				state, why = job.Undone, job.Because(NothingThere, "address", "job."+w.name)
 			}
 			if !h.State.Final() && h.State != state {

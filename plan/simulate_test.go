@@ -56,15 +56,16 @@ type world struct {
 	far   []*job.Incarnation // at another site than the provider shows
 	held  map[string]string  // why a job may not be launched yet, by name
 	// What else the files say, and what is remembered of forgotten jobs.
-	moved    map[string]string
-	removed  map[string]bool
-	declared []string      // addresses in removed blocks
-	modules  []plan.Module // in removed blocks
-	imports  []plan.Import
-	destroy  bool
-	scope    plan.Scope
-	released map[string]job.Released
-	launched map[string]string // the name that a job was launched under, by UID
+	moved     map[string]string
+	removed   map[string]bool
+	declared  []string      // addresses in removed blocks
+	modules   []plan.Module // in removed blocks
+	imports   []plan.Import
+	destroy   bool
+	scope     plan.Scope
+	released  map[string]job.Released
+	destroyed map[string]job.Override
+	launched  map[string]string // the name that a job was launched under, by UID
 	// groups are those of the newest plan.
 	groups map[string]job.Group
 }
@@ -115,7 +116,7 @@ func (w *world) input() plan.Input {
 		jobs = nil
 	}
 	return plan.Input{
-		Blocks: plan.Blocks{Moved: maps.Clone(w.moved), Forget: maps.Clone(w.removed), ForgetDeclared: slices.Clone(w.declared), ForgetWithin: slices.Clone(w.modules), Imports: slices.Clone(w.imports)}, Released: w.released, Destroy: w.destroy, Prevent: prevent,
+		Blocks: plan.Blocks{Moved: maps.Clone(w.moved), Forget: maps.Clone(w.removed), ForgetDeclared: slices.Clone(w.declared), ForgetWithin: slices.Clone(w.modules), Imports: slices.Clone(w.imports)}, Released: w.released, Destroyed: w.destroyed, Destroy: w.destroy, Prevent: prevent,
 		Scope: w.scope, Jobs: jobs, Snapshot: snap, Records: w.records, Now: w.now, Rerun: rerun, Once: w.once, Keep: w.keep,
 		Capabilities: map[string]job.Capabilities{"local": w.can}, Bars: w.bars, Extra: w.extra, Requests: slices.Clone(w.requests),
 		NewUID: func(name string) string {
@@ -130,7 +131,7 @@ func (w *world) input() plan.Input {
 // take stores a plan's records, and passes its wants to the service.
 func (w *world) take(p plan.Plan) {
 	w.rename(p.Records)
-	w.released = p.Released
+	w.released, w.destroyed = p.Released, p.Destroyed
 	for name, rec := range p.Records {
 		if old := w.records[name]; old == nil || old.UID != rec.UID {
 			w.made++
@@ -179,7 +180,7 @@ func (w *world) lose() {
 			w.renameWorld(name, launched)
 		}
 	}
-	w.records, w.released = job.Records{}, nil
+	w.records, w.released, w.destroyed = job.Records{}, nil, nil
 	for _, inc := range w.incs {
 		if name := w.launched[inc.UID]; name != "" {
 			inc.Slot.Job = name

@@ -33,7 +33,9 @@ type State struct {
 	Jobs    job.Records `json:"jobs"`
 	// Released are the jobs, by UID, that were forgotten and may still run.
 	Released map[string]job.Released `json:"released,omitempty"`
-	Values                           // when the configuration was last applied
+	// Destroyed are the jobs, by name, that operators have destroyed and that the files may still declare.
+	Destroyed map[string]job.Override `json:"destroyed,omitempty"`
+	Values                            // when the configuration was last applied
 	// Conditions are those reported and in force when the state was written.
 	Conditions []conditions.Condition `json:"conditions,omitempty"`
 }

@@ -149,6 +149,7 @@ var sentences = map[job.Code]sentence{
 	plan.NotDeclared:        says("it is no longer declared"),
 	plan.DestroyRequested:   says("destroy was requested"),
 	plan.SuspendRequested:   says("its job is suspended"),
+	plan.DestroyAsked:       either("why", "${by} destroyed it: ${why}", "${by} destroyed it"),
 	plan.SuspendAsked:       either("why", "${by} suspended its job: ${why}", "${by} suspended its job"),
 	plan.RoleNotDeclared:    says("role ${role} is no longer declared"),
 	plan.AboveMost:          says("its role may have at most ${most:slots}"),
@@ -335,6 +336,7 @@ var sentences = map[job.Code]sentence{
 	plan.RequestFailed:     says("${verb}, as ${by} asked: failed: ${of}"),
 	plan.RequestRefused:    says("${verb}, as ${by} asked: refused: ${of}"),
 	plan.NothingThere:      says("there is no ${address}"),
+	plan.IsDestroyed:       says("job.${job} is destroyed"),
 	plan.IsSuspended:       says("job.${job} is suspended"),
 	plan.HasEnded:          says("job.${job} is ${phase}"),
 	plan.RequestExpired:    says("it expired before a master accepted it"),
@@ -342,8 +344,13 @@ var sentences = map[job.Code]sentence{
 	plan.VerbUnknown:       says("the master does not know this request"),
 	plan.WholeJobOnly:      says("${address} is a part of a job, and only whole jobs can be asked to ${verb}"),
 	plan.Overridden:        overridden,
-	plan.OverrideEdited:    says("${path} = ${value}, which ${by} asked for, is over: ${path} was edited in the files"),
-	plan.OverrideExpired:   says("${path} = ${value}, which ${by} asked for, is over: its time has come"),
+	plan.OverrideEdited: func(r job.Reason, _ []string) string {
+		if r.Args["path"] == "destroyed" {
+			return says("its block was edited since ${by} destroyed it")(r, nil)
+		}
+		return says("${path} = ${value}, which ${by} asked for, is over: ${path} was edited in the files")(r, nil)
+	},
+	plan.OverrideExpired: says("${path} = ${value}, which ${by} asked for, is over: its time has come"),
 
 	// What the status and the plan's drift find.
 	slotsGone:    either("several", "${slots} are gone; no master has checked since.", "${slots} is gone; no master has checked since."),
@@ -358,7 +365,10 @@ var sentences = map[job.Code]sentence{
 // overridden says who asked for something else than the files say, and how it ends.
 func overridden(r job.Reason, _ []string) string {
 	text, end := "Suspended by ${by} since ${at:date}", " eltrain resume ends this."
-	if r.Args["value"] == "false" {
+	switch {
+	case r.Args["path"] == "destroyed":
+		text, end = "Destroyed by ${by} at ${at:date}", " eltrain restart, or an edit of its block, starts it again."
+	case r.Args["value"] == "false":
 		text, end = "Resumed by ${by} at ${at:date}, though the files suspend it", " eltrain suspend ends this."
 	}
 	if r.Args["why"] != "" {

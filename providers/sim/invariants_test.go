@@ -290,7 +290,7 @@ func (w *world) rest() {
 	}
 	w.healed(m)
 	for key, holds := range m.told.raised {
-		if holds && !overridden(m.l.Records(), key) {
+		if holds && !w.overridden(m.l.Records(), key) {
 			w.fail("%s %s was raised and is not cleared", key.About, key.Code)
 		}
 	}
@@ -341,7 +341,9 @@ func (w *world) healed(m *master) {
 	for _, j := range w.jobs {
 		rec := m.l.Records()[j.Name]
 		if rec == nil {
-			w.fail("job.%s is not recorded", j.Name)
+			if !w.destroyed(j.Name) {
+				w.fail("job.%s is not recorded", j.Name)
+			}
 			continue
 		}
 		if rec.Phase.Ended() && w.finished[rec.UID] {

@@ -124,9 +124,19 @@ func (w *world) canceled(name string) bool {
 	})
 }
 
+// destroyed reports whether somebody destroyed a job, and nobody restarted it since.
+func (w *world) destroyed(name string) (is bool) {
+	for _, a := range w.operators.asked {
+		if a.On[0].Job == name && a.Reply.State == job.Done && (a.Verb == job.AskDestroy || a.Verb == job.AskRestart) {
+			is = a.Verb == job.AskDestroy
+		}
+	}
+	return is
+}
+
 // overridden reports whether a condition is that of an override in effect, which holds at rest too.
-func overridden(records job.Records, key conditions.Key) bool {
+func (w *world) overridden(records job.Records, key conditions.Key) bool {
 	name, _ := conditions.Job(key.About)
 	rec := records[name]
-	return key.Code == plan.Overridden && rec != nil && len(rec.Overrides) > 0
+	return key.Code == plan.Overridden && (rec != nil && len(rec.Overrides) > 0 || rec == nil && w.destroyed(name))
 }
