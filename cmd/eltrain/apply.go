@@ -311,6 +311,13 @@ func (s *session) applyFiles(ctx context.Context, a applyArgs) int {
 		fmt.Fprintln(s.streams.Out)
 		return r.conclude(ctx, facts.Plan, nil)
 	}
+	leader, err := r.leaderBeside(ctx)
+	switch {
+	case err != nil:
+		return s.fail("Cannot lock the state", err)
+	case leader != nil:
+		return r.askWatch(ctx, leader)
+	}
 	if err := r.master.Attend(); err != nil {
 		return s.fail("Cannot start the elastic training service", err)
 	}
@@ -349,20 +356,9 @@ func (s *session) applyFiles(ctx context.Context, a applyArgs) int {
 	if !a.watch && s.refused(d.Config, facts.Plan.Refusals) {
 		return exitError
 	}
-	model := view.NewPlan(facts, &s.redactor)
-	s.showPreview(model)
-	s.diagnose(slices.Concat(s.held(), a.cautions(facts.Input), forgetting(&facts.Plan), misnamedIn(d.Config, &facts))...)
-	if model.Applyable && !a.autoApprove {
-		yes, err := s.approved(ctx, a.question())
-		if err != nil {
-			return s.fail("Approval not received", err)
-		}
-		if !yes {
-			fmt.Fprintln(s.streams.Out, a.title()+" cancelled.")
-			return exitError
-		}
+	if !r.approvedPlan(ctx, &facts) {
+		return exitError
 	}
-	fmt.Fprintln(s.streams.Out)
 	if a.offline() {
 		if !s.connect(d) {
 			return exitError
@@ -376,6 +372,26 @@ func (s *session) applyFiles(ctx context.Context, a applyArgs) int {
 	r.progress.Shown(&shown)
 	r.shown, r.withheld = shown.Waits, facts.Input.Withheld
 	return r.carryOut(ctx, lock)
+}
+
+// approvedPlan shows the plan and asks for approval if needed. It reports what is not approved.
+func (r *applyRun) approvedPlan(ctx context.Context, facts *view.PlanFacts) bool {
+	model := view.NewPlan(*facts, &r.redactor)
+	r.showPreview(model)
+	r.diagnose(slices.Concat(r.held(), r.args.cautions(facts.Input), forgetting(&facts.Plan), misnamedIn(r.Config, facts))...)
+	if model.Applyable && !r.args.autoApprove {
+		yes, err := r.approved(ctx, r.args.question())
+		if err != nil {
+			r.fail("Approval not received", err)
+			return false
+		}
+		if !yes {
+			fmt.Fprintln(r.streams.Out, r.args.title()+" cancelled.")
+			return false
+		}
+	}
+	fmt.Fprintln(r.streams.Out)
+	return true
 }
 
 // untouched reports whether a destroy has nothing to do because nothing was ever applied here and nothing runs. It takes no

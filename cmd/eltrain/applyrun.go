@@ -116,7 +116,7 @@ func (r *applyRun) conclude(ctx context.Context, last plan.Plan, err error) int 
 			r.diagnose(held...)
 			return exitError
 		}
-		r.progress.Destroyed()
+		r.progress.Destroyed(r.progress.Done())
 		if r.stream != nil {
 			r.stream.Destroyed(r.progress.Done())
 		}

@@ -177,13 +177,13 @@ func (s *session) leader(ctx context.Context, w *workspace.Workspace) (*state.Lo
 
 // known returns an error for an address of a job that was never applied: nobody could act on it.
 func known(ctx context.Context, w *workspace.Workspace, on []job.Selector) error {
-	records, err := w.Records(ctx)
+	stored, err := w.Store.Read(ctx)
 	if err != nil {
 		return err
 	}
 	for _, sel := range on {
-		if records[sel.Job] == nil {
-			names := slices.Sorted(maps.Keys(records))
+		if _, destroyed := stored.Destroyed[sel.Job]; stored.Jobs[sel.Job] == nil && !destroyed {
+			names := slices.Sorted(maps.Keys(stored.Jobs))
 			return fmt.Errorf("there is no job %q%s", sel.Job, whatThereIs(didYouMean(sel.Job, names), "There are", names))
 		}
 	}
@@ -258,19 +258,25 @@ func (s *session) leadFor(ctx context.Context, w *workspace.Workspace, a asking)
 
 // asApplied is the setup of a run over some of the jobs as they were last applied.
 func (s *session) asApplied(ctx context.Context, w *workspace.Workspace, on []job.Selector) (setup apply.Setup, err error) {
-	records, err := w.Records(ctx)
+	stored, err := w.Store.Read(ctx)
 	if err != nil {
 		return setup, err
 	}
-	if _, err := w.Sealed(ctx, w.Config.Jobs); err != nil { // what starts again needs the sensitive values
+	declared, err := w.Sealed(ctx, w.Config.Jobs) // what starts again needs the sensitive values
+	if err != nil {
 		return setup, err
 	}
 	setup = apply.Setup{
 		Intent: apply.Intent{Keep: true, Scope: plan.Scope{}},
-		Files:  apply.Files{Values: w.Prior}, NewUID: workspace.NewUID, Words: view.Words{},
+		Files:  apply.Files{Values: stored.Values}, NewUID: workspace.NewUID, Words: view.Words{},
 	}
-	for _, name := range slices.Sorted(maps.Keys(records)) {
-		setup.Files.Jobs = append(setup.Files.Jobs, records[name].Spec)
+	for _, name := range slices.Sorted(maps.Keys(stored.Jobs)) {
+		setup.Files.Jobs = append(setup.Files.Jobs, stored.Jobs[name].Spec)
+	}
+	for i := range declared { // of a destroyed job nothing else is left
+		if _, destroyed := stored.Destroyed[declared[i].Name]; destroyed && stored.Jobs[declared[i].Name] == nil {
+			setup.Files.Jobs = append(setup.Files.Jobs, declared[i])
+		}
 	}
 	for _, sel := range on {
 		setup.Scope.Targets = append(setup.Scope.Targets, job.Selector{Job: sel.Job})

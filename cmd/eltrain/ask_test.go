@@ -102,3 +102,39 @@ func TestCancelAndRestart(t *testing.T) {
 	eltrain(t, dir, "status").check(t, exitDone, "generation 1, 2 processes")
 	eltrain(t, dir, "restart", "job.tiny.worker[7]").check(t, exitError, "refused: there is no job.tiny.worker[7]")
 }
+
+// A destroy beside a watch is carried out by it, and lasts although the files declare the job.
+func TestAWatchDestroysOnRequest(t *testing.T) {
+	t.Parallel()
+	other := strings.Replace(twoWorkers, `"tiny"`, `"other"`, 1)
+	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers, "other.hcl": other})
+	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
+	w := startWatch(t, dir)
+	running := func(what string) func() bool {
+		return func() bool { return strings.Contains(eltrain(t, dir, "status", "job.tiny").out, what) }
+	}
+	eventually(t, "it runs", running("generation 1, 2 processes"))
+	eltrain(t, dir, "destroy", "-auto-approve", "-target=job.tiny.worker[0]").check(t, exitError, "only whole jobs can be destroyed")
+	eltrain(t, dir, "destroy", "-auto-approve", "-refresh=false").check(t, exitError, "-refresh=false cannot be used while a watch leads")
+	eltrain(t, dir, "destroy", "-input=false").check(t, exitError, "cannot prompt")
+	eltrain(t, dir, "destroy", "-auto-approve", "-target=job.tiny").check(t, exitDone, "# job.tiny.worker[0-1] will be destroyed", "Destroy complete! Resources: 2 destroyed.", "keeps watching")
+	eltrain(t, dir, "status").check(t, exitDone, "job.other  Running", "job.tiny: Destroyed by", "eltrain restart, or an edit of its block, starts it again")
+	eltrain(t, dir, "plan", "-detailed-exitcode").check(t, exitDone, "Destroyed by")
+	eltrain(t, dir, "suspend", "job.tiny").check(t, exitError, "refused: job.tiny is destroyed")
+	eltrain(t, dir, "destroy", "-auto-approve", "-target=job.tiny").check(t, exitDone, "Resources: 0 destroyed.")
+	eltrain(t, dir, "restart", "job.tiny").check(t, exitDone, "restart job.tiny: done")
+	eltrain(t, dir, "status", "job.tiny").check(t, exitDone, "generation 1, 2 processes")
+	eltrain(t, dir, "destroy", "-auto-approve").check(t, exitDone, "Resources: 4 destroyed.")
+	rewrite(t, dir, strings.Replace(twoWorkers, "step $RANK", "step $RANK again", 1))
+	eventually(t, "an edit starts it", running("generation 1, 2 processes"))
+
+	// It outlasts the watch. Without one a restart starts it again, and a destroy leaves nothing that an apply would heed.
+	w.cmd.Process.Signal(os.Interrupt)
+	w.code(t)
+	eltrain(t, dir, "status").check(t, exitDone, "job.other: Destroyed by")
+	eltrain(t, dir, "state", "rm", "job.other").check(t, exitError, "is not in the state", "destroyed it")
+	eltrain(t, dir, "restart", "job.other").check(t, exitDone, "restart job.other: done")
+	eltrain(t, dir, "destroy", "-auto-approve", "-target=job.tiny").check(t, exitDone, "Resources: 2 destroyed.")
+	eltrain(t, dir, "plan").check(t, exitDone, "Plan: 2 to add, 0 to change, 0 to destroy.")
+	eltrain(t, dir, "events").check(t, exitDone, "is destroyed: ", "its block was edited since")
+}

@@ -174,6 +174,9 @@ func checkKnown(stored state.State, sels []job.Selector) error {
 	}
 	for _, sel := range sels {
 		if rec := stored.Jobs[sel.Job]; rec == nil || sel.Role != "" && len(rec.Matching(sel)) == 0 {
+			if o, destroyed := stored.Destroyed[sel.Job]; destroyed {
+				return fmt.Errorf("%s is not in the state: %s destroyed it. eltrain restart job.%s, or an edit of its block, starts it again", sel, o.By, sel.Job)
+			}
 			return fmt.Errorf("the current state contains nothing at %s. eltrain state list shows what it contains", sel)
 		}
 	}

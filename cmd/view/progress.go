@@ -375,9 +375,9 @@ func (p *Progress) DestroyIncomplete() {
 }
 
 // Destroyed writes the last line of a destroy that completed.
-func (p *Progress) Destroyed() {
+func (p *Progress) Destroyed(done plan.Summary) {
 	p.endBursts()
-	p.tell("\n" + p.screen.paint("Destroy complete! Resources: "+destroyedCount(p.total), bold, green))
+	p.tell("\n" + p.screen.paint("Destroy complete! Resources: "+destroyedCount(done), bold, green))
 }
 
 func (p *Progress) conclude(headline string, shade style) {
