@@ -27,7 +27,7 @@ var rooms = map[string][]string{
 	"lang/importer":          {"job", "lang"},
 	"plan":                   {"job"},
 	"elastic":                {"job", "internal/connlimit", "internal/regular"},
-	"agent":                  {"job", "elastic", "internal/atomicfile", "internal/logmarks", "internal/regular"}, // elastic: wire types and client
+	"agent":                  {"job", "elastic", "internal/atomicfile", "internal/execsocket", "internal/logmarks", "internal/regular"}, // elastic: wire types and client
 	"state":                  {"job", "conditions", "internal/atomicfile", "internal/regular"},
 	"state/statetest":        {"job", "conditions", "state", "internal/hang"},
 	"state/memory":           {"job", "state"},
@@ -35,7 +35,7 @@ var rooms = map[string][]string{
 	"providers":              {"job"},
 	"providers/providertest": {"job", "providers", "internal/hang", "internal/logmarks"},
 	"providers/podtest":      {"job", "providers", "testbed"},
-	"providers/local":        {"job", "providers", "internal/atomicfile", "internal/logmarks", "internal/regular"},
+	"providers/local":        {"job", "providers", "internal/atomicfile", "internal/execsocket", "internal/logmarks", "internal/regular"},
 	"providers/sim":          {"job", "providers", "elastic"}, // its agents use the service's wire types
 	"providers/volcano":      {"job", "providers", "providers/kubernetes", "kube"},
 	"providers/kubernetes":   {"job", "providers", "kube"},
@@ -43,6 +43,7 @@ var rooms = map[string][]string{
 	"kube":                   {},
 	"internal/atomicfile":    {},
 	"internal/connlimit":     {},
+	"internal/execsocket":    {},
 	"internal/regular":       {"job"},
 	"internal/logmarks":      {"internal/regular"},
 	"internal/confine":       {},

@@ -124,6 +124,7 @@ type agent struct {
 	log      *slog.Logger
 	record   *record
 	launcher *launcher
+	executor *executor
 	session  *session
 	life     *life
 	events   chan event
@@ -186,6 +187,7 @@ func newAgent(c job.AgentConfig, rec *record, log *slog.Logger) (*agent, error) 
 		news: make(chan struct{}, 1),
 	}
 	a.launcher.progressed = a.session.reportNow
+	a.executor = newExecutor(c.Dir, a.launcher.forker, log)
 	return a, nil
 }
 
@@ -203,6 +205,7 @@ func (a *agent) makeErrorDir() (string, error) {
 }
 
 func (a *agent) close() {
+	a.executor.close()
 	a.launcher.forker.close()
 	a.launcher.sink.close()
 	a.port.end()
@@ -264,6 +267,7 @@ func (a *agent) step(e event) {
 	if _, over := e.(stopped); over {
 		a.logEnd()
 		a.generation = nil
+		a.executor.current.Store(nil)
 	}
 	if e, is := e.(ordered); is && e.members != nil {
 		a.members = e.members
@@ -310,6 +314,7 @@ func (a *agent) start(p elastic.Place) {
 		return
 	}
 	a.generation = generation
+	a.executor.current.Store(generation)
 	a.recordProcesses(p.Generation, generation.ids())
 	a.step(started{generation.pids()})
 }
@@ -386,7 +391,7 @@ func (a *agent) measure() {
 		a.mu.Unlock()
 		return
 	}
-	cpu, memory, strays := a.usage.read(time.Now(), a.generation.has)
+	cpu, memory, strays := a.usage.read(time.Now(), a.generation.has, a.generation.reaps)
 	if !slices.Equal(strays, a.strays) {
 		a.strays = strays
 		a.recordProcesses(a.generation.number, a.generation.ids())

@@ -10,6 +10,9 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
+// errorFileVariable names the file to which a training process writes its error.
+const errorFileVariable = "TORCHELASTIC_ERROR_FILE"
+
 // environ is the environment of one training process: base, which has what the user declared, plus torchrun's variables with
 // torchrun's meaning (docs of torch.distributed.run), plus ours. Paths in c are absolute. It has the name of the token's file,
 // never the token. These variables are removed from base first, so that an agent that was itself started under a launcher
@@ -48,7 +51,7 @@ func environ(base []string, c *job.AgentConfig, p elastic.Place, local int, erro
 	set("TORCHELASTIC_RUN_ID", runID(c))
 	// "True" would make rank 0 a client of a TCPStore served by the launcher; we serve none.
 	set("TORCHELASTIC_USE_AGENT_STORE", "False")
-	set("TORCHELASTIC_ERROR_FILE", errorFile)
+	set(errorFileVariable, errorFile)
 	// A collective with a lost peer must end the process, not block it. The second is the variable's name up to torch 2.1.
 	unlessSet("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
 	unlessSet("NCCL_ASYNC_ERROR_HANDLING", "1")

@@ -43,6 +43,7 @@ const (
 type generation struct {
 	number    int
 	processes []*process
+	commands  commands
 	exits     chan *process
 	stops     chan stop
 	events    chan<- event
@@ -211,11 +212,7 @@ func (p *process) await(g *generation) {
 	awaitExit(p.id.PID)
 	at := time.Now()
 	g.awaitGroup(p)
-	p.signal(unix.SIGKILL)
-	p.mu.Lock()
-	p.cmd.Wait() // returns at once; how it exited is in ProcessState
-	p.reaped = true
-	p.mu.Unlock()
+	p.reap()
 	p.reader.drain()
 
 	exit := &job.Exit{Code: p.cmd.ProcessState.ExitCode(), At: at, LocalRank: p.local}
@@ -232,6 +229,15 @@ func (p *process) await(g *generation) {
 		g.oomKills.Add(1)
 	}
 	p.exit = exit
+}
+
+// reap reaps a process that has exited, and kills what is left in its group. How it exited is in ProcessState.
+func (p *process) reap() {
+	p.signal(unix.SIGKILL)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cmd.Wait() // returns at once
+	p.reaped = true
 }
 
 // awaitGroup gives what an exited process left in its group the rest of the grace, if all were asked to stop: a shell dies of
@@ -317,6 +323,9 @@ func (g *generation) pids() []int {
 // has reports whether pid is one of the processes.
 func (g *generation) has(pid int) bool { return slices.Contains(g.pids(), pid) }
 
+// reaps reports whether this generation reaps pid.
+func (g *generation) reaps(pid int) bool { return g.has(pid) || g.commands.has(pid) }
+
 func (g *generation) ids() []processID {
 	ids := make([]processID, len(g.processes))
 	for i, p := range g.processes {
@@ -364,6 +373,7 @@ func (g *generation) supervise() {
 	if len(s.failed) > 0 && !s.stopping {
 		s.reportFailure()
 	}
+	g.commands.end()
 	killStrays()
 	g.events <- stopped{g.ended()}
 }

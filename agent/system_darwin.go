@@ -45,7 +45,9 @@ func groupLives(int) bool { return false }
 
 type usage struct{}
 
-func (*usage) read(time.Time, func(int) bool) (job.CPU, job.Bytes, []processID) { return 0, 0, nil }
+func (*usage) read(time.Time, func(int) bool, func(int) bool) (job.CPU, job.Bytes, []processID) {
+	return 0, 0, nil
+}
 
 func oomKills() (uint64, bool) { return 0, false }
 

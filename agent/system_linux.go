@@ -174,22 +174,22 @@ type usage struct {
 }
 
 // read returns the CPU time per time since the last call, and resident memory; shared pages count for each process. It reaps
-// adopted processes that have exited; keep reports which processes are not adopted: they lead their groups. strays are the first
-// descendants outside of these groups, at most maxStrays.
-func (u *usage) read(now time.Time, keep func(pid int) bool) (cpu job.CPU, memory job.Bytes, strays []processID) {
+// adopted processes that have exited; reaps reports which processes are not adopted. has reports which lead the groups of the
+// training processes: strays are the first descendants outside of these groups, at most maxStrays.
+func (u *usage) read(now time.Time, has, reaps func(pid int) bool) (cpu job.CPU, memory job.Bytes, strays []processID) {
 	self := os.Getpid()
 	ticks := map[processID]uint64{}
 	var spent uint64
 	var pages int64
 	for _, st := range descendants(self) {
 		if st.zombie {
-			if st.parent == self && !keep(st.pid) {
+			if st.parent == self && !reaps(st.pid) {
 				unix.Wait4(st.pid, nil, unix.WNOHANG, nil)
 			}
 			continue
 		}
 		id := processID{st.pid, st.start}
-		if !keep(st.group) && len(strays) < maxStrays {
+		if !has(st.group) && len(strays) < maxStrays {
 			strays = append(strays, id)
 		}
 		ticks[id] = st.ticks

@@ -68,9 +68,9 @@ func TestUsageIsOfAllDescendants(t *testing.T) {
 	defer killStrays()
 	keep := func(int) bool { return true }
 	var u usage
-	u.read(time.Now(), keep)
+	u.read(time.Now(), keep, keep)
 	eventually(t, "processor time of a grandchild", func() bool {
-		cpu, memory, _ := u.read(time.Now(), keep)
+		cpu, memory, _ := u.read(time.Now(), keep, keep)
 		return cpu > 100 && memory > 100<<10
 	})
 }
