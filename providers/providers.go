@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
 	"time"
 
 	"github.com/eltrain/eltrain/job"
@@ -85,6 +86,34 @@ type LogOptions struct {
 type Keeper interface {
 	// Kept returns the slots of a job of which output is left, with the last incarnation that wrote it.
 	Kept(name string) ([]job.Slot, error)
+}
+
+// Command is what is run in a slot, beside its training processes.
+type Command struct {
+	Args []string
+	// Agent runs the slot's agent program instead, with these arguments.
+	Agent bool
+	Stdin *os.File // nil for no input
+	// Stdout and Stderr get the output. With a terminal all of it goes to Stdout.
+	Stdout, Stderr *os.File
+	// Sizes, if not nil, gives the command a terminal of its own, with these sizes, one after the other.
+	Sizes <-chan TerminalSize
+	Term  string // the kind of terminal, as in TERM
+}
+
+// TerminalSize is the size of a terminal in characters.
+type TerminalSize struct{ Columns, Lines uint16 }
+
+// ErrNotRunning is returned by Exec if the incarnation does not run.
+var ErrNotRunning = errors.New("no agent runs in the slot")
+
+// Executor is a provider that runs commands in slots.
+type Executor interface {
+	// Exec runs a command in the environment, the directory and the limits of an incarnation's training processes, and returns
+	// its exit code, as shells report it, when it has ended. If it could not be started, or no training process runs, it says so
+	// on Stderr, and returns a code other than 0. When ctx ends, the command is ended. It may leave a goroutine that reads Stdin
+	// until its next byte.
+	Exec(ctx context.Context, uid string, slot job.Address, incarnation int, c Command) (code int, err error)
 }
 
 // Provider is one infrastructure. Every method is safe for concurrent use, and methods that wait respect their context.

@@ -1,0 +1,174 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"syscall"
+
+	"golang.org/x/term"
+
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/providers"
+)
+
+// exitInterrupted is the exit code of exec after an interrupt, as shells report it.
+const exitInterrupted = 130
+
+type execArgs struct {
+	input, terminal bool
+	vars            assignments
+	selector        job.Selector
+	command         []string
+}
+
+func (a *execArgs) declare(fs *flags) {
+	fs.BoolVar(&a.input, "i", false, "Pass the standard input to the command.")
+	fs.BoolVar(&a.terminal, "t", false, "Give the command a terminal.")
+	fs.BoolFunc("it", "Both: for a shell.", func(string) error {
+		a.input, a.terminal = true, true
+		return nil
+	})
+	a.vars.declare(fs)
+	declareTrust(fs)
+}
+
+// parseExec parses what precedes "--"; the rest is the command.
+func parseExec(s *session, args []string) (execArgs, error) {
+	var a execArgs
+	at := slices.Index(args, "--")
+	if at >= 0 {
+		args, a.command = args[:at], args[at+1:]
+	}
+	others, err := s.parse(newFlags("exec", a.declare), args, manyArguments)
+	switch {
+	case err != nil:
+		return a, err
+	case len(others) == 0:
+		return a, errors.New("an address is missing: write job.NAME.ROLE[3]")
+	case at < 0 || len(a.command) == 0:
+		return a, fmt.Errorf("a command is missing: write exec %s -- COMMAND", others[0])
+	case len(others) > 1:
+		return a, fmt.Errorf("a command runs in one slot: %q is not expected here", others[1])
+	}
+	a.selector, err = job.ParseSelector(others[0])
+	return a, err
+}
+
+func execCommand() *command {
+	return &command{
+		name: "exec", usage: "[options] ADDRESS -- COMMAND [args]",
+		synopsis: "Run a command in a slot",
+		about: `Runs COMMAND in the slot that ADDRESS names, as its training processes run: in the environment of the first of them, in its
+working directory and within its limits. On a cluster it runs in the pod, with the rights of your own kubeconfig. Its
+output is not searched for sensitive values.
+
+It ends with this command: without -t an interrupt ends both. It also ends with the slot's agent, and under the local
+provider with the world that its environment describes.`,
+		exits: []string{
+			"The exit code of COMMAND.",
+			"From 1: the exit code of COMMAND, 126 or 127 if it could not be started, 130 after an interrupt; 1 is also an error, which is shown.",
+		},
+		declare: new(execArgs).declare,
+		run:     runExec,
+	}
+}
+
+func runExec(s *session, args []string) int {
+	a, err := parseExec(s, args)
+	if err == nil && a.input && a.terminal && !term.IsTerminal(int(os.Stdin.Fd())) {
+		err = errors.New("-i with -t needs a terminal as the standard input: for a pipe or a file write -i alone")
+	}
+	if err != nil {
+		return s.misused("exec", err)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	d, ok := s.open(s.dir.ReadAnyway(a.vars))
+	if !ok {
+		return exitError
+	}
+	defer d.Close()
+	records, err := d.Records(ctx)
+	if err != nil {
+		return s.fail("Cannot read the state", err)
+	}
+	slots, err := s.slotsNamed(ctx, d, records, a.selector)
+	if err == nil && len(slots) > 1 {
+		err = fmt.Errorf("%s names %d slots, and a command runs in one: write %s", a.selector, len(slots), slots[0].Address)
+	}
+	if err != nil {
+		return s.fail("Cannot run the command", err)
+	}
+	// It has these streams themselves: what it prints is no output of eltrain, and may be binary.
+	command := providers.Command{Args: a.command, Stdout: os.Stdout, Stderr: os.Stderr, Term: s.getenv("TERM")}
+	if a.input {
+		command.Stdin = os.Stdin
+	}
+	restore := func() {}
+	if a.terminal {
+		if restore, err = lend(ctx, &command); err != nil {
+			return s.fail("Cannot use the terminal", err)
+		}
+	}
+	code, err := slots[0].run(ctx, command)
+	restore()
+	switch {
+	case ctx.Err() != nil:
+		return exitInterrupted
+	case err != nil:
+		return s.fail("Cannot run the command", err)
+	}
+	return code
+}
+
+// lend gives a command a terminal like the one that this process has, if it has one: with its sizes, and with its input as it is
+// typed, so that Ctrl-C reaches the command. restore ends that.
+func lend(ctx context.Context, c *providers.Command) (restore func(), err error) {
+	own := c.Stdout
+	if c.Stdin != nil {
+		own = c.Stdin
+		before, err := term.MakeRaw(int(own.Fd()))
+		if err != nil {
+			return nil, err
+		}
+		defer func() {
+			stop := restore
+			restore = func() {
+				stop()
+				term.Restore(int(own.Fd()), before)
+			}
+		}()
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	resized := make(chan os.Signal, 1)
+	signal.Notify(resized, syscall.SIGWINCH)
+	sizes, done := make(chan providers.TerminalSize), make(chan struct{})
+	c.Sizes = sizes
+	go func() {
+		defer close(done)
+		defer close(sizes)
+		for {
+			if columns, lines, err := term.GetSize(int(own.Fd())); err == nil {
+				select {
+				case sizes <- providers.TerminalSize{Columns: uint16(columns), Lines: uint16(lines)}:
+				case <-ctx.Done():
+					return
+				}
+			}
+			select {
+			case <-resized:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return func() {
+		signal.Stop(resized)
+		cancel()
+		<-done
+	}, nil
+}

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/eltrain/eltrain/cmd/workspace"
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/providers"
+)
+
+// liveSlot is a slot in which commands can be run, if it runs.
+type liveSlot struct {
+	job.Slot
+	uid      string
+	launched job.Address // what its provider knows it as
+	executor providers.Executor
+	record   *job.Record
+}
+
+// slotsNamed returns the slots that an address names, of jobs with and without a record in the state.
+func (s *session) slotsNamed(ctx context.Context, d *workspace.Workspace, records job.Records, sel job.Selector) ([]liveSlot, error) {
+	record := records[sel.Job]
+	if record == nil {
+		ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+		defer cancel()
+		facts, err := d.Facts(ctx)
+		if err == nil {
+			record, err = findJob(sel.Job, facts)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	provider := d.Providers[record.Spec.Provider]
+	if provider == nil {
+		return nil, fmt.Errorf("job %s runs on provider %q, which is not configured here", sel.Job, record.Spec.Provider)
+	}
+	executor, is := provider.(providers.Executor)
+	if !is {
+		return nil, fmt.Errorf("job %s runs on provider %q, which runs no commands in slots", sel.Job, record.Spec.Provider)
+	}
+	var named []liveSlot
+	for _, slot := range record.Slots {
+		if sel.Matches(slot.Address) {
+			launched := slot.Address
+			launched.Job = record.LaunchedAs(launched.Job)
+			named = append(named, liveSlot{slot, record.UID, launched, executor, record})
+		}
+	}
+	if len(named) == 0 {
+		return nil, noSuchSlot(sel, record)
+	}
+	return named, nil
+}
+
+// run runs a command in the slot.
+func (l *liveSlot) run(ctx context.Context, c providers.Command) (code int, err error) {
+	if !launched(l.Slot) {
+		return 0, fmt.Errorf("%s has not started: it is %s", l.Address, l.Phase)
+	}
+	code, err = l.executor.Exec(ctx, l.uid, l.launched, l.Incarnation, c)
+	if errors.Is(err, providers.ErrNotRunning) && l.Phase != "" && !slices.Contains([]job.Phase{job.Running, job.Registered}, l.Phase) {
+		return 0, fmt.Errorf("%s is %s: %w", l.Address, l.Phase, err)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", l.Address, err)
+	}
+	return code, nil
+}
