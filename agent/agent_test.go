@@ -31,6 +31,9 @@ const asAgent = "ELTRAIN_TEST_AS_AGENT"
 func TestMain(m *testing.M) {
 	if os.Getenv(asAgent) != "" {
 		os.Unsetenv(asAgent)
+		if code, is := InSlot(os.Args[1:], os.Stdout, os.Stderr); is {
+			os.Exit(code)
+		}
 		c, err := job.ParseAgentArgs(os.Args[1:], os.Stderr)
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -151,6 +154,7 @@ func TestProcessesSeeTorchrunsEnvironment(t *testing.T) {
 		"ELTRAIN_ROLE=worker",
 		"ELTRAIN_SERVICE=URL",
 		"ELTRAIN_SLOT=worker[3]",
+		"ELTRAIN_STACKS_FILE=DIR/agent/errors/3-1.stacks",
 		"ELTRAIN_TOKEN_FILE=DIR/token",
 		"GROUP_RANK=1",
 		"GROUP_WORLD_SIZE=4",

@@ -70,6 +70,9 @@ func environ(base []string, c *job.AgentConfig, p elastic.Place, local int, erro
 	if c.CheckpointDir != "" {
 		set("ELTRAIN_CHECKPOINT_DIR", c.CheckpointDir)
 	}
+	if c.CheckpointSignal != "SIGUSR2" {
+		set(job.StacksVariable, strings.TrimSuffix(errorFile, ".json")+".stacks")
+	}
 	if membersFile != "" {
 		set("ELTRAIN_MEMBERS_FILE", membersFile)
 	}

@@ -25,6 +25,9 @@ func run(args []string, stderr io.Writer) int {
 		}
 		return failed(stderr, err)
 	}
+	if code, is := agent.InSlot(args, os.Stdout, stderr); is {
+		return code
+	}
 	config, err := job.ParseAgentArgs(args, stderr)
 	switch {
 	case errors.Is(err, flag.ErrHelp):

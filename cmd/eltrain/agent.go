@@ -39,6 +39,9 @@ func agentOptions() string {
 }
 
 func runAgent(s *session, args []string) int {
+	if code, is := agent.InSlot(args, s.streams.Out, s.streams.Err); is {
+		return code
+	}
 	cfg, err := job.ParseAgentArgs(args, s.streams.Err)
 	if errors.Is(err, flag.ErrHelp) {
 		return exitDone

@@ -120,7 +120,7 @@ func runExec(s *session, args []string) int {
 	case ctx.Err() != nil:
 		return exitInterrupted
 	case err != nil:
-		return s.fail("Cannot run the command", err)
+		return s.fail("Cannot run the command", fmt.Errorf("%s: %w", slots[0].Address, err))
 	}
 	return code
 }

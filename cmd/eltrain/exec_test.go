@@ -92,7 +92,7 @@ func TestExec(t *testing.T) {
 	}
 
 	eltrain(t, dir, "suspend", "job.tiny").check(t, exitDone)
-	eltrain(t, dir, "exec", slot, "--", "true").check(t, exitError, "Cannot run the command", slot+" is ")
+	eltrain(t, dir, "exec", slot, "--", "true").check(t, exitError, "Cannot run the command", slot+": it is ")
 }
 
 // A command has a terminal of its own: with a size, an end, and Ctrl-C.

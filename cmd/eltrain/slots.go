@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/eltrain/eltrain/cmd/workspace"
 	"github.com/eltrain/eltrain/job"
@@ -17,7 +16,6 @@ type liveSlot struct {
 	uid      string
 	launched job.Address // what its provider knows it as
 	executor providers.Executor
-	record   *job.Record
 }
 
 // slotsNamed returns the slots that an address names, of jobs with and without a record in the state.
@@ -47,7 +45,7 @@ func (s *session) slotsNamed(ctx context.Context, d *workspace.Workspace, record
 		if sel.Matches(slot.Address) {
 			launched := slot.Address
 			launched.Job = record.LaunchedAs(launched.Job)
-			named = append(named, liveSlot{slot, record.UID, launched, executor, record})
+			named = append(named, liveSlot{slot, record.UID, launched, executor})
 		}
 	}
 	if len(named) == 0 {
@@ -56,17 +54,14 @@ func (s *session) slotsNamed(ctx context.Context, d *workspace.Workspace, record
 	return named, nil
 }
 
-// run runs a command in the slot.
+// run runs a command in the slot. Its errors do not name the slot.
 func (l *liveSlot) run(ctx context.Context, c providers.Command) (code int, err error) {
 	if !launched(l.Slot) {
-		return 0, fmt.Errorf("%s has not started: it is %s", l.Address, l.Phase)
+		return 0, fmt.Errorf("it has not started: it is %s", l.Phase)
 	}
 	code, err = l.executor.Exec(ctx, l.uid, l.launched, l.Incarnation, c)
-	if errors.Is(err, providers.ErrNotRunning) && l.Phase != "" && !slices.Contains([]job.Phase{job.Running, job.Registered}, l.Phase) {
-		return 0, fmt.Errorf("%s is %s: %w", l.Address, l.Phase, err)
+	if errors.Is(err, providers.ErrNotRunning) && l.Phase != "" && l.Phase != job.Running {
+		return 0, fmt.Errorf("it is %s: %w", l.Phase, err)
 	}
-	if err != nil {
-		return 0, fmt.Errorf("%s: %w", l.Address, err)
-	}
-	return code, nil
+	return code, err
 }

@@ -1,0 +1,201 @@
+package agent
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/eltrain/eltrain/elastic"
+	"github.com/eltrain/eltrain/job"
+)
+
+// stacks runs the agent's own task in the slot.
+func (b *bench) stacks(t *testing.T) []job.ProcessStacks {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, out, errors := b.dial(t, "env", asAgent+"=1", self, job.AgentStacks).await(t)
+	if r.Code != 0 {
+		t.Fatalf("exit code %d: %s", r.Code, errors)
+	}
+	var all []job.ProcessStacks
+	if err := json.Unmarshal([]byte(out), &all); err != nil {
+		t.Fatalf("%v in %s", err, out)
+	}
+	return all
+}
+
+// python makes the bench's processes those of a script.
+func python(t *testing.T, script string) *bench {
+	t.Helper()
+	program, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("no python3 here")
+	}
+	b := newBench(t, time.Second)
+	b.write(t, "train.py", script)
+	b.config.Command = []string{program, filepath.Join(b.dir, "train.py")}
+	return b
+}
+
+const inCollective = `
+import faulthandler, os, signal, threading, time
+if path := os.environ.get("ELTRAIN_STACKS_FILE"):
+    faulthandler.register(signal.SIGUSR2, file=open(path, "w"))
+def wait_for_peers():
+    open(os.environ["OUT"] + os.environ["RANK"], "w")
+    threading.Event().wait()
+def train():
+    wait_for_peers()
+train()
+`
+
+func TestStacksByFaulthandler(t *testing.T) {
+	t.Parallel()
+	b := python(t, inCollective)
+	b.config.Processes = 2
+	b.launch(t, "OUT="+filepath.Join(b.dir, "there"), "PATH="+os.Getenv("PATH"))
+	b.service.give(elastic.Order{Do: elastic.Run, World: &elastic.Place{Generation: 1, RankBase: 2, WorldSize: 4, MasterAddr: "127.0.0.1", MasterPort: 29500}})
+	r := b.service.awaitState(t, job.MemberRunning, 1)
+	eventually(t, "both train", func() bool { return slices.Equal(glob(t, b.dir, "there*"), []string{"there2", "there3"}) })
+	for range 2 { // the second dump follows the first in the file
+		all := b.stacks(t)
+		if len(all) != 2 {
+			t.Fatalf("stacks of %d processes: %+v", len(all), all)
+		}
+		for i, s := range all {
+			if s.Rank != 2+i || s.LocalRank != i || s.PID != r.PIDs[i] || s.Child || s.Source != job.StacksFaulthandler || len(s.Threads) != 1 {
+				t.Errorf("process %d: %+v", i, s)
+				continue
+			}
+			frames := strings.Join(s.Threads[0].Frames, "\n")
+			if !regexp.MustCompile(`(?s)wait_for_peers \(.*/train\.py:7\)\ntrain \(.*/train\.py:9\)\n<module> \(.*/train\.py:10\)$`).MatchString(frames) {
+				t.Errorf("the frames are\n%s", frames)
+			}
+		}
+	}
+}
+
+// A process that does not handle the signal, or has not opened the file, is never signalled: it would die.
+func TestStacksKillNothing(t *testing.T) {
+	t.Parallel()
+	for name, script := range map[string]string{
+		"handles nothing":                   `open(os.environ["ELTRAIN_STACKS_FILE"], "w")`,
+		"holds the file, without a handler": `held = open(os.environ["ELTRAIN_STACKS_FILE"], "w")`,
+		"another handler":                   `signal.signal(signal.SIGUSR2, lambda *_: os._exit(9))`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := python(t, "import os, signal, subprocess, threading\n"+script+"\nchild = subprocess.Popen(['sleep', '60'])\nopen(os.environ['OUT'], 'w')\nthreading.Event().wait()\n")
+			b.launch(t, "OUT="+filepath.Join(b.dir, "there"), "PATH="+os.Getenv("PATH"))
+			b.service.run(1, 1)
+			r := b.service.awaitState(t, job.MemberRunning, 1)
+			eventually(t, "it trains", func() bool { return len(glob(t, b.dir, "there")) == 1 })
+			all := b.stacks(t)
+			if len(all) != 2 || all[0].Source != job.StacksKernel || all[0].PID != r.PIDs[0] || all[1].Name != "sleep" || !all[1].Child {
+				t.Fatalf("%+v", all)
+			}
+			for _, s := range all {
+				if len(s.Threads) != 1 || s.Threads[0].State != "sleeping" {
+					t.Errorf("%+v", s)
+				}
+			}
+			if !strings.HasPrefix(all[1].Threads[0].Waits, "clock_nanosleep") && !strings.HasPrefix(all[1].Threads[0].Waits, "nanosleep") && all[1].Threads[0].Waits != "" {
+				t.Errorf("a sleep waits in %q", all[1].Threads[0].Waits)
+			}
+			if !alive(r.PIDs[0]) || !alive(all[1].PID) {
+				t.Error("asking for stacks killed a process")
+			}
+		})
+	}
+}
+
+// With a signal for checkpoints that is the same there is no file.
+func TestStacksLeaveTheCheckpointSignalAlone(t *testing.T) {
+	c := job.AgentConfig{Job: "a", Slot: "w[0]", Processes: 1}
+	has := func() bool {
+		return slices.ContainsFunc(environ(nil, &c, elastic.Place{}, 0, "/errors/1-0.json", "", ""), func(kv string) bool { return kv == job.StacksVariable+"=/errors/1-0.stacks" })
+	}
+	if !has() {
+		t.Error("there is no file for stacks")
+	}
+	if c.CheckpointSignal = "SIGUSR2"; has() {
+		t.Error("checkpoints and stacks have the same signal")
+	}
+}
+
+// A py-spy in the slot is the first choice. One that fails is named.
+func TestStacksByPySpy(t *testing.T) {
+	t.Parallel()
+	b := python(t, inCollective)
+	tools := t.TempDir()
+	spy := func(script string) {
+		if err := os.WriteFile(filepath.Join(tools, "py-spy"), []byte("#!/bin/sh\n"+script), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	spy("exit 1")
+	b.launch(t, "OUT="+filepath.Join(b.dir, "there"), "PATH="+tools+":"+os.Getenv("PATH"))
+	b.service.run(1, 1)
+	b.service.awaitState(t, job.MemberRunning, 1)
+	eventually(t, "it trains", func() bool { return len(glob(t, b.dir, "there*")) == 1 })
+	spy("echo Error: Permission Denied >&2; exit 1")
+	if s := b.stacks(t)[0]; s.Source != job.StacksFaulthandler || len(s.Failed) != 1 || !strings.Contains(s.Failed[0], "Permission Denied") {
+		t.Errorf("a py-spy that may not trace: %+v", s)
+	}
+	spy(`cat <<END
+[{"process_id":1,"thread_id":140,"thread_name":"MainThread","os_thread_id":77,"active":true,"owns_gil":true,"frames":[{"name":"wait","filename":"/t.py","module":null,"short_filename":"t.py","line":7,"locals":null},{"name":"<module>","filename":"/t.py","line":10}]}]
+END`)
+	s := b.stacks(t)[0]
+	want := job.ThreadStack{ID: "77", Name: "MainThread", State: "active+gil", Frames: []string{"wait (/t.py:7)", "<module> (/t.py:10)"}}
+	if s.Source != job.StacksPySpy || len(s.Threads) != 1 || s.Threads[0].ID != want.ID || s.Threads[0].Name != want.Name || s.Threads[0].State != want.State || !slices.Equal(s.Threads[0].Frames, want.Frames) {
+		t.Errorf("%+v, want %+v", s, want)
+	}
+}
+
+func TestParseFaulthandler(t *testing.T) {
+	got := parseFaulthandler(`Thread 0x00007f1 [loader] (most recent call first):
+  File "/a b.py", line 3 in get
+  File "/c.py", line ??? in <module>
+
+Current thread 0x00007f2 (most recent call first):
+  <no Python frame>
+Thread 0x00007f1 [loader] (most recent call first):
+  File "/c.py", line 9 in again
+`)
+	want := []job.ThreadStack{
+		{ID: "0x00007f1", Name: "loader", Frames: []string{"get (/a b.py:3)", "<module> (/c.py:???)"}},
+		{ID: "0x00007f2", Frames: []string{"<no Python frame>"}},
+	}
+	if len(got) != 2 || got[0].Name != want[0].Name || !slices.Equal(got[0].Frames, want[0].Frames) || got[1].ID != want[1].ID || !slices.Equal(got[1].Frames, want[1].Frames) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+func TestSignalsThatAreHandled(t *testing.T) {
+	if handles(os.Getpid(), unix.SIGSTOP) || !handles(os.Getpid(), unix.SIGURG) { // the Go runtime's
+		t.Error("/proc is misread")
+	}
+}
+
+func glob(t *testing.T, dir, pattern string) (names []string) {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(dir, pattern))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range paths {
+		names = append(names, filepath.Base(p))
+	}
+	return names
+}
