@@ -145,7 +145,7 @@ func (p *pod) start(ctx context.Context, object *corev1.Pod, c *container, now t
 	c.process = process
 	c.state = corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(process.started)}}
 	p.processes.Go(func() { <-process.done; p.poke() })
-	c.probes = p.probe(c, process, spec)
+	c.probes = p.probe(c, process)
 }
 
 // begin counts a new attempt, and moves the previous termination to the last state.

@@ -22,7 +22,7 @@
 //     readOnlyRootFilesystem. A container of a scratch image with a user keeps the capability to change its root. Cpu is
 //     not limited; requests are not checked.
 //   - There are no sidecars (init containers with a restartPolicy), no ephemeral containers, no postStart hooks, no
-//     readiness gates, no exec or attach from outside, no time stamps in logs.
+//     readiness gates, no attach from outside, no time stamps in logs.
 //
 // It needs root, to make mounts and namespaces.
 package kubelet

@@ -23,10 +23,11 @@ import (
 // followEvery is how often a followed log is checked for more.
 const followEvery = 50 * time.Millisecond
 
-// logServer serves the kubelet's API for `kubectl logs`.
-func (n *node) logServer(certificate tls.Certificate) *http.Server {
+// serveAPI serves the kubelet's API for `kubectl logs` and `kubectl exec`.
+func (n *node) serveAPI(certificate tls.Certificate) *http.Server {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", n.serveLogs)
+	mux.HandleFunc("/exec/{namespace}/{pod}/{container}", n.serveExec)
 	return &http.Server{
 		Handler:           mux,
 		TLSConfig:         &tls.Config{Certificates: []tls.Certificate{certificate}},

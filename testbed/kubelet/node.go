@@ -73,7 +73,7 @@ func newNode(k *Kubelet, declared Node, certificate tls.Certificate) (*node, err
 		return nil, fmt.Errorf("serve logs: %w", err)
 	}
 	n := &node{Kubelet: k, name: declared.Name, declared: declared, ip: ip, pods: map[types.UID]*pod{}, online: make(chan struct{})}
-	n.server = n.logServer(certificate)
+	n.server = n.serveAPI(certificate)
 	k.done.Go(func() {
 		if err := n.server.ServeTLS(listener, "", ""); err != http.ErrServerClosed {
 			k.log.Error("logs are no longer served", "node", n.name, "err", err)

@@ -1,7 +1,9 @@
 package kubelet_test
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -20,6 +22,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/remotecommand"
+	utilexec "k8s.io/client-go/util/exec"
 
 	"github.com/eltrain/eltrain/testbed/kubelet"
 )
@@ -673,4 +678,42 @@ func TestManyPods(t *testing.T) {
 		b.awaitPhase(fmt.Sprintf("p%d", i), corev1.PodRunning)
 	}
 	t.Logf("%d pods run after %s", pods, time.Since(began))
+}
+
+func TestExec(t *testing.T) {
+	b := start(t, "exec")
+	pod := b.pod("a", "sleep 1000")
+	pod.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "GREETING", Value: "hello"}}
+	b.create(pod)
+	b.awaitPhase("a", corev1.PodRunning)
+	run := func(name string, tty bool, input string, command ...string) (code int, out, errs string, err error) {
+		options := &corev1.PodExecOptions{Command: command, Stdin: input != "", Stdout: true, Stderr: !tty, TTY: tty}
+		url := b.client.CoreV1().RESTClient().Post().Namespace(b.namespace).Resource("pods").Name(name).SubResource("exec").VersionedParams(options, scheme.ParameterCodec).URL()
+		executor, err := remotecommand.NewWebSocketExecutor(cluster.Config(), "GET", url.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var o, e bytes.Buffer
+		streams := remotecommand.StreamOptions{Stdout: &o, Tty: tty}
+		if !tty {
+			streams.Stderr = &e
+		}
+		if input != "" {
+			streams.Stdin = strings.NewReader(input)
+		}
+		err = executor.StreamWithContext(b.Context(), streams)
+		if exit, is := errors.AsType[utilexec.CodeExitError](err); is {
+			return exit.Code, o.String(), e.String(), nil
+		}
+		return 0, o.String(), e.String(), err
+	}
+	if code, out, errs, err := run("a", false, "to you\n", "sh", "-c", `read x; echo $GREETING $x; tr "\\0" " " </proc/1/cmdline; echo; echo wrong >&2; exit 3`); err != nil || code != 3 || out != "hello to you\n/bin/sh -c sleep 1000 \n" || errs != "wrong\n" {
+		t.Errorf("exit code %d, output %q, errors %q, %v", code, out, errs, err)
+	}
+	if code, out, _, err := run("a", true, "", "sh", "-c", "test -t 0 && test -t 1 && echo a terminal"); err != nil || code != 0 || out != "a terminal\r\n" {
+		t.Errorf("on a terminal: exit code %d, output %q, %v", code, out, err)
+	}
+	if _, _, _, err := run("none", false, "", "true"); err == nil {
+		t.Error("a command runs in a pod that does not exist")
+	}
 }

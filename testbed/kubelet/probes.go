@@ -7,15 +7,12 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"os/exec"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
@@ -25,9 +22,7 @@ import (
 type probes struct {
 	pod       *pod
 	container *container
-	pid       int
-	env       []string
-	user      *user // nil for root
+	inside    inside
 
 	cancel   context.CancelFunc // of all probes
 	liveness context.CancelFunc
@@ -38,8 +33,8 @@ type probes struct {
 }
 
 // probe starts probing a process that has just started.
-func (p *pod) probe(c *container, process *process, s processSpec) *probes {
-	r := &probes{pod: p, container: c, pid: process.os.Pid, env: s.env, user: s.user}
+func (p *pod) probe(c *container, process *process) *probes {
+	r := &probes{pod: p, container: c, inside: process.inside}
 	ctx, cancel := context.WithCancel(context.Background())
 	liveness, stop := context.WithCancel(ctx)
 	r.cancel, r.liveness = cancel, stop
@@ -159,14 +154,7 @@ func (r *probes) handle(ctx context.Context, command *corev1.ExecAction, get *co
 
 // exec runs a command in the container.
 func (r *probes) exec(ctx context.Context, command []string) error {
-	argv := []string{"--target", strconv.Itoa(r.pid), "--mount", "--root", "--wd", "--uts", "--ipc", "--pid"}
-	if r.user != nil {
-		argv = append(argv, "--setgid", strconv.FormatInt(r.user.gid, 10), "--setuid", strconv.FormatInt(r.user.uid, 10))
-	}
-	cmd := exec.CommandContext(ctx, "nsenter", append(argv, command...)...)
-	cmd.Env = r.env
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) } // nsenter has forked
+	cmd := r.inside.command(ctx, command)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("command %q: %w: %s", strings.Join(command, " "), err, out)

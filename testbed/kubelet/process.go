@@ -72,6 +72,7 @@ type user struct{ uid, gid, group int64 } // group is a supplementary one
 // process is a started container. The fields after done are valid once done is closed.
 type process struct {
 	os      *os.Process
+	inside  inside
 	started time.Time
 
 	done     chan struct{}
@@ -154,6 +155,7 @@ func startProcess(s processSpec) (*process, error) {
 			return
 		}
 		p.os, p.started = cmd.Process, time.Now()
+		p.inside = inside{cmd.Process.Pid, s.env, s.user}
 		started <- nil
 		cmd.Wait() // its error repeats the state
 		ended <- cmd.ProcessState
