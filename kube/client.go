@@ -85,6 +85,11 @@ func (g CoreV1) PodLogs(namespace, name string, options *corev1.PodLogOptions) *
 	return g.Get().Namespace(namespace).Resource("pods").Name(name).SubResource("log").VersionedParams(options, g.Parameters)
 }
 
+// PodExec returns a request to run a command in a pod, for its URL.
+func (g CoreV1) PodExec(namespace, name string, options *corev1.PodExecOptions) *rest.Request {
+	return g.Post().Namespace(namespace).Resource("pods").Name(name).SubResource("exec").VersionedParams(options, g.Parameters)
+}
+
 func (g CoreV1) Secrets(namespace string) Resource[*corev1.Secret, *corev1.SecretList] {
 	return Of[corev1.Secret, corev1.SecretList](g.Group, "secrets", namespace)
 }
