@@ -66,8 +66,8 @@ func execCommand() *command {
 working directory and within its limits. On a cluster it runs in the pod, with the rights of your own kubeconfig. Its
 output is not searched for sensitive values.
 
-It ends with this command: without -t an interrupt ends both. It also ends with the slot's agent, and under the local
-provider with the world that its environment describes.`,
+Without -t an interrupt ends this command. Under the local provider COMMAND ends with it, with the slot's agent, and with
+the world that its environment describes; in a pod it may run on.`,
 		exits: []string{
 			"The exit code of COMMAND.",
 			"From 1: the exit code of COMMAND, 126 or 127 if it could not be started, 130 after an interrupt; 1 is also an error, which is shown.",
