@@ -63,6 +63,12 @@ func TestExec(t *testing.T) {
 		t.Errorf("exit code %d, output %q, errors %q", o.code, o.out, o.err)
 	}
 
+	// Its limits are those of the slot.
+	_, _, pids := status(t, dir)
+	if got, want := eltrain(t, dir, "exec", slot, "--", "cat", "/proc/self/cgroup").out, read(t, fmt.Sprintf("/proc/%d/cgroup", pids[1])); got != want {
+		t.Errorf("it is in the cgroups\n%s\nand its agent in\n%s", got, want)
+	}
+
 	// Without -i the input is empty; with it, it is that of eltrain, whatever it contains.
 	large := bytes.Repeat([]byte("\x00\xff\r\n0123456789"), 300_000)
 	cmd := commandIn(dir, "exec", slot, "--", "cat")

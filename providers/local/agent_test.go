@@ -3,6 +3,7 @@ package local
 import (
 	"context"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -123,5 +124,27 @@ func TestDaemonOfAKilledAgentEnds(t *testing.T) {
 	if !ended(daemon.fd) {
 		t.Error("the daemon outlives its incarnation")
 		daemon.signal(syscall.SIGKILL)
+	}
+}
+
+// Where no agent can be asked, the error says why: it has ended, or it runs and has no socket, as the stand-in of these tests and
+// agents of earlier versions.
+func TestExecWithoutAnAgentToAsk(t *testing.T) {
+	b := newBench(t)
+	exec := func() error {
+		_, err := b.Exec(b.ctx, testUID, worker(0), 1, providers.Command{Args: []string{"true"}, Stdout: os.Stdout, Stderr: os.Stderr})
+		return err
+	}
+	if err := exec(); !errors.Is(err, providers.ErrNotRunning) {
+		t.Errorf("never launched: %v", err)
+	}
+	b.ok(b.Launch(b.ctx, b.launchOf(sh("echo training; sleep 300"))))
+	b.await(1, job.Up)
+	if err := exec(); err == nil || errors.Is(err, providers.ErrNotRunning) || !strings.Contains(err.Error(), "earlier version") {
+		t.Errorf("an agent without a socket: %v", err)
+	}
+	b.ok(b.Stop(b.ctx, testUID, worker(0), 1, time.Second))
+	if err := exec(); !errors.Is(err, providers.ErrNotRunning) {
+		t.Errorf("stopped: %v", err)
 	}
 }

@@ -31,10 +31,13 @@ func (p *Provider) Exec(ctx context.Context, uid string, slot job.Address, incar
 		return 0, err
 	}
 	conn, err := execsocket.Dial(ctx, dir)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
+	missing := errors.Is(err, fs.ErrNotExist)
+	switch {
+	case missing && locked(dir):
+		return 0, errors.New("its agent does not run commands: it is starting, or of an earlier version and has to be restarted")
+	case missing || errors.Is(err, syscall.ECONNREFUSED):
 		return 0, providers.ErrNotRunning
-	}
-	if err != nil {
+	case err != nil:
 		return 0, fmt.Errorf("reach the agent: %w", err)
 	}
 	defer conn.Close()
