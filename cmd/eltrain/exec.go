@@ -87,6 +87,7 @@ func runExec(s *session, args []string) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
+	defer s.outlive()() // the terminal must be restored
 	d, ok := s.open(s.dir.ReadAnyway(a.vars))
 	if !ok {
 		return exitError

@@ -117,6 +117,20 @@ func TestExecOnATerminal(t *testing.T) {
 		t.Errorf("exit code %d, the output ends with %q", o.code, o.out[max(0, len(o.out)-100):])
 	}
 
+	// It ends when nobody reads what it prints.
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	reader.Close()
+	unread := commandIn(dir, "exec", "-t", slot, "--", "yes")
+	unread.Stdout = writer
+	_ = unread.Run() // its exit code is in ProcessState
+	writer.Close()
+	if code := unread.ProcessState.ExitCode(); code != 128+int(syscall.SIGPIPE) {
+		t.Errorf("without a reader: exit code %d", code)
+	}
+
 	cmd := commandIn(dir, "exec", "-it", slot, "--", "sh")
 	cmd.Env = append(cmd.Env, "TERM=xterm-odd", "PS1=ready> ")
 	fresh, end := terminal(t)

@@ -95,14 +95,22 @@ func runInTerminal(conn execsocket.Conn, r execsocket.Request, c providers.Comma
 	}
 	ended := make(chan struct{})
 	var copies sync.WaitGroup
-	defer copies.Wait()
 	copies.Go(func() { resize(master, c.Sizes, ended) })
-	copies.Go(func() { drain(c.Stdout, master, ended) })
+	var lost error
+	copies.Go(func() {
+		if lost = drain(c.Stdout, master, ended); lost != nil {
+			conn.Close() // which ends the command: nobody reads what it prints
+		}
+	})
 	if c.Stdin != nil {
 		go io.Copy(master, c.Stdin) // until master is closed, and one more byte was read
 	}
 	reply, err = conn.Await()
 	close(ended)
+	copies.Wait()
+	if lost != nil {
+		return execsocket.Reply{Code: 128 + int(unix.SIGPIPE)}, nil
+	}
 	return reply, err
 }
 
@@ -127,8 +135,9 @@ func resize(master *os.File, sizes <-chan providers.TerminalSize, ended <-chan s
 // may hold the terminal open.
 const drainTime = 250 * time.Millisecond
 
-// drain copies a terminal's output until no process has it open, or its command has ended and no more is there.
-func drain(to io.Writer, master *os.File, ended <-chan struct{}) {
+// drain copies a terminal's output until no process has it open, or its command has ended and no more is there. It fails if it
+// cannot write.
+func drain(to io.Writer, master *os.File, ended <-chan struct{}) error {
 	stop, woken := make(chan struct{}), make(chan struct{})
 	defer close(stop)
 	go func() {
@@ -143,10 +152,10 @@ func drain(to io.Writer, master *os.File, ended <-chan struct{}) {
 	for buf := make([]byte, 32<<10); ; {
 		n, err := master.Read(buf)
 		if _, lost := to.Write(buf[:n]); lost != nil {
-			return
+			return lost
 		}
 		if late := errors.Is(err, os.ErrDeadlineExceeded); err != nil && (!late || last) {
-			return // without the deadline it is EIO: no process has it open
+			return nil // without the deadline it is EIO: no process has it open
 		} else if late {
 			<-woken
 		}
