@@ -803,6 +803,44 @@ func TestAFailureIsAsOldAsItsErrorFile(t *testing.T) {
 	}
 }
 
+// On a busy host an agent may notice a failure only when its peers' failures have already broken the world, and together with the
+// order to wait. It reports what had failed by itself, and nothing that ended because it was asked to.
+func TestAFailureIsNoticedAfterTheOrderToStop(t *testing.T) {
+	for _, test := range []struct {
+		name, script string
+		processes    int
+		state        job.MemberState
+		code         int
+	}{
+		{"killed", `kill -KILL $$`, 1, job.MemberFailed, 137},
+		{"failed", `exit 3`, 1, job.MemberFailed, 3},
+		{"with a peer that needs SIGKILL", `[ $LOCAL_RANK = 1 ] && kill -KILL $$; trap "" TERM; while :; do sleep 0.02; done`, 2, job.MemberFailed, 137},
+		{"asked to stop", `trap "exit 3" TERM; : > "$DIR/trapped"; while :; do sleep 0.02; done`, 1, job.MemberWaiting, 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, 10*time.Minute, "sh", "-c", `echo $$ > "$DIR/pid.$LOCAL_RANK"; until [ -e "$DIR/go" ]; do sleep 0.02; done; `+test.script)
+			b.config.Processes = test.processes
+			b.config.StopGrace = job.Duration(200 * time.Millisecond)
+			a := b.launch(t, "DIR="+b.dir)
+			b.service.run(1, test.processes)
+			b.service.awaitState(t, job.MemberRunning, 1)
+			pid := b.pidIn(t, fmt.Sprintf("pid.%d", test.processes-1))
+			a.signal(t, unix.SIGSTOP)
+			b.write(t, "go", "")
+			eventually(t, "what the script does", func() bool { return !alive(pid) || b.exists("trapped") })
+			b.service.give(elastic.Order{Do: elastic.Wait})
+			a.signal(t, unix.SIGCONT)
+			r := b.service.await(t, "how it ended", func(r elastic.Report) bool {
+				return r.Generation == 1 && r.State != job.MemberRunning && len(r.PIDs) == 0
+			})
+			if r.State != test.state || r.Exit != nil && r.Exit.Code != test.code {
+				t.Errorf("it reports %s with %+v", r.State, r.Exit)
+			}
+		})
+	}
+}
+
 // A pointer file is often written in place: truncated, then filled. SIGTERM must not come between the two.
 func TestPlannedStopLeavesNoEmptyPointer(t *testing.T) {
 	t.Parallel()

@@ -68,9 +68,11 @@ type process struct {
 	errorFile string
 	exit      *job.Exit // set before it is sent to exits
 	ended     bool      // supervise has seen the exit
+	killed    bool      // it ran when supervise sent SIGKILL
 
 	mu     sync.Mutex
 	reaped bool // its pid may have been reused
+	asked  bool // it ran when it was first asked to stop
 }
 
 // launcher starts the processes of every generation.
@@ -206,6 +208,32 @@ func (p *process) signal(sig syscall.Signal) {
 	}
 }
 
+// runs reports whether the process has not exited, whoever has noticed. mu is held.
+func (p *process) runs() bool { return !p.reaped && !hasExited(p.id.PID) }
+
+// ask records whether the process still runs when it is asked to stop. If it does not, it ended for a reason of its own, even if
+// that is noticed later.
+func (p *process) ask() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.asked = p.asked || p.runs()
+}
+
+// wasAsked reports whether the process was asked to stop before it exited.
+func (p *process) wasAsked() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.asked
+}
+
+// kill sends SIGKILL to the whole process group.
+func (p *process) kill() {
+	p.mu.Lock()
+	p.killed = p.killed || p.runs()
+	p.mu.Unlock()
+	p.signal(unix.SIGKILL)
+}
+
 // await returns when the process and its group have exited and its output was read. The group is killed while the exited
 // process is still a zombie, so its number cannot have been reused.
 func (p *process) await(g *generation) {
@@ -240,13 +268,16 @@ func (p *process) reap() {
 	p.reaped = true
 }
 
-// awaitGroup gives what an exited process left in its group the rest of the grace, if all were asked to stop: a shell dies of
+// awaitGroup gives what an exited process left in its group the rest of the grace, if it was asked to stop: a shell dies of
 // SIGTERM at once, and the program under it may be saving its work. What a process leaves when it exits by itself gets no
 // grace.
 func (g *generation) awaitGroup(p *process) {
 	select {
 	case <-g.terminating:
 	default:
+		return
+	}
+	if !p.wasAsked() {
 		return
 	}
 	poll := time.NewTicker(groupPoll)
@@ -370,7 +401,7 @@ func (g *generation) supervise() {
 			s.killAll()
 		}
 	}
-	if len(s.failed) > 0 && !s.stopping {
+	if len(s.failed) > 0 {
 		s.reportFailure()
 	}
 	g.commands.end()
@@ -392,9 +423,9 @@ func (g *generation) ended() (at time.Time) {
 type supervisor struct {
 	*generation
 	alive           int
-	failed          []*process // in order of their exits
-	failureReported bool       // the first failure was reported
-	stopping        bool       // a stop was requested: exits mean nothing anymore
+	failed          []*process // in order of their exits, until the first failure was reported
+	failureReported bool
+	stopping        bool // a stop was requested: exits that it explains mean nothing
 
 	rootCause         *time.Timer // when a failure is reported at the latest
 	checkpoint        arrival
@@ -429,20 +460,10 @@ func (s *supervisor) close() {
 func (s *supervisor) exited(p *process) {
 	s.alive--
 	p.ended = true
-	if s.stopping {
-		if !s.failureReported && s.killedByOther(p) {
-			s.failureReported = true
-			s.events <- killedByOther{p.failure()}
-		}
-		return
-	}
-	if p.exit.Code == 0 {
+	if s.failureReported || !s.failedByItself(p) {
 		return
 	}
 	s.failed = append(s.failed, p)
-	if s.failureReported {
-		return
-	}
 	if s.awaitsRootCause() {
 		if len(s.failed) == 1 {
 			s.rootCause.Reset(rootCauseWait)
@@ -452,18 +473,26 @@ func (s *supervisor) exited(p *process) {
 	s.reportFailure()
 }
 
-// killedByOther reports whether a process that was being stopped was killed by a signal that we did not send.
-func (s *supervisor) killedByOther(p *process) bool {
+// failedByItself reports whether a process failed for a reason other than that it was asked to stop: before that, or by a signal
+// that we did not send.
+func (s *supervisor) failedByItself(p *process) bool {
+	switch {
+	case p.exit.Code == 0:
+		return false
+	case !p.wasAsked():
+		return true
+	}
 	switch p.exit.Signal {
 	case "", unix.SIGTERM.String(), s.checkpointSignal.String():
 		return false
 	case unix.SIGKILL.String():
-		return !s.killed
+		return !p.killed
 	}
 	return true
 }
 
-// reportFailure reports the first failure, and stops the other processes: they cannot continue without their peer.
+// reportFailure reports the first failure, and stops the other processes unless they are being stopped: they cannot continue
+// without their peer.
 func (s *supervisor) reportFailure() {
 	if s.failureReported {
 		return
@@ -471,7 +500,7 @@ func (s *supervisor) reportFailure() {
 	s.failureReported = true
 	s.rootCause.Stop()
 	s.events <- failed{s.first().failure()}
-	if s.alive > 0 && s.killAt.IsZero() {
+	if s.alive > 0 && !s.stopping {
 		s.grace = brokenGrace
 		s.terminate()
 	}
@@ -514,7 +543,6 @@ func (s *supervisor) awaitsRootCause() bool {
 // stop starts a requested stop, or shortens the current one.
 func (s *supervisor) stop(how stop) {
 	s.stopping = true
-	s.rootCause.Stop()
 	switch {
 	case !s.killAt.IsZero():
 		if at := time.Now().Add(how.grace); at.Before(s.killAt) {
@@ -523,6 +551,7 @@ func (s *supervisor) stop(how stop) {
 		}
 	case how.checkpoint && s.checkpointSignal != 0:
 		s.grace = how.grace
+		s.ask()
 		s.checkpoint = arrival{before: newestCheckpoint(s.checkpointDir)}
 		for _, p := range s.processes {
 			// Not to the group: helpers that do not handle the signal would be killed by it.
@@ -547,6 +576,13 @@ func (s *supervisor) lookForCheckpoint() {
 	}
 }
 
+// ask records which processes still run when they are first asked to stop.
+func (s *supervisor) ask() {
+	for _, p := range s.processes {
+		p.ask()
+	}
+}
+
 // terminate sends SIGTERM, once, and SIGCONT so that a suspended process receives it.
 func (s *supervisor) terminate() {
 	if !s.killAt.IsZero() {
@@ -554,6 +590,7 @@ func (s *supervisor) terminate() {
 	}
 	s.poll.Stop()
 	s.checkpointTimeout.Stop()
+	s.ask()
 	close(s.terminating)
 	s.signal(unix.SIGTERM)
 	s.signal(unix.SIGCONT)
@@ -570,6 +607,8 @@ func (s *supervisor) killAll() {
 		close(s.killing)
 	}
 	s.killed = true
-	s.generation.signal(unix.SIGKILL)
+	for _, p := range s.processes {
+		p.kill()
+	}
 	s.kill.Reset(killAgain)
 }

@@ -67,11 +67,10 @@ type (
 	signalled struct{}
 	// started: the processes of the last start run.
 	started struct{ pids []int }
-	// failed: the first process failed. The others, if any, are being stopped.
+	// failed: a process failed by itself, the first to do so, and not because it was asked to stop. The others, if any, are being
+	// stopped. It may be noticed during a stop: this broke the world, or could as well have, but the reports of its peers' broken
+	// connections came first.
 	failed struct{ exit job.Exit }
-	// killedByOther: a process that was being stopped was killed by a signal that this agent did not send. This broke the world, or
-	// could as well have: the reports of its peers' broken connections merely came first.
-	killedByOther struct{ exit job.Exit }
 	// stopped: nothing of the generation runs, since at. Without a failed or a stop before, all processes exited with 0.
 	stopped struct{ at time.Time }
 	// overdue: the last report was not answered in time.
@@ -80,16 +79,15 @@ type (
 	unanswered struct{}
 )
 
-func (ordered) isEvent()       {}
-func (answered) isEvent()      {}
-func (fenced) isEvent()        {}
-func (signalled) isEvent()     {}
-func (started) isEvent()       {}
-func (failed) isEvent()        {}
-func (killedByOther) isEvent() {}
-func (stopped) isEvent()       {}
-func (overdue) isEvent()       {}
-func (unanswered) isEvent()    {}
+func (ordered) isEvent()    {}
+func (answered) isEvent()   {}
+func (fenced) isEvent()     {}
+func (signalled) isEvent()  {}
+func (started) isEvent()    {}
+func (failed) isEvent()     {}
+func (stopped) isEvent()    {}
+func (overdue) isEvent()    {}
+func (unanswered) isEvent() {}
 
 // effect is what to do about an event. Effects are carried out in order.
 type effect interface{ isEffect() }
@@ -142,8 +140,6 @@ func (l *life) Step(e event) []effect {
 		return []effect{report{}}
 	case failed:
 		return l.failed(e)
-	case killedByOther:
-		return l.killedByOther(e)
 	case stopped:
 		return l.stopped(e)
 	case overdue:
@@ -174,10 +170,7 @@ func (l *life) followOrder() []effect {
 			return l.stop(l.orderedStop())
 		}
 	case stopping:
-		// A failed process waits for its verdict; its peers' grace was set when it failed.
-		if s := l.orderedStop(); l.state == job.MemberRunning && s.grace < l.grace {
-			return l.stop(s)
-		}
+		return l.stopFaster(l.orderedStop())
 	}
 	return nil
 }
@@ -227,19 +220,13 @@ func (l *life) wait() []effect {
 }
 
 func (l *life) failed(e failed) []effect {
-	if l.procs != running {
-		return nil // it was being stopped: how it exits means nothing
-	}
-	l.state, l.exit = job.MemberFailed, &e.exit
-	l.procs, l.grace = stopping, min(l.stopGrace, brokenGrace)
-	return []effect{report{}}
-}
-
-func (l *life) killedByOther(e killedByOther) []effect {
-	if l.procs != stopping || l.ending != "" || l.state != job.MemberRunning {
+	if l.procs == idle || l.ending != "" || l.state != job.MemberRunning {
 		return nil
 	}
 	l.state, l.exit = job.MemberFailed, &e.exit
+	if l.procs == running {
+		l.procs, l.grace = stopping, min(l.stopGrace, brokenGrace)
+	}
 	return []effect{report{}}
 }
 

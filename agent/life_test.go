@@ -54,8 +54,6 @@ func parseEvent(t *testing.T, d *datadriven.TestData) event {
 		return started{[]int{101}}
 	case "failed":
 		return failed{job.Exit{Code: number("code")}}
-	case "slain":
-		return killedByOther{job.Exit{Code: 137, Signal: "killed"}}
 	case "stopped":
 		return stopped{}
 	case "sigterm":

@@ -282,6 +282,11 @@ func (b *bench) read(name string) string {
 	return string(text)
 }
 
+func (b *bench) exists(name string) bool {
+	_, err := os.Stat(filepath.Join(b.dir, name))
+	return err == nil
+}
+
 // exit reads exit.json.
 func (b *bench) exit(t *testing.T) job.LastWord {
 	t.Helper()

@@ -16,18 +16,24 @@ func attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: tr
 func adoptOrphans() error { return nil }
 
 // awaitExit returns once pid, a child, has exited, and leaves it a zombie. See the version for Linux.
-func awaitExit(pid int) {
+func awaitExit(pid int) { exits(pid, nil) }
+
+// hasExited reports whether pid, a child that was not reaped, has exited.
+func hasExited(pid int) bool { return exits(pid, &unix.Timespec{}) }
+
+// exits reports whether a child has exited, and waits for that; not longer than within, if that is not nil.
+func exits(pid int, within *unix.Timespec) bool {
 	kq, err := unix.Kqueue()
 	if err != nil {
-		return
+		return within == nil
 	}
 	defer unix.Close(kq)
 	exit := unix.Kevent_t{Fflags: unix.NOTE_EXIT}
 	unix.SetKevent(&exit, pid, unix.EVFILT_PROC, unix.EV_ADD|unix.EV_ONESHOT)
 	for {
 		// An error other than EINTR means that it has already exited.
-		if _, err := unix.Kevent(kq, []unix.Kevent_t{exit}, make([]unix.Kevent_t, 1), nil); err != unix.EINTR {
-			return
+		if n, err := unix.Kevent(kq, []unix.Kevent_t{exit}, make([]unix.Kevent_t, 1), within); err != unix.EINTR {
+			return err != nil || n > 0
 		}
 	}
 }

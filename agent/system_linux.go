@@ -39,6 +39,17 @@ func awaitExit(pid int) {
 	}
 }
 
+// hasExited reports whether pid, a child that was not reaped, has exited.
+func hasExited(pid int) bool {
+	for {
+		var info unix.Siginfo // stays empty while it runs
+		err := unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+		if err != unix.EINTR {
+			return err != nil || info.Signo != 0
+		}
+	}
+}
+
 // procStat is the part of /proc/PID/stat that is used here (proc(5)).
 type procStat struct {
 	pid, parent, group int
