@@ -41,7 +41,7 @@ func (p *pass) fault(w *work, s *job.Slot, cause job.Cause, exit *job.Exit, more
 	f.evidence = append(evidence(s.Address.Short(), s.Node, cause, exit), more...)
 	f.early = s.Phase == job.Scheduling
 	if f.generation == 0 {
-		f.generation = w.brokenBefore(s, cause, exit)
+		f.generation = w.brokenBefore(s, cause)
 	}
 	if !p.step(s, job.Fault) {
 		return
@@ -82,11 +82,12 @@ func (w *work) newestStep() (step int64) {
 	return step
 }
 
-// brokenBefore is the generation of a world that already has a successor, if the exit of a member may be the echo of what broke
-// it: on a busy host it may be reported after the others have formed the next world. 0 if it may not.
-func (w *work) brokenBefore(s *job.Slot, cause job.Cause, exit *job.Exit) int {
+// brokenBefore is the generation of the broken world in which a member's processes failed, if that world already has a successor
+// and the newest incident is about it: on a busy host a failure may be reported after the others have formed the next world. 0
+// otherwise.
+func (w *work) brokenBefore(s *job.Slot, cause job.Cause) int {
 	inc, n := w.current(s), len(w.rec.Incidents)
-	if inc == nil || inc.Member == nil || inc.Member.State != job.MemberFailed || n == 0 || weight(cause, exit) > mostEcho {
+	if inc == nil || inc.Member == nil || inc.Member.State != job.MemberFailed || n == 0 || !cause.Budgeted() {
 		return 0
 	}
 	if g := inc.Member.Generation; g == w.rec.Incidents[n-1].Generation {

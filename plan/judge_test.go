@@ -76,19 +76,20 @@ func TestASlotThatGetsAProgramOfItsOwnIsEdited(t *testing.T) {
 	}
 }
 
-// An exit in a broken world is the echo of what broke it, even if it is reported after the others have formed the next world.
-// What is no echo, or from a world that nothing broke, is an incident of its own.
-func TestALateEchoIsNoIncident(t *testing.T) {
+// A failure in a broken world belongs to its incident, even if it is reported after the others have formed the next world: an
+// echo is left out, anything else is a culprit too. A failure in a world that nothing broke is an incident of its own.
+func TestALateFailureIsNoIncidentOfItsOwn(t *testing.T) {
 	for _, test := range []struct {
 		what       string
 		generation int // of the member's processes
 		exit       job.Exit
 		incidents  int
+		culprits   int // of the newest
 		charges    int
 	}{
-		{"an echo", 1, job.Exit{Code: 17}, 1, 0},
-		{"of the world before", 3, job.Exit{Code: 17}, 2, 1},
-		{"killed", 1, job.Exit{Signal: "killed"}, 2, 1},
+		{"an echo", 1, job.Exit{Code: 17}, 1, 1, 0},
+		{"of the world before", 3, job.Exit{Code: 17}, 2, 1, 1},
+		{"killed", 1, job.Exit{Signal: "killed"}, 1, 2, 0},
 	} {
 		at := job.Address{Job: "a", Role: "worker", Index: 2}
 		late := &job.Slot{Address: at, Phase: job.Running, Incarnation: 1}
@@ -100,8 +101,9 @@ func TestALateEchoIsNoIncident(t *testing.T) {
 		p := &pass{in: Input{Now: time.Unix(1000, 0)}}
 		p.fault(w, late, test.exit.Cause(), &test.exit)
 		p.recordFaults(w)
-		if len(w.rec.Incidents) != test.incidents || len(w.rec.Charges) != test.charges || late.Phase != job.Lost && late.Phase != job.Failing {
-			t.Errorf("%s: %d incidents, %d charges, the slot is %s", test.what, len(w.rec.Incidents), len(w.rec.Charges), late.Phase)
+		newest := w.rec.Incidents[len(w.rec.Incidents)-1]
+		if len(w.rec.Incidents) != test.incidents || len(newest.Culprits) != test.culprits || len(w.rec.Charges) != test.charges || late.Phase != job.Lost && late.Phase != job.Failing {
+			t.Errorf("%s: %d incidents, the newest is %+v; %d charges, the slot is %s", test.what, len(w.rec.Incidents), newest, len(w.rec.Charges), late.Phase)
 		}
 	}
 }
