@@ -809,13 +809,15 @@ func TestAFailureIsNoticedAfterTheOrderToStop(t *testing.T) {
 	for _, test := range []struct {
 		name, script string
 		processes    int
+		ended        int // how many end by themselves, the last ones
 		state        job.MemberState
 		code         int
 	}{
-		{"killed", `kill -KILL $$`, 1, job.MemberFailed, 137},
-		{"failed", `exit 3`, 1, job.MemberFailed, 3},
-		{"with a peer that needs SIGKILL", `[ $LOCAL_RANK = 1 ] && kill -KILL $$; trap "" TERM; while :; do sleep 0.02; done`, 2, job.MemberFailed, 137},
-		{"asked to stop", `trap "exit 3" TERM; : > "$DIR/trapped"; while :; do sleep 0.02; done`, 1, job.MemberWaiting, 0},
+		{"killed", `kill -KILL $$`, 1, 1, job.MemberFailed, 137},
+		{"failed", `exit 3`, 1, 1, job.MemberFailed, 3},
+		{"with a peer that needs SIGKILL", `[ $LOCAL_RANK = 1 ] && kill -KILL $$; trap "" TERM; while :; do sleep 0.02; done`, 2, 1, job.MemberFailed, 137},
+		{"killed, and its peers failed", `[ $LOCAL_RANK = 1 ] && kill -KILL $$; exit 17`, 4, 4, job.MemberFailed, 137},
+		{"asked to stop", `trap "exit 3" TERM; : > "$DIR/trapped"; while :; do sleep 0.02; done`, 1, 0, job.MemberWaiting, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -825,10 +827,15 @@ func TestAFailureIsNoticedAfterTheOrderToStop(t *testing.T) {
 			a := b.launch(t, "DIR="+b.dir)
 			b.service.run(1, test.processes)
 			b.service.awaitState(t, job.MemberRunning, 1)
-			pid := b.pidIn(t, fmt.Sprintf("pid.%d", test.processes-1))
+			pids := make([]int, test.processes)
+			for local := range pids {
+				pids[local] = b.pidIn(t, fmt.Sprintf("pid.%d", local))
+			}
 			a.signal(t, unix.SIGSTOP)
 			b.write(t, "go", "")
-			eventually(t, "what the script does", func() bool { return !alive(pid) || b.exists("trapped") })
+			eventually(t, "what the script does", func() bool {
+				return !slices.ContainsFunc(pids[test.processes-test.ended:], alive) && (test.ended > 0 || b.exists("trapped"))
+			})
 			b.service.give(elastic.Order{Do: elastic.Wait})
 			a.signal(t, unix.SIGCONT)
 			r := b.service.await(t, "how it ended", func(r elastic.Report) bool {

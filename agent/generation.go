@@ -21,7 +21,7 @@ import (
 )
 
 // rootCauseWait is how long to wait for the exit of a process that wrote its error file before another one failed: it is the
-// root cause, but is still busy exiting (destructors, core dump).
+// root cause, but is still busy exiting (destructors, core dump). One that has exited too is noticed sooner.
 const rootCauseWait = time.Second
 
 // maxExit bounds an exit as JSON: the service accepts requests of up to 64 KiB.
@@ -208,15 +208,20 @@ func (p *process) signal(sig syscall.Signal) {
 	}
 }
 
-// runs reports whether the process has not exited, whoever has noticed. mu is held.
-func (p *process) runs() bool { return !p.reaped && !hasExited(p.id.PID) }
+// hasExited reports whether the process has exited, even if that is still to be noticed.
+func (p *process) hasExited() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.reaped || hasExited(p.id.PID)
+}
 
 // ask records whether the process still runs when it is asked to stop. If it does not, it ended for a reason of its own, even if
 // that is noticed later.
 func (p *process) ask() {
+	runs := !p.hasExited()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.asked = p.asked || p.runs()
+	p.asked = p.asked || runs
 }
 
 // wasAsked reports whether the process was asked to stop before it exited.
@@ -228,9 +233,7 @@ func (p *process) wasAsked() bool {
 
 // kill sends SIGKILL to the whole process group.
 func (p *process) kill() {
-	p.mu.Lock()
-	p.killed = p.killed || p.runs()
-	p.mu.Unlock()
+	p.killed = p.killed || !p.hasExited()
 	p.signal(unix.SIGKILL)
 }
 
@@ -460,17 +463,18 @@ func (s *supervisor) close() {
 func (s *supervisor) exited(p *process) {
 	s.alive--
 	p.ended = true
-	if s.failureReported || !s.failedByItself(p) {
+	if s.failureReported {
 		return
 	}
-	s.failed = append(s.failed, p)
-	if s.awaitsRootCause() {
+	if s.failedByItself(p) {
+		s.failed = append(s.failed, p)
 		if len(s.failed) == 1 {
 			s.rootCause.Reset(rootCauseWait)
 		}
-		return
 	}
-	s.reportFailure()
+	if len(s.failed) > 0 && !s.awaitsRootCause() {
+		s.reportFailure()
+	}
 }
 
 // failedByItself reports whether a process failed for a reason other than that it was asked to stop: before that, or by a signal
@@ -506,16 +510,25 @@ func (s *supervisor) reportFailure() {
 	}
 }
 
-// first is the process that failed first: by the times in the error files, as in torchrun; by the order of exits if they have
-// none or the same second.
+// first is the process that failed first: one that got SIGKILL, which is nobody's echo; else by the times in the error files, as in
+// torchrun; by the order of exits if they have none or the same second.
 func (s *supervisor) first() *process {
 	best := s.failed[0]
 	for _, p := range s.failed[1:] {
-		if p.failedAt() < best.failedAt() {
+		if p.precedes(best) {
 			best = p
 		}
 	}
 	return best
+}
+
+// precedes reports whether a process failed before another one.
+func (p *process) precedes(q *process) bool {
+	killed := func(p *process) bool { return p.exit.Signal == unix.SIGKILL.String() }
+	if killed(p) != killed(q) {
+		return killed(p)
+	}
+	return p.failedAt() < q.failedAt()
 }
 
 // failedAt is in Unix seconds, as in error files.
@@ -526,12 +539,16 @@ func (p *process) failedAt() int64 {
 	return p.exit.At.Unix()
 }
 
-// awaitsRootCause reports whether a process that still runs recorded a failure earlier than all that have exited.
+// awaitsRootCause reports whether a process of which the exit is still to be seen may have failed before all others: it has exited
+// as well, or has recorded an earlier failure.
 func (s *supervisor) awaitsRootCause() bool {
 	first := s.first().failedAt()
 	for _, p := range s.processes {
 		if p.ended {
 			continue
+		}
+		if p.hasExited() {
+			return true
 		}
 		if f, ok := readErrorFile(p.errorFile); ok && f.at != 0 && f.at < first {
 			return true
