@@ -47,7 +47,7 @@ type Agent struct {
 	seen    uint64        // the newest order's version
 	place   elastic.Place // in the world that its processes run or last ran in
 	inPlace int
-	failure *job.Exit
+	failure *job.Exit // not noticed yet while its state is running
 }
 
 // begin starts the agent on a node.
@@ -67,7 +67,7 @@ func (a *Agent) Incarnation() int { return a.launch.Incarnation }
 
 // Running reports whether its processes run, and in which generation.
 func (a *Agent) Running() (generation int, runs bool) {
-	return a.place.Generation, a.state == job.MemberRunning && !a.gone
+	return a.place.Generation, a.state == job.MemberRunning && a.failure == nil && !a.gone
 }
 
 // Place is the agent's place in the world that its processes run or last ran in.
@@ -252,15 +252,17 @@ func (a *Agent) Progress() {
 	}
 }
 
-// Fail makes a process of the slot fail, if one runs.
+// Fail makes a process of the slot fail, if one runs. A silenced agent notices when it is woken.
 func (a *Agent) Fail(e job.Exit) {
-	if a.state != job.MemberRunning || a.gone || a.silent {
+	if _, runs := a.Running(); !runs {
 		return
 	}
 	e.At = a.c.now
 	a.failure = &e
 	a.c.log("%s: a process ends: %s", a.launch.Slot.Short(), describe(e))
-	a.become(job.MemberFailed)
+	if !a.silent {
+		a.become(job.MemberFailed)
+	}
 }
 
 func describe(e job.Exit) string {
@@ -302,6 +304,9 @@ func (a *Agent) Wake() {
 		a.silent = false
 	default:
 		a.silent = false
+		if a.failure != nil {
+			a.state = job.MemberFailed
+		}
 		a.register()
 	}
 }
