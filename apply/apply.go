@@ -7,6 +7,11 @@
 package apply
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/eltrain/eltrain/conditions"
@@ -51,6 +56,19 @@ type Files struct {
 	Misnamed job.Reason
 	// Seal replaces sensitive values in whatever is stored; nil if nothing is sensitive.
 	Seal *job.Sealer
+}
+
+// Digest identifies the declared jobs and blocks, wherever in which files they are.
+func (f *Files) Digest() string {
+	jobs := slices.Clone(f.Jobs)
+	for i := range jobs {
+		jobs[i].Source = job.Source{}
+	}
+	slices.SortFunc(jobs, func(a, b job.Job) int { return strings.Compare(a.Name, b.Name) })
+	h := sha256.New()
+	json.NewEncoder(h).Encode(jobs) // declared values can always be encoded, with sorted keys
+	json.NewEncoder(h).Encode(f.Blocks)
+	return hex.EncodeToString(h.Sum(nil))
 }
 
 // Words renders reasons for people. cmd/view has the sentences.

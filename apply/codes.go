@@ -13,6 +13,7 @@ const (
 	Delayed              job.Code = "delayed"               // an object takes long to create
 	NotStored            job.Code = "not_stored"            // the state cannot be stored
 	NotJournaled         job.Code = "not_journaled"         // events cannot be written to the journal
+	ConfigDiffers        job.Code = "config_differs"        // the request is about other files than those in effect
 	LeftFiles            job.Code = "left_files"            // the job is no longer in the files, and will be removed soon
 	FilesUnusable        job.Code = "files_unusable"        // the files cannot be used
 	ReadMemory           job.Code = "read_memory"           // part of the above: reading the files takes too much memory

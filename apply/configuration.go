@@ -36,6 +36,9 @@ type files struct {
 
 	unsteady  time.Time // since when the files have been unsteady; zero if they are not
 	lost      []string  // jobs that are no longer in the files, pending confirmation that this is intended
+	digest    string    // of what is in effect
+	since     time.Time // when it was taken up
+	readings  int       // how often the files were read to the end
 	confirmed *int      // the limit that requests allow instead of MaxDestroy
 
 	asked, reading, handled []Asked // requests: waiting for a reading, being read for, and read for but not answered
@@ -48,6 +51,7 @@ func newFiles(s Setup, records job.Records) files {
 			f.rerun[name] = rec.UID
 		}
 	}
+	f.digest = s.Files.Digest()
 	f.scope = s.Scope.Named(s.Files.Jobs, records)
 	f.scope.Replace = append(slices.Clone(f.scope.Replace), plan.Replacements(records, plan.Named(s.Replace, s.Files.Jobs, records))...)
 	return f
@@ -70,7 +74,7 @@ func (f *files) recordedAs(name string, records job.Records) string {
 func (f *files) take(l *Loop, o Outcome) (news bool) {
 	now, _ := o.Result.(Files)
 	asIs := o.Err == nil && f.stale.IsZero() && f.unsteady.IsZero() && f.confirmed == nil && len(f.reading)+len(f.lost) == 0 && !l.holds.doubtsFiles() &&
-		!l.setup.Check && f.same(&now)
+		!l.setup.Check && !l.requests.awaitReading(f) && f.same(&now)
 	if !asIs {
 		f.read = &o
 	}
@@ -115,6 +119,7 @@ func (f *files) takeUp(l *Loop) {
 		return
 	}
 	f.unsteady, f.again = time.Time{}, time.Time{}
+	f.readings++
 	f.confirmed = nil // it confirmed the previous content
 	for _, one := range f.reading {
 		if n := one.MaxDestroy; n != nil && (f.confirmed == nil || *n > *f.confirmed) {
@@ -135,6 +140,9 @@ func (f *files) takeUp(l *Loop) {
 	f.lost = nil
 	f.Blocks, f.Values, f.stale, l.check.due = now.Blocks, now.Values, job.Reason{}, true
 	f.Commit = now.Commit
+	if digest := f.Digest(); digest != f.digest {
+		f.digest, f.since = digest, l.now
+	}
 	l.holds.Clear(aboutFilesOf, FilesUnusable)
 }
 
@@ -209,6 +217,9 @@ func (l *Loop) decide(in plan.Input) (plan.Input, plan.Plan) {
 	}
 	why := map[string]job.Reason{}
 	for name, n := range removals {
+		if l.requests.confirmed(f, name) {
+			continue
+		}
 		why[name] = job.Because(AboveMaxDestroy, "commit", f.Commit, "count", strconv.Itoa(n), "all", strconv.Itoa(seen+unseen),
 			"unseen", cannotBeSeen, "max_destroy", strconv.Itoa(*most))
 	}

@@ -86,6 +86,7 @@ func New(now time.Time, s Setup) *Loop {
 	l := &Loop{now: now, since: now, setup: s, inFlight: map[ID]Effect{}}
 	l.book = newBook(s)
 	l.files = newFiles(s, l.book.state.Jobs)
+	l.files.since = now
 	l.sight = newSight(s.Providers)
 	l.publisher = newPublisher(l.sight.order)
 	l.exec, l.groups, l.service, l.requests = newExecutor(), newGroups(), newService(), newRequests()

@@ -3,6 +3,7 @@ package apply
 import (
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/plan"
@@ -18,11 +19,12 @@ type requests struct {
 	failed  int             // replies in a row that could not be stored
 	given   map[string]job.ReplyState
 	settled map[string]bool // their final reply is stored, and pending may still have them
+	came    map[string]int  // how often the files had been read when a request to apply came
 	failing map[string]bool // their last reply could not be stored
 }
 
 func newRequests() requests {
-	return requests{given: map[string]job.ReplyState{}, settled: map[string]bool{}, failing: map[string]bool{}, replied: map[string]bool{}, noted: map[string]bool{}}
+	return requests{came: map[string]int{}, given: map[string]job.ReplyState{}, settled: map[string]bool{}, failing: map[string]bool{}, replied: map[string]bool{}, noted: map[string]bool{}}
 }
 
 // take handles a reading of the requests.
@@ -32,6 +34,7 @@ func (q *requests) take(l *Loop, pending []job.Request) {
 	gone := func(id string) bool { return q.find(id) == nil }
 	maps.DeleteFunc(q.given, func(id string, _ job.ReplyState) bool { return gone(id) })
 	maps.DeleteFunc(q.settled, func(id string, _ bool) bool { return gone(id) })
+	maps.DeleteFunc(q.came, func(id string, _ int) bool { return gone(id) })
 	maps.DeleteFunc(q.noted, func(id string, _ bool) bool { return gone(id) })
 	maps.DeleteFunc(q.failing, func(id string, _ bool) bool { return gone(id) }) // it was stored all the same
 	l.turn.dirty = l.turn.dirty || !same
@@ -45,6 +48,7 @@ func (q *requests) enter(l *Loop, in *plan.Input) {
 		return
 	}
 	in.Requests, in.Deferred = make([]job.Request, 0, min(len(q.pending), mostRequests)), map[string]bool{}
+	in.Refused = map[string]job.Reason{}
 	for _, r := range q.pending {
 		if q.settled[r.ID] {
 			continue
@@ -55,8 +59,49 @@ func (q *requests) enter(l *Loop, in *plan.Input) {
 		in.Requests = append(in.Requests, r)
 		if slices.ContainsFunc(r.On, func(sel job.Selector) bool { return l.leftOut(in, sel.Job) }) {
 			in.Deferred[r.ID] = true
+		} else if r.Verb == job.AskApply {
+			q.apply(l, in, &r)
 		}
 	}
+}
+
+// apply lets a request to apply take effect if the files in effect are those that it is about. It waits until they have been read
+// since it came.
+func (q *requests) apply(l *Loop, in *plan.Input, r *job.Request) {
+	f := &l.files
+	came, known := q.came[r.ID]
+	if !known {
+		came = f.readings
+		q.came[r.ID] = came
+	}
+	switch {
+	case r.Files == f.digest && f.stale.IsZero():
+		for _, sel := range r.On {
+			if rec := in.Records[sel.Job]; rec != nil && rec.Phase.Reruns() && !slices.ContainsFunc(rec.Handled, func(h job.Handled) bool { return h.ID == r.ID }) {
+				in.Rerun[sel.Job] = true
+			}
+		}
+	case l.setup.Watch && f.readings == came:
+		in.Deferred[r.ID] = true
+		f.changed = true
+	default:
+		in.Refused[r.ID] = job.Because(ConfigDiffers, "commit", f.Commit, "since", f.since.UTC().Format(time.RFC3339), "asked", r.Commit)
+	}
+}
+
+// awaitReading reports whether a request to apply waits for the files to be read.
+func (q *requests) awaitReading(f *files) bool {
+	return slices.ContainsFunc(q.pending, func(r job.Request) bool {
+		came, known := q.came[r.ID]
+		return known && came == f.readings && r.Files != f.digest
+	})
+}
+
+// confirmed reports whether somebody asked to apply a job's change in these files, however many slots it removes.
+func (q *requests) confirmed(f *files, name string) bool {
+	return slices.ContainsFunc(q.pending, func(r job.Request) bool {
+		return r.Verb == job.AskApply && !q.settled[r.ID] && r.Files == f.digest && slices.ContainsFunc(r.On, func(sel job.Selector) bool { return sel.Job == name })
+	})
 }
 
 // mostRequests bounds how many a plan replies to, the oldest first: the next ones follow as soon as these have their replies.

@@ -362,8 +362,11 @@ func (s *scenario) begin(d *datadriven.TestData) {
 // request adds an operator's request.
 func (s *scenario) request(d *datadriven.TestData) {
 	r := job.Request{ID: d.CmdArgs[0].Key, Verb: job.Verb(d.CmdArgs[1].Key), By: text(d, "by", "ann"), At: s.now}
+	if r.Files = text(d, "files", ""); r.Files == "same" {
+		r.Files = s.files.Digest()
+	}
 	for _, a := range d.CmdArgs[2:] {
-		if a.Key != "by" {
+		if a.Key != "by" && a.Key != "files" {
 			r.On = append(r.On, job.Selector{Job: a.Key})
 		}
 	}

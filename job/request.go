@@ -18,6 +18,9 @@ type Request struct {
 	Expires time.Time  `json:"expires"` // refused if not accepted by then
 	Why     string     `json:"why,omitempty"`
 	Until   time.Time  `json:"until,omitzero"` // when an override ends by itself
+	// Files is the digest of the configuration that is to be applied, and Commit its commit, for display.
+	Files  string `json:"files,omitempty"`
+	Commit string `json:"commit,omitempty"`
 }
 
 // Verb is what a request asks for.
@@ -30,6 +33,7 @@ const (
 	AskCancel  Verb = "cancel"
 	AskRestart Verb = "restart"
 	AskDestroy Verb = "destroy"
+	AskApply   Verb = "apply"
 )
 
 // Handled is a request that has taken effect on a job, with its outcome.

@@ -55,6 +55,8 @@ type Input struct {
 	Destroyed map[string]job.Override `json:"destroyed,omitempty"`
 	// Requests are those without a final reply, in order. It is nil for a plan that answers none.
 	Requests []job.Request `json:"requests,omitempty"`
+	// Refused are those that cannot take effect, by ID.
+	Refused map[string]job.Reason `json:"refused_requests,omitempty"`
 	// Deferred are the IDs of those about a job that is left out of this input: they wait.
 	Deferred map[string]bool `json:"deferred_requests,omitempty"`
 }

@@ -30,6 +30,7 @@ var verbs = map[job.Verb]verb{
 	job.AskResume:  {handle: override, outcome: overrideOutcome},
 	job.AskCancel:  {handle: cancelJob, outcome: cancelOutcome},
 	job.AskRestart: {parts: true, ended: true, handle: restart, outcome: restartOutcome},
+	job.AskApply:   {ended: true, handle: func(*pass, *work, *job.Request, *job.Handled) {}, outcome: applyOutcome},
 	job.AskDestroy: {ended: true, handle: destroy, outcome: destroyOutcome},
 }
 
@@ -111,7 +112,11 @@ func (p *pass) examineRequests() {
 		for _, old := range p.in.Records {
 			inEffect = inEffect || handledIn(old, r.ID) != nil
 		}
-		if why := p.refusal(r); !inEffect && !why.IsZero() {
+		why := p.in.Refused[r.ID]
+		if why.IsZero() {
+			why = p.refusal(r)
+		}
+		if !inEffect && !why.IsZero() {
 			p.requests.refused[r.ID] = why
 		}
 	}
@@ -214,6 +219,47 @@ func cancelOutcome(_ *pass, w *work, _ *job.Request, _ *job.Handled) (job.ReplyS
 		return job.Accepted, job.Reason{}
 	}
 	return job.Done, job.Reason{}
+}
+
+// applyOutcome is done once the job is as declared. It fails if the job has failed, or waits for something that no change brings
+// about; it may still come to be as declared.
+func applyOutcome(p *pass, w *work, _ *job.Request, _ *job.Handled) (job.ReplyState, job.Reason) {
+	changes := slices.ContainsFunc(p.out.Changes, func(c Change) bool { return c.Job == w.name && c.Action != NoOp })
+	waits := slices.IndexFunc(p.out.Waits, func(x Wait) bool { return x.Job == w.name && !x.Passing && x.Reasons[0].Code != Overridden })
+	withheld := p.in.Withheld[w.name]
+	switch {
+	case w.rec.Phase == job.JobFailed:
+		return job.Undone, job.Because(HasEnded, "job", w.name, "phase", string(w.rec.Phase))
+	case changes:
+	case !withheld.IsZero():
+		return job.Undone, withheld
+	case waits >= 0:
+		return job.Undone, p.out.Waits[waits].Reasons[0]
+	case w.rec.Phase == job.JobRunning && w.whole(), w.rec.Phase.Ended(), w.rec.Phase == job.JobSuspended:
+		return job.Done, job.Reason{}
+	}
+	return job.Accepted, job.Reason{}
+}
+
+// whole reports whether all slots train, the ranked ones in one world.
+func (w *work) whole() bool {
+	members := 0
+	for _, s := range w.slots {
+		role := w.spec.Role(s.Address.Role)
+		if role == nil || !holds(s) || w.dispensable(s) {
+			continue
+		}
+		if role.Ranked {
+			if m, in := w.member(s.Address); !in || m.Incarnation != s.Incarnation {
+				return false
+			}
+			members++
+		}
+		if s.Phase != job.Running && s.Phase != job.Succeeded {
+			return false
+		}
+	}
+	return !w.ranked() || !w.world.Broken && members == len(w.world.Members)
 }
 
 // restarted reports whether somebody asked to restart a job that is over, before another request if one is given: it starts again as

@@ -116,11 +116,7 @@ func (r *applyRun) conclude(ctx context.Context, last plan.Plan, err error) int 
 			r.diagnose(held...)
 			return exitError
 		}
-		r.progress.Destroyed(r.progress.Done())
-		if r.stream != nil {
-			r.stream.Destroyed(r.progress.Done())
-		}
-		return r.done()
+		return r.succeeded()
 	}
 	if problems := r.problems(last); len(problems) > 0 {
 		r.progress.Incomplete()
@@ -133,16 +129,23 @@ func (r *applyRun) conclude(ctx context.Context, last plan.Plan, err error) int 
 		r.progress.Incomplete()
 		return exitError
 	}
-	r.progress.Applied()
-	if r.stream != nil {
-		r.stream.Applied(r.progress.Done())
-	}
-	r.showOutputs()
-	return r.done()
+	return r.succeeded()
 }
 
-// done returns the exit code of a successful run.
-func (r *applyRun) done() int {
+// succeeded reports a successful run and returns its exit code.
+func (r *applyRun) succeeded() int {
+	if r.args.destroy {
+		r.progress.Destroyed()
+		if r.stream != nil {
+			r.stream.Destroyed(r.progress.Done())
+		}
+	} else {
+		r.progress.Applied()
+		if r.stream != nil {
+			r.stream.Applied(r.progress.Done())
+		}
+		r.showOutputs()
+	}
 	r.diagnose(r.args.incomplete()...)
 	if r.args.detailedExitCode && r.progress.Done() != (plan.Summary{}) {
 		return exitChanges

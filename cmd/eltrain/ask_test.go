@@ -117,7 +117,7 @@ func TestAWatchDestroysOnRequest(t *testing.T) {
 	eltrain(t, dir, "destroy", "-auto-approve", "-target=job.tiny.worker[0]").check(t, exitError, "only whole jobs can be destroyed")
 	eltrain(t, dir, "destroy", "-auto-approve", "-refresh=false").check(t, exitError, "-refresh=false cannot be used while a watch leads")
 	eltrain(t, dir, "destroy", "-input=false").check(t, exitError, "cannot prompt")
-	eltrain(t, dir, "destroy", "-auto-approve", "-target=job.tiny").check(t, exitDone, "# job.tiny.worker[0-1] will be destroyed", "Destroy complete! Resources: 2 destroyed.", "keeps watching")
+	eltrain(t, dir, "destroy", "-auto-approve", "-target=job.tiny").check(t, exitDone, "# job.tiny.worker[0-1] will be destroyed", "watches this directory and carries it out", "Destroy complete! Resources: 2 destroyed.")
 	eltrain(t, dir, "status").check(t, exitDone, "job.other  Running", "job.tiny: Destroyed by", "eltrain restart, or an edit of its block, starts it again")
 	eltrain(t, dir, "plan", "-detailed-exitcode").check(t, exitDone, "Destroyed by")
 	eltrain(t, dir, "suspend", "job.tiny").check(t, exitError, "refused: job.tiny is destroyed")
@@ -137,4 +137,55 @@ func TestAWatchDestroysOnRequest(t *testing.T) {
 	eltrain(t, dir, "destroy", "-auto-approve", "-target=job.tiny").check(t, exitDone, "Resources: 2 destroyed.")
 	eltrain(t, dir, "plan").check(t, exitDone, "Plan: 2 to add, 0 to change, 0 to destroy.")
 	eltrain(t, dir, "events").check(t, exitDone, "is destroyed: ", "its block was edited since")
+}
+
+// An apply beside a watch has it carry out what it holds back, start failed jobs again and replace slots, all in the same files.
+func TestAWatchAppliesOnRequest(t *testing.T) {
+	t.Parallel()
+	files := "variable \"count\" {\n  type    = number\n  default = 3\n}\n" + strings.Replace(twoWorkers, "replicas   = 2", "replicas   = var.count", 1)
+	failing := `job "failing" {
+  heal {
+    budget {
+      restarts = 0
+    }
+  }
+  role "worker" {
+    command = ["sh", "-c", "test -e fixed && exec sleep 300; exit 3"]
+    resources {
+      cpu = 0.1
+    }
+  }
+}
+`
+	dir := directoryWith(t, map[string]string{"main.hcl": files, "failing.hcl": failing})
+	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
+	startWatch(t, dir, "-max-destroy=0")
+	runs := func(what string) func() bool {
+		return func() bool { return strings.Contains(eltrain(t, dir, "status", "job.tiny").out, what) }
+	}
+	eventually(t, "it runs", runs("generation 1, 3 processes"))
+	eventually(t, "it fails", func() bool { return strings.Contains(eltrain(t, dir, "status").out, "job.failing  Failed") })
+
+	rewrite(t, dir, strings.Replace(files, "default = 3", "default = 2", 1))
+	eventually(t, "it is held back", runs("max-destroy"))
+	eltrain(t, dir, "apply", "-auto-approve", "-var=count=1", "-target=job.tiny").check(t, exitError, "the watch applies other files")
+	eltrain(t, dir, "apply", "-auto-approve", "-prune=false").check(t, exitError, "-prune=false cannot be used while a watch leads")
+	eltrain(t, dir, "apply", "-auto-approve", "-target=job.tiny").check(t, exitDone, "1 to destroy", "watches this directory and carries it out", "Apply complete! Resources: 0 added, 1 changed, 1 destroyed.")
+	eltrain(t, dir, "status", "job.tiny").check(t, exitDone, "2 processes")
+
+	eltrain(t, dir, "apply", "-auto-approve").check(t, exitError, "job.failing is Failed")
+	if err := os.WriteFile(filepath.Join(dir, "fixed"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone, "Apply complete! Resources: 1 added, 0 changed, 0 destroyed.")
+	eltrain(t, dir, "status", "job.failing").check(t, exitDone, "job.failing  Running")
+
+	eltrain(t, dir, "apply", "-auto-approve", "-replace=job.tiny.worker[1]").check(t, exitDone, "Apply complete!")
+	if !runs("vm    2")() && !strings.Contains(eltrain(t, dir, "status", "job.tiny.worker[1]").out, " 2 ") {
+		t.Errorf("worker[1] is not replaced:\n%s", eltrain(t, dir, "status", "job.tiny").out)
+	}
+	eltrain(t, dir, "plan", "-out=plan", "-destroy", "-target=job.failing").check(t, exitDone)
+	eltrain(t, dir, "apply", "plan").check(t, exitDone, "Destroy complete! Resources: 1 destroyed.")
+	eltrain(t, dir, "apply", "plan").check(t, exitError, "stale")
+	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone, "No changes", "Resources: 0 added")
 }

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/eltrain/eltrain/apply"
+	"github.com/eltrain/eltrain/cmd/planfile"
 	"github.com/eltrain/eltrain/cmd/view"
+	"github.com/eltrain/eltrain/cmd/workspace"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/plan"
 	"github.com/eltrain/eltrain/state"
@@ -18,7 +20,7 @@ import (
 // leaderBeside returns the watch that leads here, if this run is to ask it rather than to lead itself.
 func (r *applyRun) leaderBeside(ctx context.Context) (*state.LockInfo, error) {
 	holder, err := r.Store.Holder(ctx)
-	if err != nil || holder == nil || !view.Watching(holder) || !r.args.destroy || r.args.watch || r.args.lockTimeout > 0 {
+	if err != nil || holder == nil || !view.Watching(holder) || r.args.watch || r.args.lockTimeout > 0 {
 		return nil, err
 	}
 	return r.leader(ctx, r.Workspace)
@@ -26,18 +28,27 @@ func (r *applyRun) leaderBeside(ctx context.Context) (*state.LockInfo, error) {
 
 // checkBeside rejects what a watch cannot be asked for.
 func (a *applyArgs) checkBeside() error {
-	if a.offline() {
-		return fmt.Errorf("%s cannot be used while a watch leads here, which sees what runs", a.scoping.given())
+	option := ""
+	switch {
+	case a.refreshOnly, a.offline():
+		option = a.scoping.given()
+	case a.keep:
+		option = "-prune=false"
+	case a.maxDestroy != nil:
+		option = "-max-destroy"
+	}
+	if option != "" {
+		return fmt.Errorf("%s cannot be used while a watch leads here: end the watch first", option)
 	}
 	for _, sel := range slices.Concat(a.targets, a.excludes) {
-		if sel.Role != "" {
+		if sel.Role != "" && a.destroy {
 			return fmt.Errorf("%s: only whole jobs can be destroyed while a watch leads here, which would start the slots again. For fewer of them, change the files", sel)
 		}
 	}
 	return nil
 }
 
-// askWatch has the watch that leads here destroy what the plan shows, and follows it to its end.
+// askWatch has the watch that leads here carry out what the plan shows, and follows it to its end.
 func (r *applyRun) askWatch(ctx context.Context, leader *state.LockInfo) int {
 	if err := r.args.checkBeside(); err != nil {
 		return r.fail("Cannot ask the watch", err)
@@ -55,50 +66,95 @@ func (r *applyRun) askWatch(ctx context.Context, leader *state.LockInfo) int {
 	if r.refused(r.Config, facts.Plan.Refusals) || !r.approvedPlan(ctx, &facts) {
 		return exitError
 	}
-	asked, err := r.askToDestroy(ctx, &facts)
-	switch {
-	case err != nil:
-		return r.fail("The outcome is not known", err)
-	case asked.ID != "" && asked.Reply.State != job.Done:
-		return r.fail("Destroy failed", errors.New(view.RequestText(asked, &r.redactor)))
-	}
-	done := plan.Summary{Remove: facts.Plan.Summary().Remove}
-	r.progress.Destroyed(done)
-	if r.stream != nil {
-		r.stream.Destroyed(done)
-	}
-	fmt.Fprintf(r.streams.Out, "%s (pid %d) keeps watching. eltrain restart, or an edit of a job's block, starts it again.\n", leader.Who, leader.PID)
-	return exitDone
+	return r.followWatch(ctx, leader, &facts)
 }
 
-// askToDestroy asks for the jobs that the plan removes. The request that it returns has no ID if there are none.
-func (r *applyRun) askToDestroy(ctx context.Context, facts *view.PlanFacts) (asked state.Asked, err error) {
-	names := map[string]bool{}
-	for i := range facts.Plan.Changes {
-		names[facts.Plan.Changes[i].Job] = facts.Input.Records[facts.Plan.Changes[i].Job] != nil
+// askWatchSaved does the same for a saved plan.
+func (r *applyRun) askWatchSaved(ctx context.Context, leader *state.LockInfo, f *planfile.File) int {
+	err := r.args.checkBeside()
+	if err != nil {
+		return r.fail("Cannot ask the watch", err)
 	}
-	now := time.Now()
-	request := job.Request{Verb: job.AskDestroy, At: now, Expires: now.Add(defaultExpiry)}
-	var on []string
-	for _, name := range slices.Sorted(maps.Keys(names)) {
-		if names[name] {
-			request.On, on = append(request.On, job.Selector{Job: name}), append(on, "job."+name)
-		}
-	}
-	if request.On == nil {
-		return asked, nil
-	}
-	if request, err = r.Requests().Ask(ctx, request); err != nil {
-		return asked, makeRoom(err)
-	}
-	fmt.Fprintf(r.streams.Out, "Asked to destroy %s.\n", strings.Join(on, ", "))
-	if asked, err = await(ctx, r.Workspace, request); err == nil && asked.Reply.State == job.Done {
-		err = r.awaitRemoval(ctx, request.On, facts.Input.Records)
+	stored, err := r.Store.Read(ctx)
+	if err == nil {
+		err = f.CheckState(stored.Lineage, stored.Serial)
 	}
 	if err != nil {
-		err = fmt.Errorf("%w. The request stays: eltrain requests %s shows what becomes of it", err, request.ID)
+		return r.notApplied(r.args, err)
 	}
-	return asked, err
+	if !r.connect(r.Workspace) {
+		return exitError
+	}
+	if err := r.recheck(ctx, r.Workspace, r.args, f); err != nil {
+		return r.notApplied(r.args, err)
+	}
+	return r.followWatch(ctx, leader, &f.Facts)
+}
+
+// followWatch asks for an approved plan, and waits for the outcome of each request.
+func (r *applyRun) followWatch(ctx context.Context, leader *state.LockInfo, facts *view.PlanFacts) int {
+	fmt.Fprintf(r.streams.Out, "%s (pid %d) watches this directory and carries it out.\n", leader.Who, leader.PID)
+	for _, request := range r.requestsFor(ctx, facts) {
+		request, err := r.Requests().Ask(ctx, request)
+		if err != nil {
+			return r.fail("Cannot ask the watch", makeRoom(err))
+		}
+		asked, err := await(ctx, r.Workspace, request)
+		if err == nil && asked.Reply.State == job.Done && request.Verb == job.AskDestroy {
+			err = r.awaitRemoval(ctx, request.On, facts.Input.Records)
+		}
+		switch {
+		case err != nil:
+			return r.fail("The outcome is not known", fmt.Errorf("%w. The request stays: eltrain requests %s shows what becomes of it", err, request.ID))
+		case asked.Reply.State != job.Done:
+			return r.fail(r.args.title()+" failed", errors.New(view.RequestText(asked, &r.redactor)))
+		}
+	}
+	r.progress.CarriedOut(facts.Plan.Summary())
+	return r.succeeded()
+}
+
+// requestsFor returns what to ask for.
+func (r *applyRun) requestsFor(ctx context.Context, facts *view.PlanFacts) (all []job.Request) {
+	now := time.Now()
+	ask := func(one job.Request) {
+		if one.At, one.Expires = now, now.Add(defaultExpiry); len(one.On) > 0 {
+			all = append(all, one)
+		}
+	}
+	if r.args.destroy {
+		ask(job.Request{Verb: job.AskDestroy, On: removed(facts)})
+		return all
+	}
+	files := apply.Files{Jobs: facts.Input.Jobs, Blocks: facts.Input.Blocks}
+	scope := plan.Scope{Targets: r.args.targets, Excludes: r.args.excludes}.Named(files.Jobs, facts.Input.Records)
+	apply := job.Request{Verb: job.AskApply, Files: files.Digest(), Commit: workspace.Commit(ctx, r.Config)}
+	for i := range files.Jobs {
+		name := files.Jobs[i].Name
+		if _, destroyed := facts.Plan.Destroyed[name]; scope.Touches(name) && !destroyed {
+			apply.On = append(apply.On, job.Selector{Job: name})
+		}
+	}
+	ask(apply)
+	var replaced []job.Selector
+	for _, c := range facts.Input.Scope.Replace {
+		replaced = append(replaced, job.Selector{Job: c.Slot.Job, Role: c.Slot.Role, Ranges: [][2]int{{c.Slot.Index, c.Slot.Index}}})
+	}
+	ask(job.Request{Verb: job.AskRestart, On: replaced})
+	return all
+}
+
+// removed returns the recorded jobs that a plan removes.
+func removed(facts *view.PlanFacts) (on []job.Selector) {
+	for i := range facts.Plan.Changes {
+		sel := job.Selector{Job: facts.Plan.Changes[i].Job}
+		same := func(o job.Selector) bool { return o.Job == sel.Job }
+		if facts.Input.Records[sel.Job] != nil && !slices.ContainsFunc(on, same) {
+			on = append(on, sel)
+		}
+	}
+	slices.SortFunc(on, func(a, b job.Selector) int { return strings.Compare(a.Job, b.Job) })
+	return on
 }
 
 // awaitRemoval waits until none of the jobs is recorded: until their providers have removed what belonged to them.

@@ -126,6 +126,13 @@ func (s *session) applySaved(ctx context.Context, a applyArgs) int {
 	a.targets, a.excludes, a.refreshOnly = f.Facts.Input.Scope.Targets, f.Facts.Input.Scope.Excludes, f.Facts.Input.Refresh
 	r := newApply(s, d, a)
 	defer r.master.Close()
+	leader, err := r.leaderBeside(ctx)
+	switch {
+	case err != nil:
+		return s.fail("Cannot lock the state", err)
+	case leader != nil:
+		return r.askWatchSaved(ctx, leader, f)
+	}
 	lock, _, err := s.lock(ctx, d.Store, a.operation(), a.lockTimeout)
 	switch {
 	case err != nil && ctx.Err() != nil:

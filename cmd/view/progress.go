@@ -375,9 +375,9 @@ func (p *Progress) DestroyIncomplete() {
 }
 
 // Destroyed writes the last line of a destroy that completed.
-func (p *Progress) Destroyed(done plan.Summary) {
+func (p *Progress) Destroyed() {
 	p.endBursts()
-	p.tell("\n" + p.screen.paint("Destroy complete! Resources: "+destroyedCount(done), bold, green))
+	p.tell("\n" + p.screen.paint("Destroy complete! Resources: "+destroyedCount(p.total), bold, green))
 }
 
 func (p *Progress) conclude(headline string, shade style) {
@@ -394,6 +394,9 @@ func (p *Progress) endBursts() {
 
 // Done returns what was done so far.
 func (p *Progress) Done() plan.Summary { return p.total }
+
+// CarriedOut counts what somebody else has done.
+func (p *Progress) CarriedOut(done plan.Summary) { p.total = done }
 
 func (p *Progress) tell(text string) {
 	if text != "" {

@@ -157,7 +157,7 @@ func TestProgressFoldsManyLikeChanges(t *testing.T) {
 	}
 	c.Planned(&plan.Plan{}) // overtaken, with one change in progress
 	c.Finished(&half.Changes[6], time.Second, nil)
-	c.Destroyed(c.Done())
+	c.Destroyed()
 	golden(t, "progress/folded.txt", c.out.String())
 	if lines := strings.Count(c.out.String(), "\n"); lines > 25 {
 		t.Errorf("1000 creations took %d lines", lines)

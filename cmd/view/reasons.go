@@ -283,7 +283,17 @@ var sentences = map[job.Code]sentence{
 	apply.Delayed:            says("${message}"),
 	apply.NotJournaled:       says("Events cannot be written to the journal; no changes are made until they can be: ${message}"),
 	apply.NotStored:          says("The state cannot be stored; no changes are made until it can be: ${message}"),
-	apply.LeftFiles:          says("It is no longer in the files. It is removed once the files have not changed for ${after}, unless it comes back."),
+	apply.ConfigDiffers: func(r job.Reason, _ []string) string {
+		text, asked := "the watch applies other files, since ${since:date}", ", not those that were planned with"
+		if r.Args["commit"] != "" {
+			text = "the watch applies commit ${commit:short}, since ${since:date}"
+		}
+		if r.Args["asked"] != "" {
+			asked = ", not ${asked:short}, which was planned with"
+		}
+		return says(text+asked)(r, nil)
+	},
+	apply.LeftFiles: says("It is no longer in the files. It is removed once the files have not changed for ${after}, unless it comes back."),
 	apply.FilesUnusable: func(r job.Reason, of []string) string {
 		return filesInForce(r) + " " + cmp.Or(r.Args["message"], strings.Join(of, " "))
 	},
