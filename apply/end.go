@@ -292,9 +292,9 @@ func (e *ending) growing(l *Loop, rec *job.Record) bool {
 		if inc == nil || inc.Node == "" || inc.State != job.Up && inc.Waiting != "" {
 			return false
 		}
-		until := latest(l.since, s.Since, inc.Started).Add(rec.Spec.Rendezvous.Settle.Std() + proof)
+		until := latest(l.since, s.Since, inc.Started).Add(rec.Spec.Rendezvous.Settle.Std() + plan.Proof)
 		if rec.World.Broken && !rec.World.Ordered.IsZero() {
-			until = latest(until, rec.World.Ordered.Add(longestGrace(&rec.Spec)+proof))
+			until = latest(until, rec.World.Ordered.Add(longestGrace(&rec.Spec)+plan.Proof))
 		}
 		return l.now.Before(until)
 	})
@@ -345,10 +345,6 @@ func (e *ending) stalled(l *Loop, rec *job.Record) bool {
 	return last == job.LaunchFailed || last == job.RendezvousTimeout
 }
 
-// proof is how long a world must train before a run that does not watch considers it healthy, if its output shows
-// no progress: a bug in a script's first lines has shown by then.
-const proof = 3 * time.Second
-
 // proven is when every running job will be considered healthy; zero if all are.
 func (e *ending) proven(l *Loop, p *plan.Plan) (at time.Time) {
 	facts := l.book.names.fromService(l.sight.facts)
@@ -363,7 +359,7 @@ func (e *ending) proven(l *Loop, p *plan.Plan) (at time.Time) {
 				since = s.Since
 			}
 		}
-		if until := since.Add(proof); l.now.Before(until) && until.After(at) {
+		if until := since.Add(plan.Proof); l.now.Before(until) && until.After(at) {
 			at = until
 		}
 	}
@@ -395,7 +391,7 @@ func (e *ending) reportsDue(l *Loop, p *plan.Plan) (until time.Time) {
 			continue
 		}
 		patience := max(rec.Spec.Detect.Lease.Std(), l.sight.providers[rec.Spec.Provider].can.News.Std())
-		if at := known.at.Add(patience + proof); l.now.Before(at) && at.After(until) {
+		if at := known.at.Add(patience + plan.Proof); l.now.Before(at) && at.After(until) {
 			until = at
 		}
 	}

@@ -62,16 +62,16 @@ func TestAnElasticRoleThatGrowsIsWaitedForWithBounds(t *testing.T) {
 	}{
 		"its agent runs":                {phase: job.Scheduling, inc: job.Incarnation{Node: "n1", State: job.Up}},
 		"its agent is being started":    {phase: job.Scheduling, inc: job.Incarnation{Node: "n1", State: job.Starting}},
-		"it has registered":             {phase: job.Registered, inc: job.Incarnation{Node: "n1", State: job.Up}, elapsed: settle + proof - 1},
+		"it has registered":             {phase: job.Registered, inc: job.Incarnation{Node: "n1", State: job.Up}, elapsed: settle + plan.Proof - 1},
 		"another one waits":             {phase: job.Registered, inc: job.Incarnation{Node: "n1", State: job.Up}, waits: []plan.Wait{{Job: "a"}}},
 		"it has joined":                 {phase: job.Running, inc: job.Incarnation{Node: "n1", State: job.Up}, want: true},
 		"a scheduler has not placed it": {phase: job.Scheduling, inc: job.Incarnation{State: job.Starting}, want: true},
 		"its image cannot be had":       {phase: job.Scheduling, inc: job.Incarnation{Node: "n1", State: job.Starting, Waiting: "ImagePullBackOff"}, want: true},
-		"its agent never registers":     {phase: job.Scheduling, inc: job.Incarnation{Node: "n1", State: job.Up}, elapsed: settle + proof, want: true},
-		"it never joins":                {phase: job.Registered, inc: job.Incarnation{Node: "n1", State: job.Up}, elapsed: settle + proof, want: true},
+		"its agent never registers":     {phase: job.Scheduling, inc: job.Incarnation{Node: "n1", State: job.Up}, elapsed: settle + plan.Proof, want: true},
+		"it never joins":                {phase: job.Registered, inc: job.Incarnation{Node: "n1", State: job.Up}, elapsed: settle + plan.Proof, want: true},
 		"the others write a checkpoint": {phase: job.Registered, inc: job.Incarnation{Node: "n1", State: job.Up}, elapsed: grace,
 			world: job.World{Generation: 1, Broken: true, Ordered: jobtest.Epoch}},
-		"the others never stop": {phase: job.Registered, inc: job.Incarnation{Node: "n1", State: job.Up}, elapsed: grace + settle + proof,
+		"the others never stop": {phase: job.Registered, inc: job.Incarnation{Node: "n1", State: job.Up}, elapsed: grace + settle + plan.Proof,
 			world: job.World{Generation: 1, Broken: true, Ordered: jobtest.Epoch}, want: true},
 		"it is another incarnation": {phase: job.Scheduling, inc: job.Incarnation{Node: "n1", State: job.Up, Number: 1}, want: true},
 	} {
@@ -174,11 +174,11 @@ func TestAgentsThatAreFoundAreHeardFirst(t *testing.T) {
 		elapsed time.Duration
 		want    time.Duration // since the run began; 0 is not waited for
 	}{
-		"it has not reported":               {phase: job.Running, inc: job.Incarnation{State: job.Up}, want: lease + proof},
-		"it waited for a world":             {phase: job.Registered, inc: job.Incarnation{State: job.Up}, want: lease + proof},
-		"news take longer":                  {phase: job.Running, inc: job.Incarnation{State: job.Up}, news: time.Minute, want: time.Minute + proof},
-		"the service came to know it late":  {phase: job.Running, inc: job.Incarnation{State: job.Up}, known: time.Minute, elapsed: lease + proof, want: time.Minute + lease + proof},
-		"it never reports":                  {phase: job.Running, inc: job.Incarnation{State: job.Up}, elapsed: lease + proof},
+		"it has not reported":               {phase: job.Running, inc: job.Incarnation{State: job.Up}, want: lease + plan.Proof},
+		"it waited for a world":             {phase: job.Registered, inc: job.Incarnation{State: job.Up}, want: lease + plan.Proof},
+		"news take longer":                  {phase: job.Running, inc: job.Incarnation{State: job.Up}, news: time.Minute, want: time.Minute + plan.Proof},
+		"the service came to know it late":  {phase: job.Running, inc: job.Incarnation{State: job.Up}, known: time.Minute, elapsed: lease + plan.Proof, want: time.Minute + lease + plan.Proof},
+		"it never reports":                  {phase: job.Running, inc: job.Incarnation{State: job.Up}, elapsed: lease + plan.Proof},
 		"it has reported":                   {phase: job.Running, inc: job.Incarnation{State: job.Up, Member: &job.Member{}}},
 		"it is gone":                        {phase: job.Running, inc: job.Incarnation{State: job.Gone}},
 		"it is being started":               {phase: job.Scheduling, inc: job.Incarnation{State: job.Up}},

@@ -235,10 +235,28 @@ func applyOutcome(p *pass, w *work, _ *job.Request, _ *job.Handled) (job.ReplySt
 		return job.Undone, withheld
 	case waits >= 0:
 		return job.Undone, p.out.Waits[waits].Reasons[0]
-	case w.rec.Phase == job.JobRunning && w.whole(), w.rec.Phase.Ended(), w.rec.Phase == job.JobSuspended:
+	case w.rec.Phase == job.JobRunning && w.whole() && p.proven(w), w.rec.Phase.Ended(), w.rec.Phase == job.JobSuspended:
 		return job.Done, job.Reason{}
 	}
 	return job.Accepted, job.Reason{}
+}
+
+// Proof is how long a world must train before it counts as healthy, if its output shows no progress: a bug in a script's first
+// lines has shown by then.
+const Proof = 3 * time.Second
+
+// proven reports whether the job has trained for long enough, or shows progress.
+func (p *pass) proven(w *work) bool {
+	last := w.world.Formed
+	for _, s := range w.slots {
+		if inc := w.current(s); inc != nil && inc.Member != nil && inc.Member.Step > 0 && inc.Member.Generation == w.world.Generation {
+			return true
+		}
+		if s.Phase == job.Running && s.Since.After(last) {
+			last = s.Since
+		}
+	}
+	return !p.pending(last, Proof)
 }
 
 // whole reports whether all slots train, the ranked ones in one world.

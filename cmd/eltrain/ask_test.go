@@ -150,7 +150,7 @@ func TestAWatchAppliesOnRequest(t *testing.T) {
     }
   }
   role "worker" {
-    command = ["sh", "-c", "test -e fixed && exec sleep 300; exit 3"]
+    command = ["./run"]
     resources {
       cpu = 0.1
     }
@@ -174,10 +174,10 @@ func TestAWatchAppliesOnRequest(t *testing.T) {
 	eltrain(t, dir, "status", "job.tiny").check(t, exitDone, "2 processes")
 
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitError, "job.failing is Failed")
-	if err := os.WriteFile(filepath.Join(dir, "fixed"), nil, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "run"), []byte("#!/bin/sh\nexec sleep 300\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone, "Apply complete! Resources: 1 added, 0 changed, 0 destroyed.")
+	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone, "Apply complete! Resources: 1 added, 0 changed,")
 	eltrain(t, dir, "status", "job.failing").check(t, exitDone, "job.failing  Running")
 
 	eltrain(t, dir, "apply", "-auto-approve", "-replace=job.tiny.worker[1]").check(t, exitDone, "Apply complete!")
