@@ -36,7 +36,7 @@ func (s *session) lock(ctx context.Context, store state.Store, operation string,
 	if errors.As(err, &locked) {
 		wait := "Wait for the other run to end, for example with -lock-timeout."
 		if view.Watching(&locked.Holder) {
-			wait = "The other run is a watch, which does not end by itself: it applies changes of its own files, in this directory or wherever it runs. For anything else, end it first. Another watch can stand by with -lock-timeout."
+			wait = "The other run is a watch, which does not end by itself: it applies changes of its own files, in this directory or wherever it runs, and what eltrain apply, destroy and the operators' verbs ask it for. For anything else, end it first. Another watch can stand by with -lock-timeout."
 		}
 		return nil, waited, fmt.Errorf("%w.\n\nTwo runs at the same time would undo each other's work. "+wait+" The lock of a holder that died expires by itself; eltrain force-unlock releases that of a holder that is alive but cannot be reached", err)
 	}
