@@ -25,6 +25,8 @@ type Intent struct {
 	// Watch runs until interrupted. Otherwise the run ends once nothing is left to do, and elastic roles do not grow beyond
 	// their initial size.
 	Watch bool
+	// UntilEnded ends a watching run once all jobs have ended.
+	UntilEnded bool
 	// Destroy: Files has no jobs because all are to be destroyed.
 	Destroy bool
 	// Prevent names the jobs that the files protect from destruction, for when Files has no jobs.

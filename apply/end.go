@@ -104,10 +104,16 @@ func (e *ending) endIfDone(l *Loop) {
 		e.leave(l, t.newest, nil)
 		return
 	}
-	if l.setup.Watch || e.stage != running || !t.acted || t.dirty {
+	if l.setup.Watch && !l.setup.UntilEnded || e.stage != running || !t.acted || t.dirty {
 		return
 	}
 	t.acted = false
+	if l.setup.Watch {
+		if e.allEnded(l, &t.newest) {
+			e.leave(l, t.newest, nil)
+		}
+		return
+	}
 	if !e.isSettled(l, &t.newest) {
 		return
 	}
@@ -239,6 +245,23 @@ func (e *ending) isSettled(l *Loop, p *plan.Plan) bool {
 		}
 		stuck := slices.ContainsFunc(waits, func(w plan.Wait) bool { return w.Job == j.Name && !w.Passing })
 		if !stuck && !stalled && !rec.Phase.Idle() && (rec.Phase != job.JobRunning || joining(rec)) && !todo {
+			return false
+		}
+	}
+	return true
+}
+
+// allEnded reports whether all declared jobs have ended, and nothing is left to do about them.
+func (e *ending) allEnded(l *Loop, p *plan.Plan) bool {
+	if l.sight.incomplete() || l.exec.busy() || l.groups.open() || l.requests.busy(l) || len(p.Changes) > 0 || !l.files.stale.IsZero() {
+		return false
+	}
+	for _, j := range l.files.Jobs {
+		rec := p.Records[j.Name]
+		if _, destroyed := p.Destroyed[j.Name]; rec == nil && destroyed {
+			continue
+		}
+		if rec == nil || !rec.Phase.Ended() || l.sight.runs(rec) || reportsPending(rec) {
 			return false
 		}
 	}

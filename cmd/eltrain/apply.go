@@ -62,6 +62,13 @@ func (a *applyArgs) declareApply(fs *flags) {
 	})
 	declarePrune(fs, &a.prune)
 	fs.BoolVar(&a.watch, "watch", false, "Run until interrupted: apply changes of the files, heal, scale.")
+	fs.Func("until", "`WHEN` a watch ends by itself: done, once all jobs have ended.", func(text string) error {
+		if text != "done" {
+			return errors.New("write -until=done")
+		}
+		a.untilDone = true
+		return nil
+	})
 	a.declare(fs)
 	a.declareRest(fs, "Only record what differs from what was last applied. Nothing that is running changes.")
 }
@@ -88,6 +95,9 @@ func parseApply(s *session, args []string) (applyArgs, error) {
 	}
 	if option := a.scoping.given(); a.watch && option != "" {
 		return a, fmt.Errorf("%s cannot be used with -watch, which applies everything in the files", option)
+	}
+	if a.untilDone && !a.watch {
+		return a, errors.New("-until=done needs -watch: a plain apply ends by itself")
 	}
 	if a.watch && a.detailedExitCode {
 		return a, errors.New("-detailed-exitcode cannot be used with -watch")
@@ -195,6 +205,8 @@ Jobs that are no longer declared are stopped. -prune=false keeps them. -max-dest
 Degraded, if a change of the files would remove or replace more than N slots of all jobs at once. Healing and scaling
 do not count.
 
+With -until=done it ends once every job has ended: 0 if all have succeeded.
+
 With -watch and a long -lock-timeout, such as 8760h, it is a standby for the master that holds the state's lock: its
 service answers /healthz but not yet /readyz, and when it gets the lock it reads the files and the state again. If a
 provider cannot be reached for 30 seconds at the start, it exits with an error, also with -watch: run it under a
@@ -203,7 +215,7 @@ supervisor that restarts it. If a provider is lost later, it waits.
 The first interrupt (Ctrl-C or SIGTERM) finishes what is in flight and leaves the rest running; the second exits at
 once.`,
 		exits: []string{
-			"All jobs are running as configured or have succeeded, or a watch was interrupted.",
+			"All jobs are running as configured or have succeeded, or a watch was interrupted. With -until=done: all have succeeded.",
 			"They are not, or an error.",
 			"With -detailed-exitcode: something was done.",
 		},

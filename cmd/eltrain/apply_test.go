@@ -68,3 +68,23 @@ func TestTimestampsByDefault(t *testing.T) {
 		t.Error("-json has timestamps twice")
 	}
 }
+
+// A watch until all is done heals on the way, and ends with the jobs.
+func TestWatchUntilDone(t *testing.T) {
+	t.Parallel()
+	job := func(name, script string) string {
+		return "job \"" + name + "\" {\n  role \"worker\" {\n    command = [\"sh\", \"-c\", \"" + script + "\"]\n    resources {\n      cpu = 0.1\n    }\n  }\n}\n"
+	}
+	dir := directoryWith(t, map[string]string{"main.hcl": job("quick", "exit 0"), "healed.hcl": job("healed", "test -e tried && exit 0; touch tried; exit 7")})
+	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
+	eltrain(t, dir, "apply", "-until=done").check(t, exitError, "-until=done needs -watch")
+	eltrain(t, dir, "apply", "-watch", "-until=end").check(t, exitError, "write -until=done")
+	eltrain(t, dir, "apply", "-watch", "-until=done", "-auto-approve").check(t, exitDone, "process failed in worker[0]", "job.healed: Succeeded", "job.quick: Succeeded", "Watch ended.")
+	const again = "To run it again: eltrain restart job.quick"
+	eltrain(t, dir, "plan", "-detailed-exitcode").check(t, exitDone, "No changes.", "job.quick has succeeded, at ", again)
+	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone, again)
+	eltrain(t, dir, "restart", "job.quick").check(t, exitDone, "restart job.quick: done")
+
+	rewrite(t, dir, strings.Replace(job("broken", ""), `"sh", "-c", ""`, `"./none"`, 1))
+	eltrain(t, dir, "apply", "-watch", "-until=done", "-auto-approve").check(t, exitError, "job.broken has not succeeded", "It is Failed. eltrain status job.broken shows why.")
+}

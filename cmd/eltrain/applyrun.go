@@ -94,6 +94,8 @@ func (r *applyRun) conclude(ctx context.Context, last plan.Plan, err error) int 
 		return r.notApplied(r.args, err)
 	case err != nil:
 		return r.fail(r.args.title()+" ended early", makeRoom(err))
+	case r.args.untilDone && ctx.Err() == nil:
+		return r.concludeDone(last.Records)
 	case r.args.watch: // interrupted, the normal end of a watch
 		r.progress.Unwatched(last.Records)
 		if r.stream != nil {
@@ -130,6 +132,26 @@ func (r *applyRun) conclude(ctx context.Context, last plan.Plan, err error) int 
 		return exitError
 	}
 	return r.succeeded()
+}
+
+// concludeDone reports how the jobs of a watch have ended.
+func (r *applyRun) concludeDone(records job.Records) int {
+	r.progress.Unwatched(records)
+	if r.stream != nil {
+		r.stream.Unwatched(r.progress.Done())
+	}
+	code := exitDone
+	for _, j := range r.master.InForce().Jobs {
+		phase := job.JobPhase("destroyed")
+		if rec := records[j.Name]; rec != nil {
+			phase = rec.Phase
+		}
+		if phase != job.JobSucceeded {
+			r.diagnose(r.problem(j.Name, fmt.Sprintf("job.%s has not succeeded", j.Name), fmt.Sprintf("It is %s. eltrain status job.%s shows why.", phase, j.Name)))
+			code = exitError
+		}
+	}
+	return code
 }
 
 // succeeded reports a successful run and returns its exit code.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,6 +53,9 @@ func (a *applyArgs) checkBeside() error {
 func (r *applyRun) askWatch(ctx context.Context, leader *state.LockInfo) int {
 	if err := r.args.checkBeside(); err != nil {
 		return r.fail("Cannot ask the watch", err)
+	}
+	if stored, err := r.Store.Read(ctx); err != nil || r.args.destroy && stored.Serial == 0 {
+		return r.fail("Cannot ask the watch", cmp.Or(err, fmt.Errorf("%s (pid %d) has only just begun, and may be about to start jobs: try again", leader.Who, leader.PID)))
 	}
 	if !r.connect(r.Workspace) {
 		return exitError

@@ -24,6 +24,7 @@ type planning struct {
 	keep        bool              // leave alone recorded jobs that are not declared
 	rerun       bool              // start failed jobs again
 	watch       bool              // plan for a run that never ends
+	untilDone   bool              // ... until all jobs have ended
 	uids        map[string]string // UIDs of the jobs that are new in a saved plan, by name
 	saved       *view.PlanFacts   // what the saved plan was made from; nil without one
 	vars        assignments
@@ -301,7 +302,7 @@ func (s *session) preview(ctx context.Context, d *workspace.Workspace, a plannin
 // setup returns the input of a plan or a run, given the state.
 func (a planning) setup(d *workspace.Workspace, stored state.State) apply.Setup {
 	return apply.Setup{
-		Intent: apply.Intent{Watch: a.watch, Destroy: a.destroy, Prevent: a.prevent(d.Config), Keep: a.keep, MaxDestroy: a.maxDestroy,
+		Intent: apply.Intent{Watch: a.watch, UntilEnded: a.untilDone, Destroy: a.destroy, Prevent: a.prevent(d.Config), Keep: a.keep, MaxDestroy: a.maxDestroy,
 			Rerun: a.rerun, Scope: a.scope(d.Config), Replace: a.replaces, Refresh: a.refreshOnly},
 		Files: apply.Files{Jobs: a.wanted(d.Config), Blocks: a.blocks(d.Config), Values: a.values(d)},
 		State: stored, NewUID: a.newUID, Words: view.Words{},

@@ -221,7 +221,7 @@ func TestDestroyOfNothingLeavesNothing(t *testing.T) {
 func TestDestroyIsNotCompleteWhileAnotherIsAtWork(t *testing.T) {
 	dir := directoryWith(t, map[string]string{"main.hcl": twoJobs})
 	resign := leader(t, dir)
-	o := eltrain(t, dir, "destroy", "-auto-approve").check(t, exitError, "Cannot lock the state", "ada@lovelace")
+	o := eltrain(t, dir, "destroy", "-auto-approve").check(t, exitError, "Cannot ask the watch", "lovelace", "has only just begun")
 	if strings.Contains(o.out, "complete") {
 		t.Errorf("it says\n%s", o.out)
 	}

@@ -205,7 +205,7 @@ func TestAWatchSaysHowToGoOn(t *testing.T) {
 	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
 	w := startWatch(t, dir)
 	eventually(t, "it fails", func() bool { return strings.Contains(eltrain(t, dir, "status").out, "job.tiny  Failed") })
-	eltrain(t, dir, "status").check(t, exitError, "exit code 3: boom: no data", "1 of 1 restart used within 1h", "A watch does not start it again by itself.")
+	eltrain(t, dir, "status").check(t, exitError, "exit code 3: boom: no data", "1 of 1 restart used within 1h", "A watch does not start it again by itself: eltrain restart does")
 	rewrite(t, dir, sleepers)
 	eventually(t, "it runs after an edit", func() bool { return strings.Contains(eltrain(t, dir, "status").out, "job.tiny  Running") })
 	rewrite(t, dir, "locals {}\n")

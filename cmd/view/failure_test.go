@@ -52,7 +52,7 @@ func TestAFailureIsToldInALine(t *testing.T) {
 
 // A watch does not start failed jobs again, so the advice differs under a watch.
 func TestStatusSaysHowToGoOnWithAFailedJob(t *testing.T) {
-	for operation, want := range map[string]string{"": "run eltrain apply.", "apply": "run eltrain apply.", WatchOperation: "Change what its slots are started from"} {
+	for operation, want := range map[string]string{"": "run eltrain apply.", "apply": "run eltrain apply.", WatchOperation: "eltrain restart does"} {
 		var in statusCase
 		input(t, "status/failed/facts.json", &in)
 		if operation != "" {

@@ -32,6 +32,7 @@ func WritePlanMarkdown(w io.Writer, m *PlanModel) error {
 	out.list("What it costs", costItems(m))
 	out.list("Scaled", m.kept())
 	out.list("Failed", failedItems(m))
+	out.list("Ended", m.endedItems())
 	waits, held := parted(m.Eltrain.Waits)
 	out.list("Waiting", waitItems(waits))
 	out.list("Held back", waitItems(held))

@@ -36,6 +36,7 @@ func WritePlan(s Screen, m *PlanModel) {
 	t.costs(m.Eltrain.Costs)
 	t.list("Scaled:", m.kept())
 	t.failed(m.Eltrain.Failed)
+	t.list("Ended:", m.endedItems())
 	t.waits(m.Eltrain.Waits)
 	t.list("Left unchanged:", m.leftItems())
 	t.list("Not enforced here:", m.Eltrain.Caveats)

@@ -2,6 +2,7 @@ package view
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"time"
 
@@ -85,6 +86,7 @@ type PlanExtras struct {
 	Costs   []JobCost    `json:"costs,omitempty"`
 	Sizes   []RoleSize   `json:"sizes,omitempty"`
 	Failed  []FailedJob  `json:"failed,omitempty"`
+	Ended   []EndedJob   `json:"ended,omitempty"`
 	// Left are the jobs that are no longer in the files, but stay because of -prune=false.
 	Left []string `json:"left,omitempty"`
 	// Settings are those that are not the defaults, a line for each block: what a plan is applied with besides its jobs.
@@ -95,6 +97,24 @@ type PlanExtras struct {
 	Replace     []string `json:"replace,omitempty"`
 	RefreshOnly bool     `json:"refresh_only,omitempty"`
 }
+
+// EndedJob is a declared job that has succeeded or was canceled, and that the plan does not start again.
+type EndedJob struct {
+	Address string       `json:"address"`
+	Phase   job.JobPhase `json:"phase"`
+	At      time.Time    `json:"at"`
+}
+
+// endedItems say which jobs have ended, and how they start again.
+func (m *PlanModel) endedItems() []string {
+	var items []string
+	for _, e := range m.Eltrain.Ended {
+		items = append(items, fmt.Sprintf("%s has %s, at %s. To run it again: eltrain restart %s", e.Address, endedAs[e.Phase], e.At.Local().Format(time.DateTime), e.Address))
+	}
+	return items
+}
+
+var endedAs = map[job.JobPhase]string{job.JobSucceeded: "succeeded", job.JobCanceled: "been canceled"}
 
 // leftItems say which jobs stay although they are not in the files.
 func (m *PlanModel) leftItems() []string {

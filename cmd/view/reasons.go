@@ -363,13 +363,12 @@ var sentences = map[job.Code]sentence{
 	plan.OverrideExpired: says("${path} = ${value}, which ${by} asked for, is over: its time has come"),
 
 	// What the status and the plan's drift find.
-	slotsGone:    either("several", "${slots} are gone; no master has checked since.", "${slots} is gone; no master has checked since."),
-	slotsMissing: says("${role}: ${running} of ${desired} slots are running."),
-	jobFailedBy:  func(r job.Reason, of []string) string { return "Failed: " + failureText(r, of) },
-	startAgain:   says("To start it again with a new restart budget, run eltrain apply."),
-	startAgainWatched: says("A watch does not start it again by itself. Change what its slots are started from, such as command or env, and the watch applies it. " +
-		"If the files need no change, interrupt the watch, run eltrain apply, and start the watch again."),
-	changedBy: says("${path} was changed by ${by}"),
+	slotsGone:         either("several", "${slots} are gone; no master has checked since.", "${slots} is gone; no master has checked since."),
+	slotsMissing:      says("${role}: ${running} of ${desired} slots are running."),
+	jobFailedBy:       func(r job.Reason, of []string) string { return "Failed: " + failureText(r, of) },
+	startAgain:        says("To start it again with a new restart budget, run eltrain apply."),
+	startAgainWatched: says("A watch does not start it again by itself: eltrain restart does, or a change of what its slots are started from, such as command or env."),
+	changedBy:         says("${path} was changed by ${by}"),
 }
 
 // overridden says who asked for something else than the files say, and how it ends.

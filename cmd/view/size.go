@@ -98,6 +98,18 @@ func (b *planBuilder) failed() []FailedJob {
 	return out
 }
 
+// ended lists the jobs in scope that have ended otherwise, and are not started again.
+func (b *planBuilder) ended() (out []EndedJob) {
+	in := &b.facts.Input
+	for i := range in.Jobs {
+		name := in.Jobs[i].Name
+		if rec := b.facts.Plan.Records[name]; rec != nil && endedAs[rec.Phase] != "" && in.Scope.Touches(name) && !in.Refresh {
+			out = append(out, EndedJob{"job." + name, rec.Phase, rec.Ended})
+		}
+	}
+	return out
+}
+
 // leftFailed returns the jobs that have failed and are not started again.
 func (m *PlanModel) leftFailed() []string {
 	var out []string
@@ -118,5 +130,5 @@ func (f *FailedJob) sentences() []string {
 	if f.Anew {
 		return []string{first, "This plan starts it again, as a new job with a new restart budget."}
 	}
-	return []string{first, "It stays failed until eltrain apply finds room to start it again; a watch does not start it."}
+	return []string{first, "It stays failed until eltrain apply finds room to start it again."}
 }
