@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math/rand/v2"
 	"os"
 	"os/user"
 	"path/filepath"
@@ -28,8 +27,6 @@ const (
 	finalSuffix    = ".final.json"
 	// maxRequest bounds a file of a request or reply, in bytes.
 	maxRequest = 1 << 20
-	// idTime begins an ID, so that IDs sort by time.
-	idTime = "20060102T150405.000000Z"
 )
 
 // Requests are files in a directory that only its owner can write to: ID.request.json each, and beside it a reply as
@@ -57,7 +54,7 @@ func (q *Requests) Ask(_ context.Context, r job.Request) (job.Request, error) {
 		if err != nil {
 			return r, fmt.Errorf("store a request: %w", err)
 		}
-		r.ID = nextID(r.At, names)
+		r.ID = state.NextRequestID(r.At, newest(names))
 		text, err := json.Marshal(r)
 		if err != nil {
 			return r, err
@@ -73,20 +70,14 @@ func (q *Requests) Ask(_ context.Context, r job.Request) (job.Request, error) {
 	}
 }
 
-// nextID returns an ID that is greater than those of all requests so far: the clock may have been set back.
-func nextID(now time.Time, names []string) string {
+// newest returns the greatest ID among the names of files; "" if there is none.
+func newest(names []string) string {
 	for _, name := range slices.Backward(names) {
-		id, is := strings.CutSuffix(name, requestSuffix)
-		if !is {
-			continue
+		if id, is := strings.CutSuffix(name, requestSuffix); is {
+			return id
 		}
-		stamp, _, _ := strings.Cut(id, "-")
-		if last, err := time.Parse(idTime, stamp); err == nil && !now.After(last) {
-			now = last.Add(time.Microsecond)
-		}
-		break
 	}
-	return fmt.Sprintf("%s-%06x", now.UTC().Format(idTime), rand.Uint32()>>8)
+	return ""
 }
 
 func (q *Requests) path(id, suffix string) string { return filepath.Join(q.dir, id+suffix) }
@@ -170,6 +161,9 @@ func (q *Requests) All(ctx context.Context) ([]state.Asked, error) {
 // Get implements state.Requests.
 func (q *Requests) Get(_ context.Context, id string) (state.Asked, error) {
 	r, err := q.read(id)
+	if errors.Is(err, fs.ErrNotExist) {
+		return state.Asked{}, fmt.Errorf("request %s: %w", id, state.ErrNoRequest)
+	}
 	if err != nil {
 		return state.Asked{}, err
 	}
@@ -236,15 +230,8 @@ func (q *Requests) prune(requests []string, final map[string]bool) error {
 		return nil
 	}
 	q.pruned = now
-	kept := 0
-	for _, id := range slices.Backward(requests) {
-		if !final[id] {
-			continue
-		}
-		kept++
-		if info, err := os.Lstat(q.path(id, finalSuffix)); err != nil || kept <= state.KeptRequests && now.Sub(info.ModTime()) < state.KeptRequestDays*24*time.Hour {
-			continue
-		}
+	finished := slices.DeleteFunc(slices.Clone(requests), func(id string) bool { return !final[id] })
+	for _, id := range state.Outdated(finished, q.repliedAt, now) {
 		// The request goes first: without it, it cannot be taken for one without a reply.
 		for _, suffix := range []string{requestSuffix, acceptedSuffix, finalSuffix} {
 			if err := os.Remove(q.path(id, suffix)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -256,6 +243,14 @@ func (q *Requests) prune(requests []string, final map[string]bool) error {
 		q.mu.Unlock()
 	}
 	return nil
+}
+
+func (q *Requests) repliedAt(id string) time.Time {
+	info, err := os.Lstat(q.path(id, finalSuffix))
+	if err != nil {
+		return time.Time{}
+	}
+	return info.ModTime()
 }
 
 // Reply implements state.Requests.

@@ -5,13 +5,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/eltrain/eltrain/internal/filetest"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/state"
+	"github.com/eltrain/eltrain/state/statetest"
 )
 
 func requestsIn(t *testing.T) *Requests {
@@ -21,7 +21,7 @@ func requestsIn(t *testing.T) *Requests {
 
 func ask(t *testing.T, q *Requests, at time.Time) job.Request {
 	t.Helper()
-	r, err := q.Ask(t.Context(), job.Request{Verb: job.AskSuspend, On: []job.Selector{{Job: "a"}}, By: "somebody else", At: at})
+	r, err := q.Ask(t.Context(), job.Request{Verb: job.AskSuspend, On: []job.Selector{{Job: "a"}}, At: at})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,56 +40,25 @@ func pending(t *testing.T, q *Requests) (ids []string) {
 	return ids
 }
 
-func reply(t *testing.T, q *Requests, r job.Reply) {
-	t.Helper()
-	if err := q.Reply(t.Context(), r); err != nil {
-		t.Fatal(err)
-	}
+// requestsPlace is a directory of requests.
+type requestsPlace struct{ first *Requests }
+
+func (p requestsPlace) Asker() state.Requests  { return NewRequests(p.first.root, p.first.dir) }
+func (p requestsPlace) Leader() state.Requests { return p.Asker() }
+
+func TestRequestsConform(t *testing.T) {
+	statetest.RunRequests(t, func(t *testing.T) statetest.RequestsOpener { return requestsPlace{requestsIn(t)} })
 }
 
-func TestRequestsAreInOrderAndRepliedToOnce(t *testing.T) {
+// A request is by the owner of its file, on this machine.
+func TestRequestsArePrivate(t *testing.T) {
 	q := requestsIn(t)
-	if got := pending(t, q); len(got) > 0 {
-		t.Errorf("before any: %v", got)
-	}
-	now := time.Now()
-	first, second := ask(t, q, now), ask(t, q, now.Add(-time.Hour)) // the clock was set back
-	if first.ID >= second.ID || first.By == "somebody else" || !strings.Contains(first.By, "@") {
-		t.Errorf("they are %+v and %+v", first, second)
-	}
-	another := NewRequests(q.root, q.dir) // of another process
-	if got := pending(t, another); !slices.Equal(got, []string{first.ID, second.ID}) {
-		t.Errorf("pending are %v", got)
-	}
-	reply(t, another, job.Reply{ID: first.ID, State: job.Accepted})
-	if got := pending(t, another); len(got) != 2 {
-		t.Errorf("pending are %v, though none has a final reply", got)
-	}
-	reply(t, another, job.Reply{ID: first.ID, State: job.Done})
-	reply(t, another, job.Reply{ID: first.ID, State: job.Undone}) // of a master that was suspended meanwhile
-	reply(t, another, job.Reply{ID: first.ID, State: job.Accepted})
-	if got := pending(t, another); !slices.Equal(got, []string{second.ID}) {
-		t.Errorf("pending are %v", got)
-	}
-	all, err := q.All(t.Context())
-	if err != nil || len(all) != 2 || all[0].Reply.State != job.Done || all[1].Reply.State != "" {
-		t.Errorf("all are %+v, %v", all, err)
+	if r := ask(t, q, time.Now()); !strings.Contains(r.By, "@") {
+		t.Errorf("it is by %q", r.By)
 	}
 	info, err := os.Stat(q.dir)
 	if err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("the directory has the mode %v, %v", info.Mode(), err)
-	}
-}
-
-func TestManyAskAtOnce(t *testing.T) {
-	q := requestsIn(t)
-	var asking sync.WaitGroup
-	for range 200 {
-		asking.Go(func() { ask(t, q, time.Unix(1, 0)) })
-	}
-	asking.Wait()
-	if got := pending(t, q); len(got) != 200 || !slices.IsSorted(got) {
-		t.Errorf("%d are pending", len(got))
 	}
 }
 
@@ -114,7 +83,7 @@ func TestOldRequestsAreRemoved(t *testing.T) {
 	q := requestsIn(t)
 	begun := time.Now()
 	for i := range state.KeptRequests + 5 {
-		id := nextID(begun.Add(time.Duration(i)*time.Second), nil)
+		id := state.NextRequestID(begun.Add(time.Duration(i)*time.Second), "")
 		filetest.Put(t, q.path(id, requestSuffix), "{}")
 		filetest.Put(t, q.path(id, finalSuffix), "{}")
 		if i == state.KeptRequests {
