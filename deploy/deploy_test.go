@@ -235,6 +235,10 @@ var used = map[string]map[string]string{
 		"update": "Prepare takes over leftovers of an earlier anchor; state: head", "list": "state: leftover parts",
 	},
 	"leases": {"create": "state: lock", "get": "state: lock", "update": "state: lock"},
+	"requests": {
+		"list": "state: Pending", "watch": "state: Pending", "delete": "state: Pending removes old ones", "get": "state: Reply after a conflict",
+	},
+	"requests/status": {"update": "state: Reply"},
 }
 
 // inCluster are the rights that it has in the whole cluster.
@@ -246,10 +250,16 @@ var inCluster = map[string]map[string]string{
 	"queues":     {"list": "Observe: why a job is not admitted", "watch": "Observe"},
 	"hypernodes": {"list": "Observe: the labels for rank_by", "watch": "Observe"},
 	"configmaps": {"get": "Capabilities: what the scheduler's configuration means"},
+	// of requests
+	"validatingadmissionpolicies":       {"get": "state: Pending, whether authors are checked"},
+	"validatingadmissionpolicybindings": {"get": "state: Pending, whether authors are checked"},
 }
 
 // onlyNamed are the objects to which it has rights in the whole cluster by name only.
-var onlyNamed = map[string]string{"configmaps": "volcano-scheduler-configmap"}
+var onlyNamed = map[string]string{
+	"configmaps":                  "volcano-scheduler-configmap",
+	"validatingadmissionpolicies": "eltrain-request-author", "validatingadmissionpolicybindings": "eltrain-request-author",
+}
 
 // role compares the manifests with what is used.
 func role(t *testing.T, objects []*unstructured.Unstructured) {
@@ -332,6 +342,7 @@ func TestPageHasEveryRight(t *testing.T) {
 var groupOf = map[string]string{
 	"podgroups": "scheduling.volcano.sh", "queues": "scheduling.volcano.sh", "hypernodes": "topology.volcano.sh",
 	"poddisruptionbudgets": "policy", "runtimeclasses": "node.k8s.io", "leases": "coordination.k8s.io", "deployments": "apps",
+	"requests": "eltrain.dev", "validatingadmissionpolicies": "admissionregistration.k8s.io", "validatingadmissionpolicybindings": "admissionregistration.k8s.io",
 	"roles": rbacv1.GroupName, "rolebindings": rbacv1.GroupName, "clusterroles": rbacv1.GroupName, "clusterrolebindings": rbacv1.GroupName,
 }
 
@@ -395,6 +406,7 @@ func rights(t *testing.T, c *testbed.Cluster, namespace string) {
 		{"create", "pods/exec"}, {"create", "pods/attach"}, {"create", "pods/portforward"}, {"create", "serviceaccounts/token"},
 		{"watch", "secrets"}, {"create", "roles"}, {"bind", "roles"}, {"escalate", "roles"}, {"create", "rolebindings"},
 		{"create", "clusterrolebindings"}, {"impersonate", "users"}, {"update", "deployments"}, {"patch", "nodes"}, {"delete", "nodes"}, {"*", "*"},
+		{"create", "requests"}, {"update", "requests"}, {"list", "validatingadmissionpolicies"}, {"update", "validatingadmissionpolicies"},
 	} {
 		for _, where := range []string{namespace, ""} {
 			if may(where, refused.verb, refused.resource) {

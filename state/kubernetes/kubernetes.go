@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -58,6 +59,9 @@ type Store struct {
 	part      int
 	typed     *kube.Client
 	metadata  metadata.Interface // lists parts without their content
+	requests  kube.Group
+	reviews   kube.Group // tell who uses the API server
+	author    *authorPolicy
 
 	mu sync.Mutex // guards what follows; never held while waiting
 	// known is the head as last read or written. It saves reading the head again; if it is stale, the write, which is
@@ -105,6 +109,15 @@ func New(o Options) (*Store, error) {
 
 func (s *Store) connect(config *rest.Config) (err error) {
 	if s.metadata, err = metadata.NewForConfig(config); err != nil {
+		return err
+	}
+	if s.requests, err = kube.NewGroup(config, requestVersion, addRequests); err != nil {
+		return err
+	}
+	if s.reviews, err = kube.NewGroup(config, authenticationv1.SchemeGroupVersion, authenticationv1.AddToScheme); err != nil {
+		return err
+	}
+	if s.author, err = newAuthorPolicy(config); err != nil {
 		return err
 	}
 	// Protobuf carries a Secret's bytes unchanged, where JSON needs a third more for base64.
