@@ -16,6 +16,7 @@ import (
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/plan"
 	"github.com/eltrain/eltrain/state"
+	"github.com/eltrain/eltrain/state/kubernetes"
 )
 
 // asking are the arguments of a verb: a request to whoever leads.
@@ -54,7 +55,8 @@ func verbCommand(verb job.Verb, synopsis, about string) *command {
 		name: string(verb), usage: "[options] ADDRESS...", synopsis: synopsis, about: about + `
 
 It is a request to whoever leads the jobs: a running watch acts on it within a second. If nobody does, this command leads
-itself, and does only what was asked. eltrain requests lists requests and what became of them.`,
+itself, and does only what was asked; with a state and jobs in a cluster the request waits for a master there. eltrain requests lists
+requests and what became of them.`,
 		exits: []string{
 			"It is done; with -detach, it was asked.",
 			"It was refused, has failed, or an error.",
@@ -113,7 +115,7 @@ func (s *session) ask(a asking) int {
 		return exitError
 	}
 	defer w.Close()
-	leader, err := s.leader(ctx, w)
+	to, err := routeOf(ctx, w)
 	if err != nil {
 		return s.fail("Cannot ask", err)
 	}
@@ -122,18 +124,17 @@ func (s *session) ask(a asking) int {
 	if a.until > 0 {
 		r.Until = now.Add(a.until)
 	}
-	if leader == nil {
+	if !to.led {
 		if err := known(ctx, w, a.on); err != nil {
 			return s.fail("Cannot ask", err)
 		}
 	}
-	requests := w.Requests()
-	if r, err = requests.Ask(ctx, r); err != nil {
-		return s.fail("Cannot ask", makeRoom(err))
+	if r, err = to.requests.Ask(ctx, r); err != nil {
+		return s.fail("Cannot ask", notAsked(err))
 	}
 	asked := state.Asked{Request: r}
 	for range 2 { // who leads may end at any moment
-		if leader == nil {
+		if !to.led {
 			if code := s.leadFor(ctx, w, a); code != exitDone {
 				s.diagnose(view.Caution("The request stays", fmt.Sprintf("Whoever leads next acts on it. eltrain requests %s shows what becomes of it.", r.ID)))
 				return code
@@ -141,10 +142,13 @@ func (s *session) ask(a asking) int {
 		} else if a.detach {
 			break
 		}
-		if asked, err = await(ctx, w, r); !errors.Is(err, errNobodyLeads) {
+		if asked, err = s.await(ctx, w, to, r, now.Add(a.expires)); !errors.Is(err, errNobodyLeads) {
 			break
 		}
-		leader = nil
+		to.led = false
+	}
+	if errors.Is(err, errExpired) {
+		return s.fail(hasExpired, err)
 	}
 	if err != nil && !errors.Is(err, errNobodyLeads) {
 		return s.fail("The outcome is not known", fmt.Errorf("%w. The request stays: eltrain requests %s shows what becomes of it", err, r.ID))
@@ -163,16 +167,34 @@ func (s *session) ask(a asking) int {
 	return exitError
 }
 
-// leader returns who leads; nil if nobody does. One that cannot be asked from here is an error.
-func (s *session) leader(ctx context.Context, w *workspace.Workspace) (*state.LockInfo, error) {
+// route is how a request reaches whoever leads.
+type route struct {
+	requests state.Requests
+	poll     time.Duration // how often its outcome is looked for
+	led      bool          // somebody leads, or this command cannot
+	alone    bool          // if nobody leads, this command can
+}
+
+// routeOf returns the route to whoever leads. With jobs in a cluster it reads neither records nor lock, so asking takes no right to
+// them: if nobody leads, the request waits.
+func routeOf(ctx context.Context, w *workspace.Workspace) (route, error) {
+	requests := w.Requests()
+	here := route{requests: requests.Here, poll: askPoll, led: true, alone: w.LeadsAlone()}
+	if requests.Cluster != nil {
+		if _, err := apply.Fetch(ctx, workspace.RunDirectory); err == nil {
+			return here, nil
+		}
+	}
+	cluster := route{requests: requests.Cluster, poll: clusterPoll, led: true, alone: here.alone}
+	if !here.alone {
+		return cluster, nil
+	}
 	holder, err := w.Store.Holder(ctx)
-	if err != nil || holder == nil || w.Config.Settings.State.Type != "kubernetes" {
-		return holder, err
+	if holder != nil && requests.Cluster != nil {
+		return cluster, err
 	}
-	if _, err := apply.Fetch(ctx, workspace.RunDirectory); err != nil {
-		return nil, fmt.Errorf("%s (pid %d) leads, elsewhere: run this command where it runs, for example with kubectl exec in its pod", holder.Who, holder.PID)
-	}
-	return holder, nil
+	here.led = holder != nil
+	return here, err
 }
 
 // known returns an error for an address of a job that was never applied: nobody could act on it.
@@ -190,36 +212,63 @@ func known(ctx context.Context, w *workspace.Workspace, on []job.Selector) error
 	return nil
 }
 
-// askPoll is how often the outcome of a request is looked for, and leaderPoll how often whether anybody leads.
+// askPoll and clusterPoll are how often the outcome of a request is looked for, and leaderPoll how often whether anybody leads.
 const (
-	askPoll    = 100 * time.Millisecond
-	leaderPoll = time.Second
+	askPoll     = 100 * time.Millisecond
+	clusterPoll = 500 * time.Millisecond
+	leaderPoll  = time.Second
+	// untaken is how long a request may wait for a leader until that is reported: one that leads takes it within a second.
+	untaken = 3 * time.Second
 )
 
-var errNobodyLeads = errors.New("nobody leads")
+var (
+	errNobodyLeads = errors.New("nobody leads")
+	errExpired     = errors.New("no master has taken it in time: none leads these jobs, or it cannot read requests")
+)
 
-// await returns a request with its final reply, or with what there is once nobody leads.
-func await(ctx context.Context, w *workspace.Workspace, r job.Request) (state.Asked, error) {
-	requests, looked := w.Requests(), time.Now()
+const hasExpired = "The request has expired"
+
+// notAsked explains why a request could not be stored.
+func notAsked(err error) error {
+	if errors.As(err, new(*kubernetes.UndefinedError)) {
+		return fmt.Errorf("%w. Or run this command where the master runs, for example with kubectl exec in its pod", err)
+	}
+	return makeRoom(err)
+}
+
+// await returns a request with its final reply, or with what there is once nobody leads or nobody has taken it before it expires.
+func (s *session) await(ctx context.Context, w *workspace.Workspace, to route, r job.Request, expires time.Time) (state.Asked, error) {
+	begun, reported := time.Now(), false
+	looked := begun
 	for {
-		asked, err := requests.Get(ctx, r.ID)
+		asked, err := to.requests.Get(ctx, r.ID)
 		if err != nil || asked.Reply.State.Final() {
 			return asked, err
 		}
-		if time.Since(looked) > leaderPoll {
+		if to.alone && time.Since(looked) > leaderPoll {
 			holder, err := w.Store.Holder(ctx)
 			if err != nil {
 				return asked, err
 			}
-			if asked, err = requests.Get(ctx, r.ID); holder == nil && err == nil && !asked.Reply.State.Final() {
+			if asked, err = to.requests.Get(ctx, r.ID); holder == nil && err == nil && !asked.Reply.State.Final() {
 				return asked, errNobodyLeads
 			}
 			looked = time.Now()
 		}
+		if asked.Reply.State == "" {
+			if time.Now().After(expires) {
+				return asked, errExpired
+			}
+			if !to.alone && !reported && time.Since(begun) > untaken {
+				reported = true
+				s.diagnose(view.Caution("No master has taken the request yet",
+					fmt.Sprintf("Perhaps none leads these jobs now. It waits for one until %s; -detach does not wait. eltrain requests %s shows what becomes of it.", expires.Format(time.TimeOnly), r.ID)))
+			}
+		}
 		select {
 		case <-ctx.Done():
 			return asked, errors.New("interrupted")
-		case <-time.After(askPoll):
+		case <-time.After(to.poll):
 		}
 	}
 }
@@ -301,8 +350,8 @@ func requestsCommand() *command {
 	return &command{
 		name: "requests", usage: "[options] [ID...]",
 		synopsis: "List operators' requests and their outcome",
-		about: `Lists the requests that were made here, oldest first, with who asked, why, and what became of them; with IDs only these.
-Those that were answered are kept for 7 days, at most 1,000.`,
+		about: `Lists the requests that were made here or, with a state in a cluster, there, oldest first, with who asked, why, and what became
+of them; with IDs only these. Those that were answered are kept for 7 days, at most 1,000.`,
 		declare: new(requestsArgs).declare,
 		run:     runRequests,
 	}

@@ -24,7 +24,7 @@ func (r *applyRun) leaderBeside(ctx context.Context) (*state.LockInfo, error) {
 	if err != nil || holder == nil || !view.Watching(holder) || r.args.watch || r.args.lockTimeout > 0 {
 		return nil, err
 	}
-	return r.leader(ctx, r.Workspace)
+	return holder, nil
 }
 
 // checkBeside rejects what a watch cannot be asked for.
@@ -98,16 +98,22 @@ func (r *applyRun) askWatchSaved(ctx context.Context, leader *state.LockInfo, f 
 // followWatch asks for an approved plan, and waits for the outcome of each request.
 func (r *applyRun) followWatch(ctx context.Context, leader *state.LockInfo, facts *view.PlanFacts) int {
 	fmt.Fprintf(r.streams.Out, "%s (pid %d) watches this directory and carries it out.\n", leader.Who, leader.PID)
+	to, err := routeOf(ctx, r.Workspace)
+	if err != nil {
+		return r.fail("Cannot ask the watch", err)
+	}
 	for _, request := range r.requestsFor(ctx, facts) {
-		request, err := r.Requests().Ask(ctx, request)
+		request, err := to.requests.Ask(ctx, request)
 		if err != nil {
-			return r.fail("Cannot ask the watch", makeRoom(err))
+			return r.fail("Cannot ask the watch", notAsked(err))
 		}
-		asked, err := await(ctx, r.Workspace, request)
+		asked, err := r.await(ctx, r.Workspace, to, request, time.Now().Add(defaultExpiry))
 		if err == nil && asked.Reply.State == job.Done && request.Verb == job.AskDestroy {
-			err = r.awaitRemoval(ctx, request.On, facts.Input.Records)
+			err = r.awaitRemoval(ctx, request.On, facts.Input.Records, to.poll)
 		}
 		switch {
+		case errors.Is(err, errExpired):
+			return r.fail(hasExpired, err)
 		case err != nil:
 			return r.fail("The outcome is not known", fmt.Errorf("%w. The request stays: eltrain requests %s shows what becomes of it", err, request.ID))
 		case asked.Reply.State != job.Done:
@@ -162,7 +168,7 @@ func removed(facts *view.PlanFacts) (on []job.Selector) {
 }
 
 // awaitRemoval waits until none of the jobs is recorded: until their providers have removed what belonged to them.
-func (r *applyRun) awaitRemoval(ctx context.Context, of []job.Selector, before job.Records) error {
+func (r *applyRun) awaitRemoval(ctx context.Context, of []job.Selector, before job.Records, poll time.Duration) error {
 	for {
 		now, err := r.Records(ctx)
 		if err != nil {
@@ -175,7 +181,7 @@ func (r *applyRun) awaitRemoval(ctx context.Context, of []job.Selector, before j
 		select {
 		case <-ctx.Done():
 			return errors.New("interrupted")
-		case <-time.After(askPoll):
+		case <-time.After(poll):
 		}
 	}
 }

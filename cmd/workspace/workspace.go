@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"path/filepath"
 	"slices"
 
 	"github.com/eltrain/eltrain/cmd/view"
@@ -31,8 +30,9 @@ type Workspace struct {
 	Prior     state.Values                  // the values in the state when it was last read
 	ReadOnly  bool                          // nothing made from it is stored
 
-	log     *slog.Logger
-	version string
+	log      *slog.Logger
+	version  string
+	requests *Requests // nil until they are used
 }
 
 // Open opens the state, which is enough to wait for its lock, but no provider. Its diagnostics are errors: why it cannot be used.
@@ -158,14 +158,10 @@ func closeAll(opened map[string]providers.Provider) error {
 
 // Close releases what the workspace holds in this process. What is running keeps running.
 func (w *Workspace) Close() {
+	w.requests.close()
 	if err := closeAll(w.Providers); err != nil {
 		w.log.Warn("closing", "error", err)
 	}
-}
-
-// Requests are operators' requests to whoever leads the workspace's jobs here.
-func (w *Workspace) Requests() state.Requests {
-	return file.NewRequests(RunDirectory, filepath.Join(RunDirectory, "requests"))
 }
 
 // Records reads the jobs' records from the state.
