@@ -47,14 +47,17 @@ func (q *requests) enter(l *Loop, in *plan.Input) {
 	if !q.known || l.setup.Approve {
 		return
 	}
+	inEffect := map[string]bool{}
+	for _, rec := range l.book.state.Jobs {
+		for _, h := range rec.Handled {
+			inEffect[h.ID] = true
+		}
+	}
 	in.Requests, in.Deferred = make([]job.Request, 0, min(len(q.pending), mostRequests)), map[string]bool{}
 	in.Refused = map[string]job.Reason{}
 	for _, r := range q.pending {
-		if q.settled[r.ID] {
+		if q.settled[r.ID] || len(in.Requests)-len(in.Deferred) >= mostRequests && !inEffect[r.ID] {
 			continue
-		}
-		if len(in.Requests)-len(in.Deferred) == mostRequests {
-			break
 		}
 		in.Requests = append(in.Requests, r)
 		if slices.ContainsFunc(r.On, func(sel job.Selector) bool { return l.leftOut(in, sel.Job) }) {
@@ -104,7 +107,8 @@ func (q *requests) confirmed(f *files, name string) bool {
 	})
 }
 
-// mostRequests bounds how many a plan replies to, the oldest first: the next ones follow as soon as these have their replies.
+// mostRequests bounds how many a plan replies to, the oldest first: the next ones follow as soon as these have their replies. Those in
+// effect are always among them, or the plan would forget that they are: a request made on a machine whose clock is behind may come before.
 const mostRequests = 100
 
 // respond gives the replies of a stored plan that are new.
