@@ -163,7 +163,15 @@ type On struct {
 	Limit  int    `hcl:"limit,optional" default:"3" change:"update" doc:"Maximum number of times per slot."`
 }
 
-// Bounds returns the minimum and maximum number of slots of the role: both are Replicas if it is not elastic.
+// Sizes are the numbers of slots that the role may have as declared: Replicas alone if it is not elastic.
+func (r *Role) Sizes() Sizes {
+	if r.Scaling == nil {
+		return Sizes{Min: r.Replicas, Max: r.Replicas}
+	}
+	return Sizes{Min: r.Scaling.Min, Max: r.Scaling.Max, Step: r.Scaling.Step, List: r.Scaling.Sizes}
+}
+
+// Bounds returns the minimum and maximum of Sizes.
 func (r *Role) Bounds() (min, max int) {
 	if r.Scaling == nil {
 		return r.Replicas, r.Replicas
@@ -174,32 +182,9 @@ func (r *Role) Bounds() (min, max int) {
 // Legal reports whether the role may run with n slots.
 func (r *Role) Legal(n int) bool { return r.Floor(n) == n }
 
-// Floor returns the largest legal number of slots that is at most n, or 0 if there is none.
-func (r *Role) Floor(n int) int {
-	if r.Scaling == nil {
-		if n >= r.Replicas {
-			return r.Replicas
-		}
-		return 0
-	}
-	return Sizes{Min: r.Scaling.Min, Max: r.Scaling.Max, Step: r.Scaling.Step, List: r.Scaling.Sizes}.Floor(n)
-}
-
-// Ceil returns the smallest legal number of slots that is at least n, or 0 if there is none.
-func (r *Role) Ceil(n int) int {
-	if r.Scaling == nil {
-		if n <= r.Replicas {
-			return r.Replicas
-		}
-		return 0
-	}
-	for ; n <= r.Scaling.Max; n++ {
-		if n > 0 && r.Legal(n) {
-			return n
-		}
-	}
-	return 0
-}
+// Floor and Ceil are those of Sizes.
+func (r *Role) Floor(n int) int { return r.Sizes().Floor(n) }
+func (r *Role) Ceil(n int) int  { return r.Sizes().Ceil(n) }
 
 // Sizes are the legal numbers of slots of one role.
 type Sizes struct {
@@ -229,6 +214,19 @@ func (s Sizes) Floor(n int) int {
 	}
 	return n
 }
+
+// Ceil returns the smallest legal number that is at least n, or 0 if there is none.
+func (s Sizes) Ceil(n int) int {
+	for n = max(n, s.Min, 1); n <= s.Max; n++ {
+		if s.Floor(n) == n {
+			return n
+		}
+	}
+	return 0
+}
+
+// Least returns the smallest legal number, or Min if there is none.
+func (s Sizes) Least() int { return max(s.Ceil(s.Min), s.Min) }
 
 // Role finds a role by name; nil if there is none.
 func (j *Job) Role(name string) *Role {

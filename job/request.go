@@ -21,7 +21,22 @@ type Request struct {
 	// Files is the digest of the configuration that is to be applied, and Commit its commit, for display.
 	Files  string `json:"files,omitempty"`
 	Commit string `json:"commit,omitempty"`
+	// Value is what the verb takes: a size, a signal, a step. For a verb that takes one for each of On, they are separated by commas.
+	Value string `json:"value,omitempty"`
+	// Mode is the verb's flavor; "" is the usual one.
+	Mode string `json:"mode,omitempty"`
 }
+
+// ValueOf returns the part of Value that is for On[i].
+func (r *Request) ValueOf(i int) string {
+	if all := strings.Split(r.Value, ","); i < len(all) {
+		return all[i]
+	}
+	return ""
+}
+
+// AutoSize is the size that leaves a role's number of slots to its scaling.
+const AutoSize = "auto"
 
 // Verb is what a request asks for.
 type Verb string
@@ -34,6 +49,7 @@ const (
 	AskRestart Verb = "restart"
 	AskDestroy Verb = "destroy"
 	AskApply   Verb = "apply"
+	AskScale   Verb = "scale"
 )
 
 // Handled is a request that has taken effect on a job, with its outcome.
@@ -41,6 +57,9 @@ type Handled struct {
 	Reply
 	// Slots are the incarnations that a restart replaces, by address.
 	Slots map[string]int `json:"slots,omitempty"`
+	// Asks are the values that it asks for, by the path of the attribute: "role.worker.replicas". The next request about one of them
+	// supersedes it.
+	Asks map[string]string `json:"asks,omitempty"`
 }
 
 // Reply is what has become of a request.
@@ -67,7 +86,7 @@ func (s ReplyState) Final() bool { return s == Done || s == Refused || s == Undo
 // Override is what a request put in place of an attribute of a job. It lasts until a later request about the attribute, until an
 // edit of that attribute in the files, or until its time is over.
 type Override struct {
-	Path     string    `json:"path"` // "suspend"
+	Path     string    `json:"path"` // "suspend", "role.worker.replicas"
 	Value    string    `json:"value"`
 	Declared string    `json:"declared"` // what the files said then
 	Request  string    `json:"request"`  // its ID

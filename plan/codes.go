@@ -21,6 +21,7 @@ const (
 	SuspendRequested   job.Code = "suspend_requested"   // its job is suspended
 	DestroyAsked       job.Code = "destroy_asked"       // somebody asked to destroy its job
 	SuspendAsked       job.Code = "suspend_asked"       // somebody asked to suspend its job
+	ScaleAsked         job.Code = "scale_asked"         // somebody asked for this number of slots of its role
 	RoleNotDeclared    job.Code = "role_not_declared"   // its role is no longer declared
 	AboveMost          job.Code = "above_most"          // its index is above the role's max
 	GivesWay           job.Code = "gives_way"           // it cannot start, and another job fits without it
@@ -188,7 +189,11 @@ const (
 	RequestSuperseded job.Code = "request_superseded" // a later request contradicts it
 	VerbUnknown       job.Code = "verb_unknown"       // this version does not know the verb
 	WholeJobOnly      job.Code = "whole_job_only"     // it can only be asked of a whole job
+	WholeRoleOnly     job.Code = "whole_role_only"    // it can only be asked of a whole role
+	SizeFixed         job.Code = "size_fixed"         // the role's size is what the files say: it has no scaling
+	SizeNotLegal      job.Code = "size_not_legal"     // the role may not have so many slots
 	Overridden        job.Code = "overridden"         // an operator asked for something else than the files say
 	OverrideEdited    job.Code = "override_edited"    // the files say something else since
 	OverrideExpired   job.Code = "override_expired"   // its time is over
+	OverrideIllegal   job.Code = "override_illegal"   // the files no longer allow it
 )

@@ -74,8 +74,8 @@ func (p *pass) giveUp(w *work, unplaced []*job.Slot) bool {
 				n, last = n+1, s
 			}
 		}
-		least, _ := v.role.Bounds()
-		goal := max(v.role.Floor(v.left-n), v.role.Ceil(least))
+		sizes := w.sizes(v.role)
+		goal := max(sizes.Floor(v.left-n), sizes.Ceil(sizes.Min))
 		if n == 0 || goal >= v.left {
 			continue
 		}

@@ -96,7 +96,7 @@ func (w *work) brokenByFault() bool {
 func (w *work) missing() bool {
 	for i := range w.spec.Roles {
 		r := &w.spec.Roles[i]
-		if least, _ := r.Bounds(); len(w.heldSlots(r.Name)) < least {
+		if len(w.heldSlots(r.Name)) < w.sizes(r).Min {
 			return true
 		}
 	}

@@ -3,7 +3,6 @@ package plan
 import (
 	"maps"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/eltrain/eltrain/job"
@@ -12,7 +11,10 @@ import (
 // verb is what a request asks for.
 type verb struct {
 	parts bool // it acts on slots: it can be asked of some of them, and not of a suspended job, which has none
+	roles bool // it is about a whole role
 	ended bool // it can be asked of a job that is over
+	// check says why it cannot be asked of a declared job, which is On[i]; zero if it can. nil is always.
+	check func(p *pass, r *job.Request, i int) job.Reason
 	// handle puts it into effect, once.
 	handle func(p *pass, w *work, r *job.Request, h *job.Handled)
 	// outcome is how far it has come.
@@ -28,6 +30,7 @@ type examined struct {
 var verbs = map[job.Verb]verb{
 	job.AskSuspend: {handle: override, outcome: overrideOutcome},
 	job.AskResume:  {handle: override, outcome: overrideOutcome},
+	job.AskScale:   {roles: true, check: checkSize, handle: override, outcome: overrideOutcome},
 	job.AskCancel:  {handle: cancelJob, outcome: cancelOutcome},
 	job.AskRestart: {parts: true, ended: true, handle: restart, outcome: restartOutcome},
 	job.AskApply:   {ended: true, handle: func(*pass, *work, *job.Request, *job.Handled) {}, outcome: applyOutcome},
@@ -133,14 +136,16 @@ func (p *pass) refusal(r *job.Request) job.Reason {
 			return job.Because(RequestExpired)
 		}
 	}
-	for _, sel := range r.On {
+	for i, sel := range r.On {
 		w, old := p.byName[sel.Job], p.in.Records[sel.Job]
 		switch {
-		case sel.Role != "" && !v.parts:
+		case sel.Role != "" && !v.parts && !v.roles:
 			return job.Because(WholeJobOnly, "verb", string(r.Verb), "address", sel.String())
+		case v.roles && (sel.Role == "" || sel.Ranges != nil):
+			return job.Because(WholeRoleOnly, "verb", string(r.Verb), "address", sel.String())
 		case p.in.Destroyed[sel.Job].Request != "" && r.Verb != job.AskRestart && r.Verb != job.AskDestroy:
 			return job.Because(IsDestroyed, "job", sel.Job)
-		case w == nil || !w.declared || sel.Role != "" && (old == nil || !hasLive(old, sel)):
+		case w == nil || !w.declared || v.parts && sel.Role != "" && (old == nil || !hasLive(old, sel)):
 			return job.Because(NothingThere, "address", sel.String())
 		case old != nil && old.Phase.Ended() && !v.ended && !p.restarted(sel.Job, old, r):
 			return job.Because(HasEnded, "job", sel.Job, "phase", string(old.Phase))
@@ -148,6 +153,12 @@ func (p *pass) refusal(r *job.Request) job.Reason {
 			return job.Because(PreventDestroy, "job", sel.Job)
 		case old != nil && old.Phase == job.JobSuspended && v.parts:
 			return job.Because(IsSuspended, "job", sel.Job)
+		}
+		if v.check == nil {
+			continue
+		}
+		if why := v.check(p, r, i); !why.IsZero() {
+			return why
 		}
 	}
 	return job.Reason{}
@@ -169,39 +180,6 @@ func overOf(old *job.Record) []job.Handled {
 		}
 	}
 	return over
-}
-
-// suspendPath is the attribute that suspend and resume override.
-const suspendPath = "suspend"
-
-// override makes a request the override of its attribute. One that asks for what the files say ends the override instead.
-func override(_ *pass, w *work, r *job.Request, _ *job.Handled) {
-	if w.rec.Phase.Ended() { // by a request just before
-		return
-	}
-	value := r.Verb == job.AskSuspend
-	w.rec.Overrides = slices.DeleteFunc(w.rec.Overrides, func(o job.Override) bool { return o.Path == suspendPath })
-	if value != w.spec.Suspend {
-		w.rec.Overrides = job.Overridden(w.rec.Overrides, job.Override{
-			Path: suspendPath, Value: strconv.FormatBool(value), Declared: strconv.FormatBool(w.spec.Suspend),
-			Request: r.ID, By: r.By, At: r.At, Why: r.Why, Until: r.Until,
-		})
-	}
-}
-
-func overrideOutcome(_ *pass, w *work, r *job.Request, _ *job.Handled) (job.ReplyState, job.Reason) {
-	value, last := r.Verb == job.AskSuspend, w.rec.Handled[len(w.rec.Handled)-1].ID
-	switch {
-	case last != r.ID && w.toSuspend() != value:
-		return job.Undone, job.Because(RequestSuperseded, "request", last)
-	case value && w.rec.Phase.Ended():
-		return job.Undone, job.Because(HasEnded, "job", w.name, "phase", string(w.rec.Phase))
-	case !value && w.rec.Phase != job.JobSuspended, value && w.rec.Phase == job.JobSuspended:
-		return job.Done, job.Reason{}
-	case w.toSuspend() != value: // its time is over, or the attribute was edited
-		return job.Undone, job.Because(OverrideExpired, "path", suspendPath, "value", strconv.FormatBool(value), "by", r.By)
-	}
-	return job.Accepted, job.Reason{}
 }
 
 // cancelJob ends a job. It stays in the files, and starts again only when it is restarted or edited.
@@ -334,31 +312,6 @@ func restartOutcome(_ *pass, w *work, _ *job.Request, h *job.Handled) (job.Reply
 	return job.Accepted, job.Reason{}
 }
 
-// endOverrides ends those whose time is over, or whose attribute was edited in the files.
-func (p *pass) endOverrides(w *work) {
-	if w.frozen || !w.declared {
-		return
-	}
-	declared := strconv.FormatBool(w.spec.Suspend)
-	w.rec.Overrides = slices.DeleteFunc(w.rec.Overrides, func(o job.Override) bool {
-		var why job.Reason
-		switch {
-		case o.Declared != declared:
-			why = job.Because(OverrideEdited, "path", o.Path, "by", o.By, "value", o.Value)
-		case !o.Until.IsZero() && !p.in.Now.Before(o.Until):
-			why = job.Because(OverrideExpired, "path", o.Path, "by", o.By, "value", o.Value)
-		default:
-			if !o.Until.IsZero() {
-				p.wakeAt(o.Until)
-			}
-			return false
-		}
-		p.note("job."+w.name, "override", why)
-		p.out.Dirty = true
-		return true
-	})
-}
-
 // prune forgets the requests that have their final reply. A plan without requests does not know which these are.
 func (p *pass) prune(w *work) {
 	if p.in.Requests == nil || w.frozen || len(w.rec.Handled) == 0 {
@@ -369,40 +322,6 @@ func (p *pass) prune(w *work) {
 		return !slices.ContainsFunc(p.in.Requests, func(r job.Request) bool { return r.ID == h.ID })
 	})
 	p.out.Dirty = p.out.Dirty || len(w.rec.Handled) != before
-}
-
-// overridden says what of the job is not as the files say because an operator asked for it.
-func (p *pass) overridden(w *work) {
-	if !w.declared || w.rec.Phase.Ended() {
-		return
-	}
-	for i := range w.rec.Overrides {
-		p.overriddenBy(w.name, w.rec.Overrides[i])
-	}
-}
-
-func (p *pass) overriddenBy(name string, o job.Override) {
-	args := []string{"path", o.Path, "value", o.Value, "by", o.By, "at", o.At.UTC().Format(time.RFC3339), "why", o.Why, "request", o.Request}
-	if !o.Until.IsZero() {
-		args = append(args, "until", o.Until.UTC().Format(time.RFC3339))
-	}
-	p.out.Waits = append(p.out.Waits, Wait{Job: name, Reasons: []job.Reason{job.Because(Overridden, args...)}})
-}
-
-// toSuspend reports whether the job is to be suspended, by the files or an operator.
-func (w *work) toSuspend() bool {
-	if o := w.rec.Override(suspendPath); o != nil {
-		return o.Value == "true"
-	}
-	return w.spec.Suspend
-}
-
-// whySuspended is why the job's slots stop.
-func (w *work) whySuspended() job.Reason {
-	if o := w.rec.Override(suspendPath); o != nil {
-		return job.Because(SuspendAsked, "by", o.By, "why", o.Why)
-	}
-	return job.Because(SuspendRequested)
 }
 
 // replyToRequests says what has become of the requests, as the records are now. A final reply stays, whatever comes later; it is given once all

@@ -27,7 +27,7 @@ func (p *pass) unload() {
 				if w == nil {
 					break
 				}
-				goal := role.Floor(len(w.heldSlots(role.Name)) - 1)
+				goal := w.sizes(role).Floor(len(w.heldSlots(role.Name)) - 1)
 				last := w.onNode(role.Name, sp, pl)
 				p.shrinkTo(w, role, goal, func(s *job.Slot) bool { return s == last }, job.Because(NodeOverloaded, "node", pl.node.Name))
 			}
@@ -72,11 +72,11 @@ func (p *pass) mostFulfilled(eligible func(*work, *job.Role) bool) (*work, *job.
 			if r.Scaling == nil || w.succeeded(r.Name) || !w.resizable(r.Name) {
 				continue
 			}
-			count := len(w.heldSlots(r.Name))
-			if r.Floor(count-1) == 0 || !eligible(w, r) {
+			count, sizes := len(w.heldSlots(r.Name)), w.sizes(r)
+			if sizes.Floor(count-1) == 0 || !eligible(w, r) {
 				continue
 			}
-			if f := fulfilment(count, r); best == nil || f > most {
+			if f := fulfilment(count, sizes); best == nil || f > most {
 				best, bestRole, most = w, r, f
 			}
 		}
@@ -132,7 +132,7 @@ func (p *pass) shrink() {
 			if v == nil {
 				break
 			}
-			p.shrinkTo(w, v.role, v.role.Floor(v.left-1), nobody, job.Because(JobLimits))
+			p.shrinkTo(w, v.role, v.sizes.Floor(v.left-1), nobody, job.Because(JobLimits))
 		}
 	}
 }
@@ -141,16 +141,15 @@ func (p *pass) shrinkRole(w *work, r *job.Role) {
 	if w.succeeded(r.Name) || !w.resizable(r.Name) {
 		return
 	}
-	held := w.heldSlots(r.Name)
-	least, most := r.Bounds()
+	held, sizes := w.heldSlots(r.Name), w.sizes(r)
 	unplaced := slices.DeleteFunc(slices.Clone(held), w.placed)
-	goal := r.Floor(len(held) - len(unplaced))
-	if len(held) > most && goal > 0 {
-		p.shrinkTo(w, r, goal, nobody, job.Because(RoleMax, "most", strconv.Itoa(most)))
+	goal := sizes.Floor(len(held) - len(unplaced))
+	if len(held) > sizes.Max && goal > 0 {
+		p.shrinkTo(w, r, goal, nobody, w.whyMost(r))
 		return
 	}
-	if len(unplaced) > 0 && (r.Scaling == nil || goal < least || goal == 0) {
-		p.makeRoom(w, r, unplaced, max(r.Ceil(least), least)-(len(held)-len(unplaced)))
+	if len(unplaced) > 0 && (r.Scaling == nil || goal < sizes.Min || goal == 0) {
+		p.makeRoom(w, r, unplaced, sizes.Least()-(len(held)-len(unplaced)))
 		return
 	}
 	if r.Scaling == nil || goal == 0 || goal == len(held) {
@@ -164,6 +163,7 @@ func (p *pass) shrinkRole(w *work, r *job.Role) {
 type unit struct {
 	w     *work
 	role  *job.Role
+	sizes job.Sizes
 	count int
 	most  int
 	grown []*job.Slot // what it got
@@ -177,7 +177,7 @@ func (u units) Swap(i, j int) { u[i], u[j] = u[j], u[i] }
 
 func (u units) Less(i, j int) bool {
 	a, b := u[i], u[j]
-	fa, fb := fulfilment(a.count, a.role), fulfilment(b.count, b.role)
+	fa, fb := fulfilment(a.count, a.sizes), fulfilment(b.count, b.sizes)
 	if fa != fb {
 		return fa < fb
 	}
@@ -206,9 +206,10 @@ func (p *pass) grow() {
 			if r.Scaling == nil || w.succeeded(r.Name) {
 				continue
 			}
-			u := &unit{w: w, role: r, count: len(w.heldSlots(r.Name)), most: r.Scaling.Max}
+			u := &unit{w: w, role: r, sizes: w.sizes(r), count: len(w.heldSlots(r.Name))}
+			u.most = u.sizes.Max
 			if p.in.Once {
-				u.most = initialSize(r)
+				u.most = w.initialSize(r)
 			}
 			if u.count < u.most {
 				queue = append(queue, u)
@@ -219,7 +220,7 @@ func (p *pass) grow() {
 	heap.Init(&queue)
 	for len(queue) > 0 {
 		u := queue[0]
-		next := u.role.Ceil(u.count + 1)
+		next := u.sizes.Ceil(u.count + 1)
 		if next == 0 || next > u.most || !p.growStep(u, next-u.count) {
 			heap.Pop(&queue)
 			continue
@@ -229,25 +230,42 @@ func (p *pass) grow() {
 	}
 	for _, u := range all {
 		u.explain()
+		p.lacksAsked(u)
+	}
+}
+
+// lacksAsked says what a role waits for that has fewer slots than an operator asked for.
+func (p *pass) lacksAsked(u *unit) {
+	missing := u.w.askedSize(u.role) - u.count
+	if missing <= 0 {
+		return
+	}
+	slots := p.fresh(u.w, u.role, missing)
+	switch {
+	case slices.ContainsFunc(slots, func(s *job.Slot) bool { return p.coolingDown(u.w, s) }):
+	case len(slots) < missing:
+		p.addWait(u.w, u.role.Name, stillStopping(missing-len(slots)))
+	default:
+		p.addWait(u.w, u.role.Name, p.shortage(u.w, slots))
 	}
 }
 
 // explain gives the slots that the role got their reason. A new job's initial size needs none.
 func (u *unit) explain() {
 	from, slots := u.count-len(u.grown), u.grown
-	if initial := initialSize(u.role); u.w.world.Generation == 0 && from < initial {
+	if initial := u.w.initialSize(u.role); u.w.world.Generation == 0 && from < initial {
 		slots = slots[min(initial-from, len(slots)):]
 		from = initial
 	}
-	why := job.Because(Scaled, "min", strconv.Itoa(u.role.Scaling.Min), "max", strconv.Itoa(u.role.Scaling.Max),
+	why := job.Because(Scaled, "min", strconv.Itoa(u.sizes.Min), "max", strconv.Itoa(u.sizes.Max),
 		"from", strconv.Itoa(from), "to", strconv.Itoa(u.count))
+	if u.w.askedSize(u.role) > 0 {
+		why = u.w.whyAsked(u.role)
+	}
 	for _, s := range slots {
 		u.w.because(s, why)
 	}
 }
-
-// initialSize is the legal size for a role's declared replicas.
-func initialSize(r *job.Role) int { return max(r.Floor(r.Replicas), r.Scaling.Min) }
 
 // started reports whether the job trains or has trained: from then on its scaling owns the number of slots.
 func (w *work) started() bool {

@@ -39,7 +39,7 @@ import (
 //	run            passes, with the service in between, until nothing more happens
 //	advance 5s     lets time pass
 //	forget         loses the state
-//	ask ID VERB JOB [by=] [expires=] [until=]    a request; answered once its reply is final
+//	ask ID VERB JOB[=VALUE] [by=] [expires=] [until=] [mode=]    a request (JOB.ROLE=SIZE for scale); answered once its reply is final
 //	unheard        replies are lost from now on, until "replies": whoever leads crashes before they are stored
 //	rerun          the next pass is an explicit apply
 //	once, watch    from now on plans are for a run that ends; for one that continues, the default
@@ -860,6 +860,7 @@ func render(p plan.Plan) string {
 // ask makes a request.
 func (w *world) ask(d *datadriven.TestData) error {
 	r := job.Request{ID: d.CmdArgs[0].Key, Verb: job.Verb(d.CmdArgs[1].Key), By: "ann", At: w.now}
+	var values []string
 	for _, a := range d.CmdArgs[2:] {
 		var err error
 		span := func() (t time.Time) {
@@ -874,15 +875,21 @@ func (w *world) ask(d *datadriven.TestData) error {
 			r.Expires = span()
 		case "until":
 			r.Until = span()
+		case "mode":
+			r.Mode = a.Vals[0]
 		default:
 			var sel job.Selector
 			sel, err = job.ParseSelector("job." + a.Key)
 			r.On = append(r.On, sel)
+			if len(a.Vals) > 0 {
+				values = append(values, a.Vals[0])
+			}
 		}
 		if err != nil {
 			return err
 		}
 	}
+	r.Value = strings.Join(values, ",")
 	w.requests = append(w.requests, r)
 	slices.SortFunc(w.requests, job.CompareRequests)
 	return nil

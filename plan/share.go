@@ -44,12 +44,11 @@ func victimOrder(a, b *job.Slot) int {
 }
 
 // fulfilment is how far a role is between its min and its max: 0 to 1.
-func fulfilment(count int, r *job.Role) float64 {
-	least, most := r.Bounds()
-	if most <= least {
+func fulfilment(count int, s job.Sizes) float64 {
+	if s.Max <= s.Min {
 		return 0
 	}
-	return float64(count-least) / float64(most-least)
+	return float64(count-s.Min) / float64(s.Max-s.Min)
 }
 
 // admit starts pending jobs: all of min, or nothing. Others are shrunk only if the job then fits. A job that is promised a
@@ -119,8 +118,7 @@ func (p *pass) refused(w *work) job.Reason {
 func (p *pass) gang(w *work) (gang []*job.Slot, missing int) {
 	for i := range w.spec.Roles {
 		r := &w.spec.Roles[i]
-		least, _ := r.Bounds()
-		least = max(r.Ceil(least), least)
+		least := w.sizes(r).Least()
 		slots := p.fresh(w, r, least)
 		missing += least - len(slots)
 		gang = append(gang, slots...)
@@ -285,10 +283,11 @@ func (sp *space) retakeAll(w *work) {
 
 // victim is an elastic role that may shrink for another job.
 type victim struct {
-	w    *work
-	role *job.Role
-	held []*job.Slot // in the order in which they are given up
-	left int         // how many of held remain, counted from its end
+	w     *work
+	role  *job.Role
+	sizes job.Sizes
+	held  []*job.Slot // in the order in which they are given up
+	left  int         // how many of held remain, counted from its end
 }
 
 // victims lists the roles that may shrink for w, the last in serving order first.
@@ -313,7 +312,7 @@ func (w *work) elastic() []*victim {
 		}
 		held := w.heldSlots(r.Name)
 		slices.SortStableFunc(held, victimOrder)
-		all = append(all, &victim{w, r, held, len(held)})
+		all = append(all, &victim{w, r, w.sizes(r), held, len(held)})
 	}
 	return all
 }
@@ -322,7 +321,7 @@ func (w *work) elastic() []*victim {
 func mostFulfilledVictim(victims []*victim) *victim {
 	var best *victim
 	for _, v := range victims {
-		if v.role.Floor(v.left-1) > 0 && (best == nil || fulfilment(v.left, v.role) > fulfilment(best.left, best.role)) {
+		if v.sizes.Floor(v.left-1) > 0 && (best == nil || fulfilment(v.left, v.sizes) > fulfilment(best.left, best.sizes)) {
 			best = v
 		}
 	}
@@ -332,7 +331,7 @@ func mostFulfilledVictim(victims []*victim) *victim {
 // step shrinks the victim to its next smaller legal size, and returns the slots given up.
 func (v *victim) step() []*job.Slot {
 	before := len(v.given())
-	v.left = v.role.Floor(v.left - 1)
+	v.left = v.sizes.Floor(v.left - 1)
 	return v.given()[before:]
 }
 
@@ -385,15 +384,14 @@ func (p *pass) grant(w *work, t *txn) {
 func (p *pass) complete(w *work) {
 	for i := range w.spec.Roles {
 		r := &w.spec.Roles[i]
-		least, most := r.Bounds()
-		held := w.heldSlots(r.Name)
+		sizes, held := w.sizes(r), w.heldSlots(r.Name)
 		if w.succeeded(r.Name) || !w.resizable(r.Name) {
 			continue
 		}
-		if len(held) > most {
+		if len(held) > sizes.Max {
 			continue // handled by shrink
 		}
-		missing := max(r.Ceil(least), least) - len(held)
+		missing := sizes.Least() - len(held)
 		if missing <= 0 {
 			continue
 		}

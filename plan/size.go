@@ -2,6 +2,7 @@ package plan
 
 import (
 	"slices"
+	"strconv"
 
 	"github.com/eltrain/eltrain/job"
 )
@@ -16,7 +17,7 @@ type Size struct {
 	Now      int    `json:"now"`      // with this plan
 	Min      int    `json:"min"`
 	Max      int    `json:"max"`
-	// Reasons are why it shrinks. Growth has none: there is room.
+	// Reasons are why it shrinks, or who asked for more. Other growth has none: there is room.
 	Reasons []job.Reason `json:"reasons,omitempty"`
 }
 
@@ -28,6 +29,51 @@ func (p *Plan) Resizes() bool {
 	return slices.ContainsFunc(p.Sizes, func(s Size) bool { return s.Changes() })
 }
 
+// sizes are the numbers of slots that a role may have: as declared, up to what an operator asked for. The declared ones by
+// themselves only say which addresses there are.
+func (w *work) sizes(r *job.Role) job.Sizes {
+	sizes := r.Sizes()
+	if n := w.askedSize(r); n > 0 {
+		sizes.Max = n
+	}
+	return sizes
+}
+
+// askedSize is the number of slots of an elastic role that an operator asked for; 0 if scaling decides.
+func (w *work) askedSize(r *job.Role) int {
+	if len(w.rec.Overrides) == 0 || r.Scaling == nil {
+		return 0
+	}
+	if o := w.rec.Override(sizePath(r.Name)); o != nil {
+		n, _ := strconv.Atoi(o.Value)
+		return n
+	}
+	return 0
+}
+
+// initialSize is the legal size of an elastic role for what an operator asked for, or else for its declared replicas.
+func (w *work) initialSize(r *job.Role) int {
+	sizes, n := w.sizes(r), r.Replicas
+	if asked := w.askedSize(r); asked > 0 {
+		n = asked
+	}
+	return max(sizes.Floor(n), sizes.Min)
+}
+
+// whyMost is why an elastic role has no more slots than its sizes allow.
+func (w *work) whyMost(r *job.Role) job.Reason {
+	if w.askedSize(r) > 0 {
+		return w.whyAsked(r)
+	}
+	return job.Because(RoleMax, "most", strconv.Itoa(w.sizes(r).Max))
+}
+
+// whyAsked is the request for the role's size.
+func (w *work) whyAsked(r *job.Role) job.Reason {
+	o := w.rec.Override(sizePath(r.Name))
+	return job.Because(ScaleAsked, "by", o.By, "size", o.Value, "why", o.Why)
+}
+
 // size records the number of slots of a role if it differs from the declaration or changes.
 func (p *pass) size(w *work, r *job.Role, now int) {
 	old := p.in.Records[w.name]
@@ -35,12 +81,16 @@ func (p *pass) size(w *work, r *job.Role, now int) {
 		return
 	}
 	before := old.Counts[r.Name]
-	if before == 0 || before == now && now == r.Replicas {
+	asked := w.askedSize(r)
+	if before == 0 || before == now && (now == r.Replicas || now == asked) {
 		return
 	}
 	s := Size{Job: w.name, Role: r.Name, Replicas: r.Replicas, Before: before, Now: now, Min: r.Scaling.Min, Max: r.Scaling.Max}
-	if now < before {
+	switch {
+	case now < before:
 		s.Reasons = w.reasonsToGo(r.Name)
+	case now > before && asked > 0:
+		s.Reasons = []job.Reason{w.whyAsked(r)}
 	}
 	p.out.Sizes = append(p.out.Sizes, s)
 }

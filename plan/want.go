@@ -27,11 +27,7 @@ func (p *pass) want(w *work) {
 			want.Unranked = append(want.Unranked, w.mayRun(r)...)
 			continue
 		}
-		role := job.WantRole{Role: r.Name, Processes: r.Processes, Slots: []int{}}
-		role.Sizes.Min, role.Sizes.Max = r.Bounds()
-		if r.Scaling != nil {
-			role.Sizes.Step, role.Sizes.List = r.Scaling.Step, r.Scaling.Sizes
-		}
+		role := job.WantRole{Role: r.Name, Processes: r.Processes, Slots: []int{}, Sizes: w.sizes(r)}
 		for _, s := range w.heldSlots(r.Name) {
 			if w.hasPlace(s) && (s.Phase != job.Canceling || s.Return) {
 				role.Slots = append(role.Slots, s.Address.Index)
@@ -66,8 +62,7 @@ func (w *work) group(spec *job.Job) job.Group {
 // other would wait for it. Nor is a role with a slot that succeeded: no more starts in it. Once the job runs, a raised min
 // counts only once that many slots exist; otherwise what runs would count as an incomplete gang.
 func (w *work) gangOf(r *job.Role) int {
-	least, _ := r.Bounds()
-	least = max(r.Ceil(least), least)
+	least := w.sizes(r).Least()
 	switch {
 	case w.finished[r.Name]:
 		return 0

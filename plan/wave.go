@@ -33,8 +33,7 @@ func (w *work) countReady(role string) bool {
 			}
 		}
 	}
-	least, _ := r.Bounds()
-	return up >= least
+	return up >= w.sizes(r).Min
 }
 
 // startWave is how many waves of other roles have to start before this one.

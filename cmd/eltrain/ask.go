@@ -7,6 +7,8 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/eltrain/eltrain/apply"
@@ -23,6 +25,7 @@ import (
 type asking struct {
 	verb    job.Verb
 	on      []job.Selector
+	value   string
 	why     string
 	until   time.Duration
 	expires time.Duration
@@ -35,7 +38,7 @@ type asking struct {
 const defaultExpiry = 10 * time.Minute
 
 // lasting are the verbs whose effect has an end.
-var lasting = map[job.Verb]bool{job.AskSuspend: true, job.AskResume: true}
+var lasting = map[job.Verb]bool{job.AskSuspend: true, job.AskResume: true, job.AskScale: true}
 
 func (a *asking) declare(fs *flags) {
 	a.expires = defaultExpiry
@@ -52,7 +55,7 @@ func (a *asking) declare(fs *flags) {
 // verbCommand makes the command of a verb.
 func verbCommand(verb job.Verb, synopsis, about string) *command {
 	c := &command{
-		name: string(verb), usage: "[options] ADDRESS...", synopsis: synopsis, about: about + `
+		name: string(verb), usage: "[options] " + operand(verb) + "...", synopsis: synopsis, about: about + `
 
 It is a request to whoever leads the jobs: a running watch acts on it within a second. If nobody does, this command leads
 itself, and does only what was asked; with a state and jobs in a cluster the request waits for a master there. eltrain requests lists
@@ -67,7 +70,10 @@ requests and what became of them.`,
 		a := asking{verb: verb}
 		others, err := s.parse(newFlags(c.name, a.declare), args, manyArguments)
 		if err == nil && len(others) == 0 {
-			err = errors.New("an address is missing: write job.NAME")
+			err = fmt.Errorf("an address is missing: write %s", examples[operand(verb)])
+		}
+		if err == nil && verb == job.AskScale {
+			others, a.value, err = sizes(others)
 		}
 		if err == nil {
 			a.on, err = selectors(others)
@@ -78,6 +84,43 @@ requests and what became of them.`,
 		return s.ask(a)
 	}
 	return c
+}
+
+// operand is what a verb takes, as its usage says.
+func operand(verb job.Verb) string {
+	if verb == job.AskScale {
+		return "ADDRESS=SIZE"
+	}
+	return "ADDRESS"
+}
+
+var examples = map[string]string{"ADDRESS": "job.NAME", "ADDRESS=SIZE": "job.NAME.ROLE=SIZE"}
+
+// sizes splits ADDRESS=SIZE into the addresses and the value of the request. Which sizes are legal is known to whoever leads.
+func sizes(args []string) (addresses []string, value string, err error) {
+	var all []string
+	for _, arg := range args {
+		address, size, found := strings.Cut(arg, "=")
+		n, bad := strconv.Atoi(size)
+		switch {
+		case !found:
+			return nil, "", fmt.Errorf("%q has no size: write %s=SIZE", arg, arg)
+		case size != job.AutoSize && (bad != nil || n < 1):
+			return nil, "", fmt.Errorf("invalid size %q for %s: write a number of slots, or %s", size, address, job.AutoSize)
+		case slices.Contains(addresses, address):
+			return nil, "", fmt.Errorf("%s is given two sizes", address)
+		}
+		addresses, all = append(addresses, address), append(all, size)
+	}
+	return addresses, strings.Join(all, ","), nil
+}
+
+func scaleCommand() *command {
+	return verbCommand(job.AskScale, "Resize elastic roles",
+		`Gives each role that an ADDRESS names, as job.NAME.ROLE, SIZE slots: a number that its scaling block allows. It is what the role
+grows or shrinks to in place of what scaling would decide; if there is no room it has fewer, down to its min. It lasts until
+ADDRESS=auto, which lets scaling decide again, an edit of replicas in the files, or -until. Several roles are resized
+together or, if one of the sizes is not legal, none is.`)
 }
 
 func suspendCommand() *command {
@@ -120,7 +163,7 @@ func (s *session) ask(a asking) int {
 		return s.fail("Cannot ask", err)
 	}
 	now := time.Now()
-	r := job.Request{Verb: a.verb, On: a.on, Why: a.why, At: now, Expires: now.Add(a.expires)}
+	r := job.Request{Verb: a.verb, On: a.on, Why: a.why, Value: a.value, At: now, Expires: now.Add(a.expires)}
 	if a.until > 0 {
 		r.Until = now.Add(a.until)
 	}

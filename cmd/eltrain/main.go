@@ -81,7 +81,7 @@ func mainCommands() []*command {
 func otherCommands() []*command {
 	return []*command{
 		agentCommand(), cancelCommand(), consoleCommand(), eventsCommand(), execCommand(), fmtCommand(), forceUnlockCommand(), graphCommand(), importCommand(), initCommand(),
-		logsCommand(), outputCommand(), providersCommand(), readFilesCommand(), requestsCommand(), restartCommand(), resumeCommand(), showCommand(), stacksCommand(), stateCommand(), suspendCommand(), versionCommand(),
+		logsCommand(), outputCommand(), providersCommand(), readFilesCommand(), requestsCommand(), restartCommand(), resumeCommand(), scaleCommand(), showCommand(), stacksCommand(), stateCommand(), suspendCommand(), versionCommand(),
 	}
 }
 

@@ -150,6 +150,7 @@ var sentences = map[job.Code]sentence{
 	plan.DestroyRequested:   says("destroy was requested"),
 	plan.SuspendRequested:   says("its job is suspended"),
 	plan.DestroyAsked:       either("why", "${by} destroyed it: ${why}", "${by} destroyed it"),
+	plan.ScaleAsked:         either("why", "${by} asked for ${size:slots}: ${why}", "${by} asked for ${size:slots}"),
 	plan.SuspendAsked:       either("why", "${by} suspended its job: ${why}", "${by} suspended its job"),
 	plan.RoleNotDeclared:    says("role ${role} is no longer declared"),
 	plan.AboveMost:          says("its role may have at most ${most:slots}"),
@@ -352,6 +353,9 @@ var sentences = map[job.Code]sentence{
 	plan.RequestExpired:    says("it expired before a master accepted it"),
 	plan.RequestSuperseded: says("a later request contradicts it: ${request}"),
 	plan.VerbUnknown:       says("the master does not know this request"),
+	plan.WholeRoleOnly:     says("${address} is not a whole role, and only whole roles can be asked to ${verb}: write job.NAME.ROLE"),
+	plan.SizeFixed:         says("${address} has no scaling block, so the files decide its size: edit its replicas, which are ${replicas}, or give it a scaling block"),
+	plan.SizeNotLegal:      sizeNotLegal,
 	plan.WholeJobOnly:      says("${address} is a part of a job, and only whole jobs can be asked to ${verb}"),
 	plan.Overridden:        overridden,
 	plan.OverrideEdited: func(r job.Reason, _ []string) string {
@@ -361,6 +365,7 @@ var sentences = map[job.Code]sentence{
 		return says("${path} = ${value}, which ${by} asked for, is over: ${path} was edited in the files")(r, nil)
 	},
 	plan.OverrideExpired: says("${path} = ${value}, which ${by} asked for, is over: its time has come"),
+	plan.OverrideIllegal: says("${path} = ${value}, which ${by} asked for, is over: the files no longer allow it"),
 
 	// What the status and the plan's drift find.
 	slotsGone:         either("several", "${slots} are gone; no master has checked since.", "${slots} is gone; no master has checked since."),
@@ -374,9 +379,14 @@ var sentences = map[job.Code]sentence{
 // overridden says who asked for something else than the files say, and how it ends.
 func overridden(r job.Reason, _ []string) string {
 	text, end := "Suspended by ${by} since ${at:date}", " eltrain resume ends this."
+	role, isSize := strings.CutPrefix(r.Args["path"], "role.")
 	switch {
 	case r.Args["path"] == "destroyed":
 		text, end = "Destroyed by ${by} at ${at:date}", " eltrain restart, or an edit of its block, starts it again."
+	case isSize:
+		role = strings.TrimSuffix(role, ".replicas")
+		text = role + " scaled to ${value:slots} by ${by} at ${at:date}; the files say replicas = ${declared}"
+		end = says(" eltrain scale job.${job}."+role+"=auto ends this.")(r, nil)
 	case r.Args["value"] == "false":
 		text, end = "Resumed by ${by} at ${at:date}, though the files suspend it", " eltrain suspend ends this."
 	}
@@ -387,6 +397,21 @@ func overridden(r job.Reason, _ []string) string {
 		text += ", until ${until:date}"
 	}
 	return says(text+".")(r, nil) + end
+}
+
+// sizeNotLegal says which sizes a role may have, and which are the nearest.
+func sizeNotLegal(r job.Reason, _ []string) string {
+	text := "${address} cannot have ${size} slots: it may have ${min} to ${max}"
+	switch {
+	case r.Args["sizes"] != "":
+		text = "${address} cannot have ${size} slots: it may have ${sizes}"
+	case r.Args["step"] != "":
+		text += ", in steps of ${step}"
+	}
+	if r.Args["nearest"] != "" {
+		text += ". ${nearest} would be legal"
+	}
+	return says(text)(r, nil)
 }
 
 // headlines are the summaries of refusals by code.

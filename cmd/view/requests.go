@@ -2,8 +2,6 @@ package view
 
 import (
 	"bytes"
-	"fmt"
-	"strings"
 	"time"
 
 	"github.com/eltrain/eltrain/job"
@@ -23,7 +21,9 @@ type RequestModel struct {
 	Expires   time.Time   `json:"expires"`
 	Why       string      `json:"why,omitempty"`
 	Until     *time.Time  `json:"until,omitempty"`
-	State     string      `json:"state"` // waiting, accepted, done, refused or failed
+	Value     string      `json:"value,omitempty"` // what the verb takes; for several addresses separated by commas
+	Mode      string      `json:"mode,omitempty"`  // the verb's flavor
+	State     string      `json:"state"`           // waiting, accepted, done, refused or failed
 	Reason    string      `json:"reason,omitempty"`
 	Code      *job.Reason `json:"reason_code,omitempty"`
 }
@@ -36,7 +36,7 @@ type RequestsModel struct {
 
 // RequestStatus returns a request for JSON.
 func RequestStatus(a state.Asked, r *Redactor) RequestModel {
-	m := RequestModel{ID: a.ID, Verb: a.Verb, Addresses: []string{}, By: a.By, At: a.At, Expires: a.Expires, Why: r.Text(a.Why), State: stateOf(a)}
+	m := RequestModel{ID: a.ID, Verb: a.Verb, Addresses: []string{}, By: a.By, At: a.At, Expires: a.Expires, Why: r.Text(a.Why), Value: a.Value, Mode: a.Mode, State: stateOf(a)}
 	for _, sel := range a.On {
 		m.Addresses = append(m.Addresses, sel.String())
 	}
@@ -65,10 +65,25 @@ func stateOf(a state.Asked) string {
 	return string(a.Reply.State)
 }
 
+// asked returns a request as its command says it.
+func asked(r *job.Request) string {
+	text := string(r.Verb)
+	if r.Mode != "" {
+		text += " -" + r.Mode
+	}
+	for i, sel := range r.On {
+		text += " " + sel.String()
+		if r.Verb == job.AskScale {
+			text += "=" + r.ValueOf(i)
+		}
+	}
+	return text
+}
+
 // RequestText says in a line what has become of a request.
 func RequestText(a state.Asked, r *Redactor) string {
 	m := RequestStatus(a, r)
-	text := fmt.Sprintf("%s %s: %s", m.Verb, strings.Join(m.Addresses, " "), m.State)
+	text := asked(&a.Request) + ": " + m.State
 	switch {
 	case m.Reason != "":
 		text += ": " + m.Reason
@@ -91,7 +106,7 @@ func WriteRequests(s Screen, all []state.Asked, r *Redactor) error {
 		if m.Reason != "" {
 			outcome += ": " + m.Reason
 		}
-		rows = append(rows, []string{m.ID, clock(m.At), string(m.Verb) + " " + strings.Join(m.Addresses, " "), m.By, m.Why, outcome})
+		rows = append(rows, []string{m.ID, clock(m.At), asked(&a.Request), m.By, m.Why, outcome})
 	}
 	var b bytes.Buffer
 	s.table(&b, rows)
