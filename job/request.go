@@ -35,6 +35,21 @@ func (r *Request) ValueOf(i int) string {
 	return ""
 }
 
+// ValueFor returns the parts of Value that are for a job.
+func (r *Request) ValueFor(job string) string {
+	all := strings.Split(r.Value, ",")
+	if len(all) != len(r.On) {
+		return r.Value
+	}
+	var values []string
+	for i, sel := range r.On {
+		if sel.Job == job {
+			values = append(values, all[i])
+		}
+	}
+	return strings.Join(values, ",")
+}
+
 // AutoSize is the size that leaves a role's number of slots to its scaling.
 const AutoSize = "auto"
 
@@ -66,7 +81,7 @@ type Handled struct {
 type Reply struct {
 	ID     string     `json:"id"`
 	State  ReplyState `json:"state"`
-	Reason Reason     `json:"reason,omitzero"` // why it was refused or has failed
+	Reason Reason     `json:"reason,omitzero"` // why it was refused or has failed; of one that is accepted, what it waited for then
 }
 
 // ReplyState is how far a request has come.

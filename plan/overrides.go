@@ -17,8 +17,9 @@ func sizePath(role string) string { return "role." + role + ".replicas" }
 
 // attribute is what an override can be about.
 type attribute struct {
-	declared string // what the files say: an edit of it ends the override
-	neutral  string // the value that leaves the decision to the files
+	declared string   // what the files say: an edit of it ends the override
+	neutral  string   // the value that leaves the decision to the files
+	bounds   []string // arguments of its reason: what the files allow
 	// legal reports whether the files allow a value.
 	legal func(value string) bool
 	// reached reports whether the job is as a value asks.
@@ -46,6 +47,7 @@ func (w *work) attribute(path string) (attribute, bool) {
 func (w *work) size(r *job.Role) attribute {
 	return attribute{
 		declared: strconv.Itoa(r.Replicas), neutral: job.AutoSize,
+		bounds:  []string{"min", strconv.Itoa(r.Scaling.Min), "max", strconv.Itoa(r.Scaling.Max)},
 		legal:   func(value string) bool { return legalSize(r.Sizes(), value) },
 		reached: func(value string) bool { return value == job.AutoSize || w.has(r, value) },
 	}
@@ -237,7 +239,7 @@ func (p *pass) overridden(w *work) {
 	}
 	for _, o := range w.rec.Overrides {
 		a, _ := w.attribute(o.Path)
-		p.overriddenBy(w.name, o, "declared", a.declared)
+		p.overriddenBy(w.name, o, append([]string{"declared", a.declared}, a.bounds...)...)
 	}
 }
 

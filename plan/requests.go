@@ -53,7 +53,7 @@ func (p *pass) handleRequests() {
 			if w.handled(r.ID) != nil || r.Verb == job.AskRestart && w.rec.Phase.Ended() {
 				continue // a job that is over starts anew once nothing of it runs
 			}
-			p.note("job."+w.name, "request", job.Because(RequestAccepted, "verb", string(r.Verb), "by", r.By, "why", r.Why, "request", r.ID))
+			p.note("job."+w.name, "request", job.Because(RequestAccepted, "verb", string(r.Verb), "value", r.ValueFor(w.name), "mode", r.Mode, "by", r.By, "why", r.Why, "request", r.ID))
 			h := job.Handled{Reply: job.Reply{ID: r.ID, State: job.Accepted}}
 			verbs[r.Verb].handle(p, w, r, &h)
 			w.rec.Handled = append(w.rec.Handled, h)
@@ -355,10 +355,13 @@ func (p *pass) replyToRequests() {
 			}
 			if !h.State.Final() && h.State != state {
 				h.State, h.Reason, p.out.Dirty = state, why, true
+				if state == job.Undone { // it overrides nothing, also if its job is declared again
+					w.rec.Overrides = slices.DeleteFunc(w.rec.Overrides, func(o job.Override) bool { return o.Request == r.ID })
+				}
 				p.noteEnd(w, r, h)
 			}
 			if !h.State.Final() {
-				reply = job.Reply{ID: r.ID, State: job.Accepted}
+				reply = job.Reply{ID: r.ID, State: job.Accepted, Reason: p.waitsFor(w)}
 				break
 			}
 			if h.State != job.Done {
@@ -367,6 +370,16 @@ func (p *pass) replyToRequests() {
 		}
 		p.out.Replies = append(p.out.Replies, reply)
 	}
+}
+
+// waitsFor is what keeps a job from being as it is asked to be, if that may last; zero if nothing does.
+func (p *pass) waitsFor(w *work) job.Reason {
+	for i := range p.out.Waits {
+		if wait := &p.out.Waits[i]; wait.Job == w.name && Waiting[wait.Reasons[0].Code] && wait.Reasons[0].Code != Overridden {
+			return wait.Reasons[0]
+		}
+	}
+	return job.Reason{}
 }
 
 // noteEnd notes what has become of a request.

@@ -82,7 +82,7 @@ func (p *pass) size(w *work, r *job.Role, now int) {
 	}
 	before := old.Counts[r.Name]
 	asked := w.askedSize(r)
-	if before == 0 || before == now && (now == r.Replicas || now == asked) {
+	if before == 0 || before == now && (now == r.Replicas || asked > 0) {
 		return
 	}
 	s := Size{Job: w.name, Role: r.Name, Replicas: r.Replicas, Before: before, Now: now, Min: r.Scaling.Min, Max: r.Scaling.Max}

@@ -279,14 +279,19 @@ func notAsked(err error) error {
 	return makeRoom(err)
 }
 
-// await returns a request with its final reply, or with what there is once nobody leads or nobody has taken it before it expires.
+// await returns a request with its final reply, or with what there is once nobody leads or nobody has taken it before it expires. It says
+// what an accepted one waits for.
 func (s *session) await(ctx context.Context, w *workspace.Workspace, to route, r job.Request, expires time.Time) (state.Asked, error) {
-	begun, reported := time.Now(), false
+	begun, reported, said := time.Now(), false, false
 	looked := begun
 	for {
 		asked, err := to.requests.Get(ctx, r.ID)
 		if err != nil || asked.Reply.State.Final() {
 			return asked, err
+		}
+		if why := asked.Reply.Reason; !why.IsZero() && !said {
+			said = true
+			s.diagnose(view.Caution("Waiting", view.Sentence(why)+" The request stays if this command is interrupted."))
 		}
 		if to.alone && time.Since(looked) > leaderPoll {
 			holder, err := w.Store.Holder(ctx)

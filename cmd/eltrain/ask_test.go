@@ -189,3 +189,30 @@ func TestAWatchAppliesOnRequest(t *testing.T) {
 	eltrain(t, dir, "apply", "plan").check(t, exitError, "stale")
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone, "No changes", "Resources: 0 added")
 }
+
+// A size that an operator asks for is kept, shown beside what the files say, and ended by an edit of that attribute.
+func TestScale(t *testing.T) {
+	t.Parallel()
+	elastic := strings.Replace(twoWorkers, "replicas   = 2", "replicas = 2\n    scaling {\n      min = 1\n      max = 3\n    }", 1)
+	dir := directoryWith(t, map[string]string{"main.hcl": elastic})
+	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
+	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)
+	eltrain(t, dir, "scale", "job.tiny.worker=3").check(t, exitDone, "scale job.tiny.worker=3: done")
+	eltrain(t, dir, "status").check(t, exitDone, "3 processes", "worker: 3 slots, as", "in place of 1 to 3", "eltrain scale job.tiny.worker=auto ends this")
+	startWatch(t, dir)
+	eventually(t, "the watch leads", func() bool { return !strings.Contains(eltrain(t, dir, "status").out, "No master is running") })
+	eltrain(t, dir, "scale", "-reason=room for another", "job.tiny.worker=1").check(t, exitDone, "scale job.tiny.worker=1: done")
+	eltrain(t, dir, "status").check(t, exitDone, "1 process\n", "room for another")
+	eltrain(t, dir, "plan", "-detailed-exitcode").check(t, exitDone, "worker: 1 slot, as", "room for another")
+	eltrain(t, dir, "scale", "job.tiny.worker=4").check(t, exitError, "refused: job.tiny.worker cannot have 4 slots: it may have 1 to 3. 3 would be legal")
+	eltrain(t, dir, "scale", "job.tiny=2").check(t, exitError, "write job.NAME.ROLE")
+	for args, want := range map[string]string{
+		"": "write job.NAME.ROLE=SIZE", "job.tiny.worker": "has no size", "job.tiny.worker=0": "Invalid size", "job.tiny.worker=some": "Invalid size",
+		"job.tiny.worker=1 job.tiny.worker=2": "two sizes",
+	} {
+		eltrain(t, dir, append([]string{"scale"}, strings.Fields(args)...)...).check(t, exitError, want)
+	}
+	rewrite(t, dir, strings.Replace(elastic, "replicas = 2", "replicas = 3", 1))
+	eventually(t, "the override ends", func() bool { return !strings.Contains(eltrain(t, dir, "status").out, "1 slot, as") })
+	eltrain(t, dir, "events").check(t, exitDone, "role.worker.replicas was edited in the files")
+}

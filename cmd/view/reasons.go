@@ -342,7 +342,7 @@ var sentences = map[job.Code]sentence{
 	apply.JobForgotten: says("is forgotten, as a removed block says: what is running keeps running (uid ${uid})"),
 
 	// Operators' requests, and the overrides that follow from them.
-	plan.RequestAccepted:   either("why", "${by} asked to ${verb} it: ${why}", "${by} asked to ${verb} it"),
+	plan.RequestAccepted:   requestAccepted,
 	plan.RequestDone:       says("${verb}, as ${by} asked: done"),
 	plan.RequestFailed:     says("${verb}, as ${by} asked: failed: ${of}"),
 	plan.RequestRefused:    says("${verb}, as ${by} asked: refused: ${of}"),
@@ -376,6 +376,21 @@ var sentences = map[job.Code]sentence{
 	changedBy:         says("${path} was changed by ${by}"),
 }
 
+// requestAccepted says who asked for what, and why.
+func requestAccepted(r job.Reason, _ []string) string {
+	text := "${by} asked to ${verb} it"
+	if r.Args["value"] != "" {
+		text += " (${value})"
+	}
+	if r.Args["mode"] != "" {
+		text += " (${mode})"
+	}
+	if r.Args["why"] != "" {
+		text += ": ${why}"
+	}
+	return says(text)(r, nil)
+}
+
 // overridden says who asked for something else than the files say, and how it ends.
 func overridden(r job.Reason, _ []string) string {
 	text, end := "Suspended by ${by} since ${at:date}", " eltrain resume ends this."
@@ -385,7 +400,7 @@ func overridden(r job.Reason, _ []string) string {
 		text, end = "Destroyed by ${by} at ${at:date}", " eltrain restart, or an edit of its block, starts it again."
 	case isSize:
 		role = strings.TrimSuffix(role, ".replicas")
-		text = role + " scaled to ${value:slots} by ${by} at ${at:date}; the files say replicas = ${declared}"
+		text = role + ": ${value:slots}, as ${by} asked at ${at:date}, in place of ${min} to ${max}"
 		end = says(" eltrain scale job.${job}."+role+"=auto ends this.")(r, nil)
 	case r.Args["value"] == "false":
 		text, end = "Resumed by ${by} at ${at:date}, though the files suspend it", " eltrain suspend ends this."

@@ -57,6 +57,9 @@ func (w *world) sizes(name string, rec *job.Record) {
 	for i := range rec.Spec.Roles {
 		r := &rec.Spec.Roles[i]
 		_, most := r.Bounds()
+		if o := rec.Override("role." + r.Name + ".replicas"); o != nil {
+			most = number([]string{o.Value})
+		}
 		reserved := 0
 		for _, s := range rec.Slots {
 			if s.Address.Role == r.Name && s.Node != "" && s.Phase.Live() && s.Phase != job.Canceling {

@@ -3,6 +3,7 @@ package sim_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/eltrain/eltrain/apply"
@@ -33,15 +34,31 @@ func (o *operators) pending() []job.Request {
 	return pending
 }
 
-// request makes a request, which all masters find soon.
-func (w *world) request(verb, name string) {
-	id := fmt.Sprintf("r%03d", len(w.operators.asked)+1)
-	w.operators.asked = append(w.operators.asked, state.Asked{Request: job.Request{
-		ID: id, Verb: job.Verb(verb), On: []job.Selector{{Job: name}}, By: "ann", At: w.cluster.Now(),
-	}})
+// request makes a request, which all masters find soon: VERB [-MODE] ADDRESS[=VALUE]...
+func (w *world) request(args []string) error {
+	r := job.Request{ID: fmt.Sprintf("r%03d", len(w.operators.asked)+1), Verb: job.Verb(args[0]), By: "ann", At: w.cluster.Now()}
+	var values []string
+	for _, arg := range args[1:] {
+		if mode, is := strings.CutPrefix(arg, "-"); is {
+			r.Mode = mode
+			continue
+		}
+		address, value, has := strings.Cut(arg, "=")
+		sel, err := job.ParseSelector("job." + address)
+		if err != nil {
+			return err
+		}
+		r.On = append(r.On, sel)
+		if has {
+			values = append(values, value)
+		}
+	}
+	r.Value = strings.Join(values, ",")
+	w.operators.asked = append(w.operators.asked, state.Asked{Request: r})
 	for _, m := range w.all() {
 		m.readRequests(readDelay)
 	}
+	return nil
 }
 
 // reply stores a reply. A final one stays; no two leaders may come to different ones.
@@ -106,6 +123,10 @@ func (w *world) repliedTo(records job.Records) {
 				last[a.On[0].Job] = a.Verb
 			}
 		case job.Refused, job.Undone:
+		case job.Accepted:
+			if !w.waitsForRoom(a.Request, records) {
+				w.fail("request %s is accepted at rest, and the job has the size", a.ID)
+			}
 		default:
 			w.fail("request %s is %q at rest", a.ID, a.Reply.State)
 		}
@@ -115,6 +136,16 @@ func (w *world) repliedTo(records job.Records) {
 			w.fail("job.%s has the override suspend = %s, and the last request done is %q", name, o.Value, last[name])
 		}
 	}
+}
+
+// waitsForRoom reports whether a request is to scale a role that has fewer slots than it asks for.
+func (w *world) waitsForRoom(r job.Request, records job.Records) bool {
+	if r.Verb != job.AskScale || records[r.On[0].Job] == nil {
+		return false
+	}
+	rec, role := records[r.On[0].Job], r.On[0].Role
+	o := rec.Override("role." + role + ".replicas")
+	return o != nil && o.Value == r.ValueOf(0) && short(rec, role)
 }
 
 // canceled reports whether somebody canceled a job.
@@ -134,9 +165,22 @@ func (w *world) destroyed(name string) (is bool) {
 	return is
 }
 
-// overridden reports whether a condition is that of an override in effect, which holds at rest too.
+// overridden reports whether a condition is that of an override in effect, which holds at rest too, or that there is no room for the
+// size that an operator asked for.
 func (w *world) overridden(records job.Records, key conditions.Key) bool {
 	name, _ := conditions.Job(key.About)
 	rec := records[name]
-	return key.Code == plan.Overridden && (rec != nil && len(rec.Overrides) > 0 || rec == nil && w.destroyed(name))
+	switch {
+	case key.Code == plan.Overridden:
+		return rec != nil && len(rec.Overrides) > 0 || rec == nil && w.destroyed(name)
+	case key.Code != plan.NoRoom || rec == nil:
+		return false
+	}
+	return slices.ContainsFunc(rec.Spec.Roles, func(r job.Role) bool { return key.About == "job."+name+"."+r.Name && short(rec, r.Name) })
+}
+
+// short reports whether a role has fewer slots than an operator asked for.
+func short(rec *job.Record, role string) bool {
+	o := rec.Override("role." + role + ".replicas")
+	return o != nil && number([]string{o.Value}) > rec.Counts[role]
 }

@@ -22,7 +22,8 @@ import (
 //	set most=3 | drop b | declare b | suspend b | unsuspend b
 //	                                        edits of the files: a variable is set; a job is removed, and added again; suspended
 //	ask a | serve a                         a request to reconcile; its service gets another address
-//	request suspend b                       an operator's request
+//	request suspend b | request scale b.worker=2
+//	                                        an operator's request
 //	fault launch job.a.worker[1] crash after
 //	fault store delay before 3s             a fault of the next effect of a kind: crash, pause, delay, and error, busy,
 //	                                        conflict, which after it mean a lost answer
@@ -164,7 +165,7 @@ func (w *world) doWorld(verb string, args []string) (err error) {
 			m.do(m.request)
 		}
 	case "request":
-		w.request(arg(0), arg(1))
+		return w.request(args)
 	case "serve":
 		if m.leads() {
 			m.do(m.move)
