@@ -61,7 +61,7 @@ func isStop(c *plan.Change) bool { return c.Launch == nil && len(c.Stop) > 0 }
 // leaveTime is how long an incarnation that was asked to leave may take before it is stopped: its grace for a
 // checkpoint, its grace to stop, and a second for the message.
 func leaveTime(c *plan.Change) time.Duration {
-	if c.Launch != nil || len(c.Stop) == 0 {
+	if c.Launch != nil || len(c.Stop) == 0 || c.Force {
 		return 0
 	}
 	return 2*c.Grace.Std() + time.Second

@@ -366,8 +366,16 @@ func (s *scenario) request(d *datadriven.TestData) {
 		r.Files = s.files.Digest()
 	}
 	for _, a := range d.CmdArgs[2:] {
-		if a.Key != "by" && a.Key != "files" {
-			r.On = append(r.On, job.Selector{Job: a.Key})
+		switch a.Key {
+		case "by", "files":
+		case "mode":
+			r.Mode = a.Vals[0]
+		default:
+			sel, err := job.ParseSelector("job." + a.Key)
+			if err != nil {
+				d.Fatalf(s.t, "%v", err)
+			}
+			r.On, r.Value = append(r.On, sel), strings.Join(a.Vals, ",")
 		}
 	}
 	s.requests = append(s.requests, r)

@@ -55,7 +55,7 @@ func (s *service) prune(seen *sight) {
 func (s *service) instruct(l *Loop, p *plan.Plan) {
 	leaving := map[incarnation]*plan.Change{}
 	for i := range p.Changes {
-		if c := &p.Changes[i]; isStop(c) && c.Wave == 0 {
+		if c := &p.Changes[i]; isStop(c) && c.Wave == 0 && !c.Force {
 			for _, n := range c.Stop {
 				leaving[incarnationOf(c.UID, c.Slot, n)] = c
 			}

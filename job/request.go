@@ -50,6 +50,12 @@ func (r *Request) ValueFor(job string) string {
 	return strings.Join(values, ",")
 }
 
+// The modes, each of one verb.
+const (
+	Force     = "force"     // cancel: without a checkpoint, and killed at once
+	Elsewhere = "elsewhere" // restart: on another node
+)
+
 // AutoSize is the size that leaves a role's number of slots to its scaling.
 const AutoSize = "auto"
 
@@ -70,6 +76,7 @@ const (
 // Handled is a request that has taken effect on a job, with its outcome.
 type Handled struct {
 	Reply
+	Mode string `json:"mode,omitempty"` // of the request
 	// Slots are the incarnations that a restart replaces, by address.
 	Slots map[string]int `json:"slots,omitempty"`
 	// Asks are the values that it asks for, by the path of the attribute: "role.worker.replicas". The next request about one of them

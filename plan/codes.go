@@ -100,6 +100,7 @@ const (
 	RestartDelayed        job.Code = "restart_delayed"          // slots failed again without progress in between, and start again later
 	EndedUnheard          job.Code = "ended_unheard"            // processes have ended, and no master has read from their agents how
 	StuckOnDrained        job.Code = "stuck_on_drained"         // no other node has room for slots on a drained node
+	NoOtherNode           job.Code = "no_other_node"            // slots are to be restarted on another node, and none has room
 	ProviderNotConfigured job.Code = "provider_not_configured"  // its provider is not configured
 	ProviderRefuses       job.Code = "provider_refuses"         // its provider starts no job at the moment
 	NameInUse             job.Code = "name_in_use"              // a job of this name runs there under another state
@@ -119,7 +120,7 @@ const (
 // Waiting has the codes of what a job waits for, except those of refusals and of what withholds it, and whether the wait lasts.
 // The others end by themselves, or with the run.
 var Waiting = map[job.Code]bool{
-	NoRoom: true, NeverFits: true, AboveLimits: true, ReplacementTooLarge: true, RetryWaits: true, QueuedLong: true, StuckOnDrained: true,
+	NoRoom: true, NeverFits: true, AboveLimits: true, ReplacementTooLarge: true, RetryWaits: true, QueuedLong: true, StuckOnDrained: true, NoOtherNode: true,
 	ProviderNotConfigured: true, ProviderRefuses: true, NameInUse: true, ImageMissing: true, ImageUnsupported: true, PodUnsupported: true,
 	MoveBlocked: true, AtOtherSite: true,
 	Overridden: true, StillStopping: false, RollingUpdate: false, Queued: false, RestartDelayed: false, EndedUnheard: false,

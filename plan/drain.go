@@ -107,17 +107,23 @@ func (p *pass) move(w *work, t *txn) {
 		s := x.slot
 		w.because(s, p.drained(w, s.Node))
 		s.Cause, s.Exit = job.Eviction, nil
-		s.Avoid, s.Node = s.Avoid.And(s.Node), ""
-		w.on(s).promised = x.at.node.Name
-		p.out.Dirty = true
-		if len(w.running(s)) == 0 { // not launched yet
-			s.Recover = true
-			p.step(s, job.Evicted)
-			continue
-		}
-		s.Return = true
-		p.step(s, job.Cancel)
+		p.leaveNode(w, x)
 	}
+}
+
+// leaveNode begins the planned stop of a slot for which a place on another node was found.
+func (p *pass) leaveNode(w *work, x placement) {
+	s := x.slot
+	s.Avoid, s.Node = s.Avoid.And(s.Node), ""
+	w.on(s).promised = x.at.node.Name
+	p.out.Dirty = true
+	if len(w.running(s)) == 0 { // not launched yet
+		s.Recover = true
+		p.step(s, job.Evicted)
+		return
+	}
+	s.Return = true
+	p.step(s, job.Cancel)
 }
 
 // stuckOn says which slots stay on drained nodes.

@@ -130,7 +130,10 @@ func (p *pass) emitStop(w *work, s *job.Slot) {
 		p.out.Dirty = true
 	}
 	if role := w.spec.Role(s.Address.Role); role != nil {
-		if s.Phase == job.Canceling && !p.anyUnreachable(w, s) {
+		if s.Phase == job.Canceling && w.killed() {
+			c.Force, c.Wave = true, 0
+		}
+		if s.Phase == job.Canceling && !c.Force && !p.anyUnreachable(w, s) {
 			c.Grace = role.StopGrace // incarnations given up before are fenced: they get none
 		}
 		switch node, comes := w.comesTo(s, role); {
@@ -210,7 +213,10 @@ func (p *pass) emitStart(w *work, s *job.Slot, role *job.Role, fields []job.Fiel
 	}
 	if s.Incarnation > 1 && s.Recover && c.Reasons == nil {
 		why := p.drained(w, s.Avoid.Last())
-		if why.IsZero() {
+		switch {
+		case w.movedElsewhere(s):
+			why = job.Because(ReplaceRequested)
+		case why.IsZero():
 			why = p.why(lost(s))
 		}
 		c.Reasons = []job.Reason{why}

@@ -37,6 +37,9 @@ func Make(in Input) Plan {
 	p.unload()
 	p.recover()
 	p.drain()
+	for _, w := range p.servingOrder {
+		p.relocate(w)
+	}
 	p.shrink()
 	p.yield()
 	p.admit()
@@ -137,6 +140,7 @@ type decision struct {
 	promised   string       // node whose place is still in use: given once it is free
 	unlaunched bool         // it got its incarnation number in this pass
 	restarts   bool         // its processes are restarted in place
+	elsewhere  bool         // an operator asked for its restart on another node
 }
 
 // on is the slot's decision, created if needed.

@@ -13,6 +13,7 @@ type verb struct {
 	parts bool // it acts on slots: it can be asked of some of them, and not of a suspended job, which has none
 	roles bool // it is about a whole role
 	ended bool // it can be asked of a job that is over
+	modes []string
 	// check says why it cannot be asked of a declared job, which is On[i]; zero if it can. nil is always.
 	check func(p *pass, r *job.Request, i int) job.Reason
 	// handle puts it into effect, once.
@@ -31,8 +32,8 @@ var verbs = map[job.Verb]verb{
 	job.AskSuspend: {handle: override, outcome: overrideOutcome},
 	job.AskResume:  {handle: override, outcome: overrideOutcome},
 	job.AskScale:   {roles: true, check: checkSize, handle: override, outcome: overrideOutcome},
-	job.AskCancel:  {handle: cancelJob, outcome: cancelOutcome},
-	job.AskRestart: {parts: true, ended: true, handle: restart, outcome: restartOutcome},
+	job.AskCancel:  {modes: []string{job.Force}, handle: cancelJob, outcome: cancelOutcome},
+	job.AskRestart: {parts: true, ended: true, modes: []string{job.Elsewhere}, check: checkRestart, handle: restart, outcome: restartOutcome},
 	job.AskApply:   {ended: true, handle: func(*pass, *work, *job.Request, *job.Handled) {}, outcome: applyOutcome},
 	job.AskDestroy: {ended: true, handle: destroy, outcome: destroyOutcome},
 }
@@ -54,7 +55,7 @@ func (p *pass) handleRequests() {
 				continue // a job that is over starts anew once nothing of it runs
 			}
 			p.note("job."+w.name, "request", job.Because(RequestAccepted, "verb", string(r.Verb), "value", r.ValueFor(w.name), "mode", r.Mode, "by", r.By, "why", r.Why, "request", r.ID))
-			h := job.Handled{Reply: job.Reply{ID: r.ID, State: job.Accepted}}
+			h := job.Handled{Reply: job.Reply{ID: r.ID, State: job.Accepted}, Mode: r.Mode}
 			verbs[r.Verb].handle(p, w, r, &h)
 			w.rec.Handled = append(w.rec.Handled, h)
 			p.out.Dirty = true
@@ -128,7 +129,7 @@ func (p *pass) examineRequests() {
 // refusal is why a request cannot take effect; zero if it can.
 func (p *pass) refusal(r *job.Request) job.Reason {
 	v, known := verbs[r.Verb]
-	if !known {
+	if !known || r.Mode != "" && !slices.Contains(v.modes, r.Mode) {
 		return job.Because(VerbUnknown, "verb", string(r.Verb))
 	}
 	for _, end := range []time.Time{r.Expires, r.Until} {
@@ -189,6 +190,11 @@ func cancelJob(p *pass, w *work, _ *job.Request, _ *job.Handled) {
 	}
 	p.close(w, job.JobCanceled)
 	p.note("job."+w.name, "job_phase", entered(job.JobCanceled))
+}
+
+// killed reports whether the job's slots are killed at once: it was canceled by force.
+func (w *work) killed() bool {
+	return w.rec.Phase == job.JobCanceled && slices.ContainsFunc(w.rec.Handled, func(h job.Handled) bool { return h.Mode == job.Force })
 }
 
 // cancelOutcome is done once nothing of the job runs.
@@ -287,11 +293,67 @@ func (p *pass) replaceRestarted(w *work) {
 	for i := range w.rec.Handled {
 		h := &w.rec.Handled[i]
 		for _, s := range w.slots {
-			if n, is := h.Slots[s.Address.Short()]; is && !h.State.Final() {
+			switch n, is := h.Slots[s.Address.Short()]; {
+			case !is || h.State.Final():
+			case h.Mode == job.Elsewhere:
+				if s.Incarnation == n {
+					w.on(s).elsewhere = true
+				}
+			default:
 				p.replacing[s.Address] = Replacement{Slot: s.Address, UID: w.rec.UID, Incarnation: n}
 			}
 		}
 	}
+}
+
+// checkRestart says why slots cannot be restarted elsewhere.
+func checkRestart(p *pass, r *job.Request, i int) job.Reason {
+	name := r.On[i].Job
+	old := p.in.Records[name]
+	switch {
+	case r.Mode == "" || old == nil:
+	case old.Phase.Ended():
+		return job.Because(HasEnded, "job", name, "phase", string(old.Phase))
+	case !p.in.Capabilities[old.Spec.Provider].NodesUnknown && len(p.nodesOf(old.Spec.Provider)) < 2:
+		return job.Because(NoOtherNode, "job", name)
+	}
+	return job.Reason{}
+}
+
+// relocate begins the planned stop of the slots that are restarted elsewhere, once other nodes have room for all of them.
+func (p *pass) relocate(w *work) {
+	var slots []*job.Slot
+	for _, s := range w.slots {
+		if d := w.decisions[s]; d != nil && d.elsewhere && startedPhase(s) && len(w.running(s)) > 0 && !w.succeeded(s.Address.Role) {
+			slots = append(slots, s)
+		}
+	}
+	if len(slots) == 0 || p.heldReason(w) != "" {
+		return
+	}
+	t := &txn{sp: p.space(w.spec.Provider)}
+	for _, s := range slots {
+		if !t.put(s, s.Reserved, "", s.Avoid.And(s.Node), true) || t.taken[len(t.taken)-1].at.node.Name == s.Node {
+			t.undo()
+			p.addWait(w, "", job.Because(NoOtherNode, "job", w.name))
+			return
+		}
+	}
+	if !t.now() {
+		return // the places are reserved, and the slots move once these are free
+	}
+	for _, x := range t.taken {
+		w.because(x.slot, job.Because(ReplaceRequested))
+		p.leaveNode(w, x)
+	}
+}
+
+// movedElsewhere reports whether the slot's next incarnation starts because an operator asked for it on another node.
+func (w *work) movedElsewhere(s *job.Slot) bool {
+	return slices.ContainsFunc(w.rec.Handled, func(h job.Handled) bool {
+		n, is := h.Slots[s.Address.Short()]
+		return is && h.Mode == job.Elsewhere && !h.State.Final() && n < s.Incarnation
+	})
 }
 
 // restartOutcome is done once the next incarnation of each slot trains; for a new run, once its first slots do.

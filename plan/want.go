@@ -34,8 +34,8 @@ func (p *pass) want(w *work) {
 			}
 		}
 		for _, s := range w.index[r.Name] {
-			// When a job stops, slots that stop only after others keep training.
-			if s.Phase == job.Canceling && !s.Return && w.stopWave(s) > 0 {
+			// When a job stops, slots that stop only after others keep training. So do those that are killed, until they are.
+			if s.Phase == job.Canceling && !s.Return && (w.stopWave(s) > 0 || w.killed()) {
 				role.Slots = append(role.Slots, s.Address.Index)
 			}
 		}

@@ -26,6 +26,7 @@ type asking struct {
 	verb    job.Verb
 	on      []job.Selector
 	value   string
+	mode    string
 	why     string
 	until   time.Duration
 	expires time.Duration
@@ -40,12 +41,21 @@ const defaultExpiry = 10 * time.Minute
 // lasting are the verbs whose effect has an end.
 var lasting = map[job.Verb]bool{job.AskSuspend: true, job.AskResume: true, job.AskScale: true}
 
+// modes are the flavors of verbs, each a flag.
+var modes = map[job.Verb][]struct{ name, doc string }{
+	job.AskCancel:  {{job.Force, "Kill the processes at once, without a checkpoint and without their grace."}},
+	job.AskRestart: {{job.Elsewhere, "Start the next incarnations on other nodes than they are on now."}},
+}
+
 func (a *asking) declare(fs *flags) {
 	a.expires = defaultExpiry
 	fs.BoolVar(&a.detach, "detach", false, "Do not wait for the outcome.")
 	fs.waitVar(&a.expires, "expires", "Expire the request if it is not accepted within `DURATION`.")
 	fs.BoolVar(&a.json, "json", false, "Print JSON.")
 	fs.StringVar(&a.why, "reason", "", "Say why, for those who read events and status: `TEXT`.")
+	for _, m := range modes[a.verb] {
+		fs.BoolFunc(m.name, m.doc, func(string) error { a.mode = m.name; return nil })
+	}
 	if lasting[a.verb] {
 		fs.waitVar(&a.until, "until", "End it by itself after `DURATION`, such as 2h.")
 	}
@@ -163,7 +173,7 @@ func (s *session) ask(a asking) int {
 		return s.fail("Cannot ask", err)
 	}
 	now := time.Now()
-	r := job.Request{Verb: a.verb, On: a.on, Why: a.why, Value: a.value, At: now, Expires: now.Add(a.expires)}
+	r := job.Request{Verb: a.verb, On: a.on, Why: a.why, Value: a.value, Mode: a.mode, At: now, Expires: now.Add(a.expires)}
 	if a.until > 0 {
 		r.Until = now.Add(a.until)
 	}

@@ -216,3 +216,25 @@ func TestScale(t *testing.T) {
 	eventually(t, "the override ends", func() bool { return !strings.Contains(eltrain(t, dir, "status").out, "1 slot, as") })
 	eltrain(t, dir, "events").check(t, exitDone, "role.worker.replicas was edited in the files")
 }
+
+// By force, the processes are killed without a signal that they could handle.
+func TestCancelByForce(t *testing.T) {
+	t.Parallel()
+	for mode, asked := range map[string]bool{"": true, "-force": false} {
+		told := filepath.Join(t.TempDir(), "told")
+		script := "trap 'touch " + told + "; exit 1' TERM; echo step $RANK; while :; do sleep 0.05; done"
+		dir := directoryWith(t, map[string]string{"main.hcl": strings.Replace(twoWorkers, "echo step $RANK; exec sleep 300", script, 1)})
+		t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
+		startWatch(t, dir)
+		eventually(t, "it runs", func() bool { return strings.Contains(eltrain(t, dir, "status").out, "2 processes") })
+		args := []string{"cancel", "job.tiny"}
+		if mode != "" {
+			args = []string{"cancel", mode, "job.tiny"}
+		}
+		eltrain(t, dir, args...).check(t, exitDone, strings.Join(args, " ")+": done")
+		if _, err := os.Stat(told); (err == nil) != asked {
+			t.Errorf("%v: the processes got SIGTERM: %v", args, err == nil)
+		}
+		eltrain(t, dir, "restart", "-elsewhere", "job.tiny").check(t, exitError, "refused: job.tiny is Canceled")
+	}
+}

@@ -223,6 +223,7 @@ var sentences = map[job.Code]sentence{
 	plan.QueuedLong:            queued,
 	plan.RestartDelayed:        says("${slots}: ${of}, again without progress in between. The next restart comes after ${delay}."),
 	plan.EndedUnheard:          says("${slots}: no process is running. The next apply reads from the agents how they ended, and continues from there."),
+	plan.NoOtherNode:           says("No other node has room for the slots of job.${job} that are to be restarted elsewhere."),
 	plan.StuckOnDrained:        stuckOnDrained,
 	plan.ProviderNotConfigured: says("Its provider ${provider:q} is not configured."),
 	plan.ProviderRefuses:       says("${message}"),

@@ -138,8 +138,12 @@ func (w *world) repliedTo(records job.Records) {
 	}
 }
 
-// waitsForRoom reports whether a request is to scale a role that has fewer slots than it asks for.
+// waitsForRoom reports whether a request is to scale a role that has fewer slots than it asks for, or to restart slots on other
+// nodes, which may all be full.
 func (w *world) waitsForRoom(r job.Request, records job.Records) bool {
+	if r.Mode == job.Elsewhere {
+		return true
+	}
 	if r.Verb != job.AskScale || records[r.On[0].Job] == nil {
 		return false
 	}
@@ -171,6 +175,8 @@ func (w *world) overridden(records job.Records, key conditions.Key) bool {
 	name, _ := conditions.Job(key.About)
 	rec := records[name]
 	switch {
+	case key.Code == plan.NoOtherNode:
+		return true
 	case key.Code == plan.Overridden:
 		return rec != nil && len(rec.Overrides) > 0 || rec == nil && w.destroyed(name)
 	case key.Code != plan.NoRoom || rec == nil:
