@@ -40,6 +40,8 @@ type requestSpec struct {
 	By        string           `json:"by"`    // the API server's name for who asks, if the policy on authors is in force
 	Verb      job.Verb         `json:"verb"`
 	Addresses []string         `json:"addresses"`
+	Value     string           `json:"value,omitempty"`
+	Mode      string           `json:"mode,omitempty"`
 	Why       string           `json:"why,omitempty"`
 	Expires   metav1.Duration  `json:"expires"`
 	Until     *metav1.Duration `json:"until,omitempty"`
@@ -128,7 +130,7 @@ func (r *request) repliedAt() time.Time {
 // read returns what is asked, by whom it was found to be asked. After an error it asks for nothing that there is.
 func (r *request) read(by string) (job.Request, error) {
 	at := r.CreationTimestamp.Time
-	asked := job.Request{ID: r.id(), By: by, At: at, Expires: at.Add(r.Spec.Expires.Duration), Why: r.Spec.Why, Files: r.Spec.Files, Commit: r.Spec.Commit}
+	asked := job.Request{ID: r.id(), By: by, At: at, Expires: at.Add(r.Spec.Expires.Duration), Value: r.Spec.Value, Mode: r.Spec.Mode, Why: r.Spec.Why, Files: r.Spec.Files, Commit: r.Spec.Commit}
 	var on []job.Selector
 	for _, address := range r.Spec.Addresses {
 		sel, err := job.ParseSelector(address)
@@ -149,7 +151,7 @@ func (s *Store) requestObject(r job.Request) *request {
 	o := &request{
 		ObjectMeta: metav1.ObjectMeta{Name: objectName(r.ID), Namespace: s.namespace, Labels: s.labels(kindRequest)},
 		Spec: requestSpec{
-			State: s.name, Verb: r.Verb, Why: r.Why, Expires: metav1.Duration{Duration: r.Expires.Sub(r.At)}, Files: r.Files, Commit: r.Commit,
+			State: s.name, Verb: r.Verb, Value: r.Value, Mode: r.Mode, Why: r.Why, Expires: metav1.Duration{Duration: r.Expires.Sub(r.At)}, Files: r.Files, Commit: r.Commit,
 		},
 	}
 	for _, sel := range r.On {
