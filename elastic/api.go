@@ -22,6 +22,8 @@ type RegisterRequest struct {
 	Host        string `json:"host"`           // where peers reach it
 	Node        string `json:"node,omitempty"` // its node
 	AgentPID    int    `json:"agent_pid,omitempty"`
+	// Can are the acts that it knows; none if left out, as by agents of versions without acts.
+	Can []job.ActKind `json:"can,omitempty"`
 	// Seq numbers an incarnation's requests, registrations included, from 1. Requests can overtake each other, also one that was
 	// sent before the last registration; the report of an overtaken one is ignored. 0 is no number.
 	Seq uint64 `json:"seq,omitempty"`
@@ -51,6 +53,7 @@ type Report struct {
 	Saved      job.Saved       `json:"saved,omitzero"`   // the newest checkpoint read from its output
 	CPU        job.CPU         `json:"cpu,omitempty"`    // thousandths of a core
 	Memory     job.Bytes       `json:"memory,omitempty"` // with its unit: "512MiB", "1234567B"
+	Acts       []job.ActResult `json:"acts,omitempty"`   // of the acts in its newest order, those that have ended
 }
 
 // SyncRequest is heartbeat, report and request for the current order in one.
@@ -86,6 +89,9 @@ type Order struct {
 	InPlace int `json:"in_place,omitempty"`
 	// World is set with Run. A member that runs another generation stops that first.
 	World *Place `json:"world,omitempty"`
+	// Acts are to be done, in order and each once: an act whose ID is not greater than that of one before is not done. Their outcomes
+	// are in the reports as long as they are listed here.
+	Acts []job.Act `json:"acts,omitempty"`
 }
 
 // Do is what a member is to do.
@@ -108,7 +114,8 @@ type Place struct {
 	RoleWorldSize int    `json:"role_world_size"`
 	MasterAddr    string `json:"master_addr"`
 	MasterPort    int    `json:"master_port"`
-	RestartCount  int    `json:"restart_count"` // of the job: Generation-1
+	RestartCount  int    `json:"restart_count"`         // of the job: Generation-1
+	ResumeStep    int64  `json:"resume_step,omitempty"` // step of the checkpoint to resume from; 0 is the newest
 }
 
 // Peers is how members find each other, as in the file of ELTRAIN_MEMBERS_FILE: every slot with a registered member. In a job with

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -22,6 +23,8 @@ const (
 	maxTail   = 50 // lines of an exit's output
 	maxText   = 8 << 10
 	maxSignal = 64 // of a signal's name
+	maxActs   = 64 // outcomes in a report: several times as many as are told at once
+	maxPath   = 1 << 10
 )
 
 // errNoBody is an empty body, which some requests may have.
@@ -61,6 +64,8 @@ func (r *RegisterRequest) check() error {
 		return &Error{Malformed, "the name of the node is too long"}
 	case r.AgentPID < 0:
 		return &Error{Malformed, "agent_pid is negative"}
+	case len(r.Can) > maxActs || slices.ContainsFunc(r.Can, func(k job.ActKind) bool { return len(k) > maxHost }):
+		return &Error{Malformed, "can is too long"}
 	}
 	return checkMember(r.Slot, r.Incarnation, &r.Report)
 }
@@ -100,6 +105,7 @@ func checkMember(slot string, incarnation int, r *Report) error {
 		{"rank", r.Rank, maxSlots},
 		{"port", r.Port, 65535},
 		{"number of pids", len(r.PIDs), maxPIDs},
+		{"number of acts", len(r.Acts), maxActs},
 	} {
 		if n.value < 0 || n.value > n.max {
 			return &Error{Malformed, fmt.Sprintf("%s is %d: it must be between 0 and %d", n.name, n.value, n.max)}
@@ -115,6 +121,11 @@ func checkMember(slot string, incarnation int, r *Report) error {
 	}
 	if r.Step < 0 || r.FirstStep < 0 || r.Saved.Step < 0 || r.StepRate < 0 || r.CPU < 0 || r.Memory < 0 {
 		return &Error{Malformed, "step, first_step, saved.step, step_rate, cpu and memory must not be negative"}
+	}
+	for _, a := range r.Acts {
+		if a.Step < 0 || len(a.Path) > maxPath || len(a.ID) > maxHost || len(a.State) > maxHost {
+			return &Error{Malformed, "an outcome in acts has a negative step, or is too long"}
+		}
 	}
 	if r.Exit != nil {
 		trimExit(r.Exit)

@@ -21,7 +21,7 @@ func (r *Rendezvous) claimedWorld() job.World {
 		byRank[rank] = s
 	}
 	w := r.worldOf(r.claim.generation, byRank)
-	w.Adopted = true
+	w.Adopted, w.ResumeStep = true, 0 // how it started is not known any more
 	return w
 }
 

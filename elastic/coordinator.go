@@ -269,7 +269,7 @@ func (c *Coordinator) Register(now time.Time, name string, req RegisterRequest) 
 	if c.overtaken(name, slot, req.Incarnation, req.Seq) {
 		return reply, nil
 	}
-	if err := c.step(now, j, Registered{slot, req.Incarnation, req.Host, req.Node, req.Report}); err != nil {
+	if err := c.step(now, j, Registered{slot, req.Incarnation, req.Host, req.Node, req.Can, req.Report}); err != nil {
 		j.refused(err)
 		return RegisterReply{}, err
 	}
@@ -474,7 +474,7 @@ func (j *jobState) facts(m *member) job.Member {
 	return job.Member{
 		State: r.State, Host: s.host, Generation: r.Generation, InPlace: r.InPlace, PIDs: r.PIDs, Exit: r.Exit,
 		Step: r.Step, FirstStep: r.FirstStep, Loss: r.Loss, StepRate: r.StepRate, Saved: r.Saved, CPU: r.CPU, Memory: r.Memory,
-		Registered: m.registered, Left: s.left, Silent: m.silent, Expired: m.expired,
+		Acts: r.Acts, Can: s.can, Registered: m.registered, Left: s.left, Silent: m.silent, Expired: m.expired,
 	}
 }
 

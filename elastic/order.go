@@ -1,6 +1,10 @@
 package elastic
 
-import "github.com/eltrain/eltrain/job"
+import (
+	"slices"
+
+	"github.com/eltrain/eltrain/job"
+)
 
 // class is what a wanted slot contributes to a world.
 type class int
@@ -59,6 +63,12 @@ func (r *Rendezvous) classOf(s *slot) class {
 }
 
 func (r *Rendezvous) orderOf(s *slot) Order {
+	o := r.orderToRun(s)
+	o.Acts = s.acts
+	return o
+}
+
+func (r *Rendezvous) orderToRun(s *slot) Order {
 	held := !r.headUntil.IsZero() && s.rank > 0
 	switch {
 	case s.Leave:
@@ -111,8 +121,7 @@ func (o Order) equal(p Order) bool {
 	if (o.World == nil) != (p.World == nil) || o.World != nil && *o.World != *p.World {
 		return false
 	}
-	o.World, p.World = nil, nil
-	return o == p
+	return o.Do == p.Do && o.Checkpoint == p.Checkpoint && o.InPlace == p.InPlace && slices.Equal(o.Acts, p.Acts)
 }
 
 // sameExit compares the fields that a plan depends on.

@@ -95,6 +95,7 @@ func placesOf(w job.World) []Place {
 			MasterAddr:    w.MasterAddr,
 			MasterPort:    w.MasterPort,
 			RestartCount:  w.Generation - 1,
+			ResumeStep:    w.ResumeStep,
 		}
 		base += m.Processes
 		roleBase[m.Slot.Role] += m.Processes

@@ -2,6 +2,7 @@ package elastic
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/eltrain/eltrain/job"
@@ -69,6 +70,8 @@ type slot struct {
 	rank        int       // the slot's rank in r.world, -1 if none
 	checkpoint  bool      // its last stop was planned; kept while it waits, so that its order does not change
 	place       *Place    // the place to run in; nil for none
+	acts        []job.Act // that its member is to do
+	can         []job.ActKind
 	class       class
 	order       Order
 	version     uint64
@@ -92,6 +95,7 @@ type Registered struct {
 	Slot        job.Address
 	Incarnation int
 	Host, Node  string
+	Can         []job.ActKind
 	Report      Report
 }
 
@@ -280,7 +284,7 @@ func (r *Rendezvous) registered(e Registered) error {
 	if s.report.State == "" && e.Report.State == job.MemberRunning && s.outside() {
 		r.returning = r.adopting
 	}
-	s.present, s.awaited, s.host, s.node = true, false, e.Host, e.Node
+	s.present, s.awaited, s.host, s.node, s.can = true, false, e.Host, e.Node, e.Can
 	r.storeReport(s, e.Report)
 	return nil
 }
@@ -303,7 +307,7 @@ func (r *Rendezvous) reported(e Reported) error {
 // storeReport stores a member's report and updates the world accordingly.
 func (r *Rendezvous) storeReport(s *slot, report Report) {
 	if s.report.State != report.State || s.report.Generation != report.Generation ||
-		s.report.InPlace != report.InPlace || !sameExit(s.report.Exit, report.Exit) {
+		s.report.InPlace != report.InPlace || !sameExit(s.report.Exit, report.Exit) || !slices.Equal(s.report.Acts, report.Acts) {
 		r.changes++
 	}
 	switch {

@@ -21,8 +21,11 @@ import (
 //	want [settle=5s] [lease=15s] [hold] [rank-by=(rack,switch)]     lines: ROLE 0-3 min=2 max=4 [step=2] [sizes=(2,4)] [processes=2]
 //	                                                                       ROLE 0-1 unranked
 //	slot worker[1] [incarnation=2] [in-place=1] [leave [return]] [back] [rank=3] [levels=(r1,s1)]      with the planned node's levels
-//	register worker[0-3] [incarnation=1] [state=running gen=1 rank=0 slots=4] [seq=1] [levels=(r1,s1)]      with its node's levels
+//	register worker[0-3] [incarnation=1] [state=running gen=1 rank=0 slots=4] [seq=1] [levels=(r1,s1)] [can]      with its node's levels; knows acts
 //	say worker[0] waiting|running|failed|succeeded|leaving [incarnation=1] [gen=1] [in-place=1] [code=1] [saved=1] [seq=3]      with a checkpoint of generation 1
+//	act r1 signal [value=SIGUSR2] worker[0-1], acted worker[0] r1 done, settled r1
+//	                                         the planner wants an act; a member reports its outcome; the planner has taken them
+//	reload 1 [step=100]                      worlds up to generation 1 are to end
 //	gone worker[1] [incarnation=1] [succeeded]
 //	disconnect worker[1]
 //	silence worker[1], speak worker[1]       stops its beats, or resumes them
@@ -93,6 +96,36 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 		for _, a := range s.selected(t, d) {
 			s.say(t, d, a)
 		}
+	case "act":
+		act := job.WantAct{Act: job.Act{ID: d.CmdArgs[0].Key, Kind: job.ActKind(d.CmdArgs[1].Key)}, Slots: map[string]int{}}
+		for _, arg := range d.CmdArgs[2:] {
+			if arg.Key == "value" {
+				act.Value = arg.Vals[0]
+				continue
+			}
+			d.CmdArgs[0].Key = arg.Key
+			for _, a := range s.selected(t, d) {
+				act.Slots[a.Short()] = s.slots[a].Incarnation
+			}
+		}
+		s.want.Acts = append(slices.Clone(s.want.Acts), act)
+		s.set()
+	case "settled":
+		s.want.Acts = slices.DeleteFunc(slices.Clone(s.want.Acts), func(a job.WantAct) bool { return a.ID == d.CmdArgs[0].Key })
+		s.set()
+	case "acted":
+		for _, a := range s.selected(t, d) {
+			r := &s.agents[a].report
+			r.Acts = append(slices.Clone(r.Acts), job.ActResult{ID: d.CmdArgs[1].Key, State: job.ActState(d.CmdArgs[2].Key)})
+			s.sync(a, s.agents[a].incarnation, 0)
+		}
+	case "reload":
+		through, err := strconv.Atoi(d.CmdArgs[0].Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.want.Reload = job.Reload{Request: "r", Through: through, Step: int64(number(t, d, "step", 0))}
+		s.set()
 	case "gone":
 		for _, a := range s.selected(t, d) {
 			s.c.Gone(s.now, a, number(t, d, "incarnation", s.slots[a].Incarnation), d.HasArg("succeeded"))
@@ -267,6 +300,12 @@ func orderText(o Order) string {
 		}
 		fmt.Fprintf(&b, ", master %s:%d", p.MasterAddr, p.MasterPort)
 	}
+	if o.World != nil && o.World.ResumeStep > 0 {
+		fmt.Fprintf(&b, ", from step %d", o.World.ResumeStep)
+	}
+	for _, a := range o.Acts {
+		fmt.Fprintf(&b, ", %s: %s %s", a.ID, a.Kind, a.Value)
+	}
 	if o.Checkpoint {
 		b.WriteString(", after a checkpoint")
 	}
@@ -417,8 +456,11 @@ func (s *scenario) register(t *testing.T, d *datadriven.TestData, a job.Address)
 	agent.report.InPlace = number(t, d, "in-place", 0)
 	request := RegisterRequest{UID: "u1", Slot: a.Short(), Incarnation: agent.incarnation, Host: "h" + strconv.Itoa(a.Index), Seq: uint64(number(t, d, "seq", 0)), Report: agent.report}
 	for _, arg := range d.CmdArgs {
-		if arg.Key == "levels" {
+		switch arg.Key {
+		case "levels":
 			request.Node = s.node(arg.Vals)
+		case "can":
+			request.Can = job.ActKinds
 		}
 	}
 	_, err := s.c.Register(s.now, scenarioJob, request)
@@ -513,6 +555,12 @@ func (s *scenario) facts() {
 		}
 		if m.Member.Exit != nil {
 			fmt.Fprintf(&s.out, ", exit %d", m.Member.Exit.Code)
+		}
+		for _, a := range m.Member.Acts {
+			fmt.Fprintf(&s.out, ", %s %s", a.ID, a.State)
+		}
+		if len(m.Member.Can) > 0 {
+			fmt.Fprintf(&s.out, ", can %s", m.Member.Can)
 		}
 		if !m.Member.Left.IsZero() {
 			fmt.Fprintf(&s.out, ", left %s ago", s.now.Sub(m.Member.Left))

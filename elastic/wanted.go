@@ -17,6 +17,7 @@ func (r *Rendezvous) wanted(d Desired) {
 
 	lostMember := r.setSlots(d.Slots)
 	added, removed := r.assign()
+	r.assignActs()
 	if first {
 		r.adopting = r.now.Add(max(leaseOf(d.Want), d.News))
 		r.claimUntil = r.adopting
@@ -28,6 +29,9 @@ func (r *Rendezvous) wanted(d Desired) {
 	switch {
 	case lostMember && r.trains():
 		r.breakWorld(false)
+	case r.trains() && r.world.Generation <= d.Want.Reload.Through:
+		r.breakWorld(false) // the members resume from an older checkpoint: another would be in their way
+		r.world.Ordered = r.now
 	case r.trains() && r.hasUnwantedMember():
 		r.breakWorld(true)
 		r.settled = waited && !added
@@ -36,6 +40,22 @@ func (r *Rendezvous) wanted(d Desired) {
 	}
 	for _, s := range r.slots {
 		r.refresh(s)
+	}
+}
+
+// assignActs sets what each member is to do.
+func (r *Rendezvous) assignActs() {
+	for addr, s := range r.slots {
+		s.acts = nil
+		if len(r.want.Acts) == 0 {
+			continue
+		}
+		short := addr.Short()
+		for _, a := range r.want.Acts {
+			if a.Slots[short] == s.Incarnation {
+				s.acts = append(s.acts, a.Act)
+			}
+		}
 	}
 }
 

@@ -132,6 +132,7 @@ func (r *Rendezvous) worldOf(generation int, byRank []*slot) job.World {
 		Formed:     r.now,
 		MasterAddr: byRank[0].host,
 		MasterPort: byRank[0].report.Port,
+		ResumeStep: r.want.Reload.Step,
 		Members:    make([]job.WorldMember, len(byRank)),
 	}
 	for i, s := range byRank {

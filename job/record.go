@@ -32,6 +32,8 @@ type Record struct {
 	// Handled are requests that have taken effect, in order, with their outcome. Each stays until its final reply is stored, so that
 	// the next leader does not act on it again.
 	Handled []Handled `json:"handled,omitempty"`
+	// Reload is the newest that an operator asked for, until a later world has written a checkpoint.
+	Reload Reload `json:"reload,omitzero"`
 }
 
 // LaunchedAs returns the job's name in its infrastructure and for its agents, where name is its current name.

@@ -17,7 +17,8 @@ type Request struct {
 	At      time.Time  `json:"at"`
 	Expires time.Time  `json:"expires"` // refused if not accepted by then
 	Why     string     `json:"why,omitempty"`
-	Until   time.Time  `json:"until,omitzero"` // when an override ends by itself
+	Until   time.Time  `json:"until,omitzero"`  // when an override ends by itself
+	Value   string     `json:"value,omitempty"` // what the verb takes: a size, a signal, a step
 	// Files is the digest of the configuration that is to be applied, and Commit its commit, for display.
 	Files  string `json:"files,omitempty"`
 	Commit string `json:"commit,omitempty"`
@@ -71,24 +72,34 @@ const (
 	AskDestroy Verb = "destroy"
 	AskApply   Verb = "apply"
 	AskScale   Verb = "scale"
+
+	AskCheckpoint Verb = "checkpoint"
+	AskSignal     Verb = "signal"
+	AskReload     Verb = "reload"
 )
 
 // Handled is a request that has taken effect on a job, with its outcome.
 type Handled struct {
 	Reply
 	Mode string `json:"mode,omitempty"` // of the request
-	// Slots are the incarnations that a restart replaces, by address.
+	// Slots are the incarnations that a restart replaces, or that have not reported the outcome of Act yet, by address.
 	Slots map[string]int `json:"slots,omitempty"`
 	// Asks are the values that it asks for, by the path of the attribute: "role.worker.replicas". The next request about one of them
 	// supersedes it.
 	Asks map[string]string `json:"asks,omitempty"`
+	// Act is what agents do for it; zero if they do nothing.
+	Act Act `json:"act,omitzero"`
+	// Failed is why slots did not do it.
+	Failed map[string]Reason `json:"failed,omitempty"`
 }
 
 // Reply is what has become of a request.
 type Reply struct {
 	ID     string     `json:"id"`
 	State  ReplyState `json:"state"`
-	Reason Reason     `json:"reason,omitzero"` // why it was refused or has failed; of one that is accepted, what it waited for then
+	Reason Reason     `json:"reason,omitzero"` // why it was refused or has failed, or why its outcome is unknown; of one that is accepted, what it waited for then
+	// Results are what it has yielded, such as a checkpoint.
+	Results []Reason `json:"results,omitempty"`
 }
 
 // ReplyState is how far a request has come.
@@ -100,10 +111,11 @@ const (
 	Done     ReplyState = "done"
 	Refused  ReplyState = "refused" // nothing was done
 	Undone   ReplyState = "failed"  // it was accepted, and will not be carried out in full
+	Unknown  ReplyState = "unknown" // it was begun, and may have been carried out or not
 )
 
 // Final reports whether the state does not change any more.
-func (s ReplyState) Final() bool { return s == Done || s == Refused || s == Undone }
+func (s ReplyState) Final() bool { return s == Done || s == Refused || s == Undone || s == Unknown }
 
 // Override is what a request put in place of an attribute of a job. It lasts until a later request about the attribute, until an
 // edit of that attribute in the files, or until its time is over.

@@ -106,6 +106,8 @@ type Member struct {
 	Saved      Saved       `json:"saved,omitzero"`       // the newest checkpoint read from its output
 	CPU        CPU         `json:"cpu,omitempty"`        // recent usage of all its processes
 	Memory     Bytes       `json:"memory,omitempty"`     // resident, all its processes
+	Acts       []ActResult `json:"acts,omitempty"`       // outcomes of acts that it was told
+	Can        []ActKind   `json:"can,omitempty"`        // acts that it knows
 	Registered time.Time   `json:"registered,omitzero"`
 	// Left is when it first reported MemberLeaving, by the service's clock; zero in every other state.
 	Left time.Time `json:"left,omitzero"`
@@ -184,6 +186,8 @@ type World struct {
 	// Ordered is when the service, by its clock, ordered its members to stop because another world is wanted; zero while it
 	// trains, and if a member broke it. Members may receive the order later.
 	Ordered time.Time `json:"ordered,omitzero"`
+	// ResumeStep is the step of the checkpoint from which its processes are to resume; 0 leaves it to them.
+	ResumeStep int64 `json:"resume_step,omitempty"`
 	// Adopted: it was already training when this service first saw it. It is not stored.
 	Adopted bool `json:"-"`
 }
@@ -207,6 +211,10 @@ type Want struct {
 	Unranked []Address `json:"unranked,omitempty"`
 	// Hold prevents worlds from forming: the job failed, ended, waits for capacity or is being destroyed.
 	Hold bool `json:"hold,omitempty"`
+	// Acts are what members are to do, in order.
+	Acts []WantAct `json:"acts,omitempty"`
+	// Reload ends worlds.
+	Reload Reload `json:"reload,omitzero"`
 }
 
 // WantRole is the desired slots of one ranked role.
