@@ -17,8 +17,7 @@ type Request struct {
 	At      time.Time  `json:"at"`
 	Expires time.Time  `json:"expires"` // refused if not accepted by then
 	Why     string     `json:"why,omitempty"`
-	Until   time.Time  `json:"until,omitzero"`  // when an override ends by itself
-	Value   string     `json:"value,omitempty"` // what the verb takes: a size, a signal, a step
+	Until   time.Time  `json:"until,omitzero"` // when an override ends by itself
 	// Files is the digest of the configuration that is to be applied, and Commit its commit, for display.
 	Files  string `json:"files,omitempty"`
 	Commit string `json:"commit,omitempty"`

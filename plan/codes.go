@@ -178,6 +178,7 @@ const (
 	RequestDone     job.Code = "request_done"     // it is carried out
 	RequestFailed   job.Code = "request_failed"   // it will not be carried out
 	RequestRefused  job.Code = "request_refused"  // nothing is done about it
+	RequestUnknown  job.Code = "request_unknown"  // it was begun, and may have been carried out or not
 )
 
 // Why a request was refused, has failed, or is no longer in effect.
@@ -197,4 +198,21 @@ const (
 	OverrideEdited    job.Code = "override_edited"    // the files say something else since
 	OverrideExpired   job.Code = "override_expired"   // its time is over
 	OverrideIllegal   job.Code = "override_illegal"   // the files no longer allow it
+
+	NotTraining             job.Code = "not_training"              // no training process that it is about runs
+	NoRankedRole            job.Code = "no_ranked_role"            // no role of the job has ranks, so that it forms no world
+	ValueInvalid            job.Code = "value_invalid"             // the verb does not take the value
+	CheckpointUndeclared    job.Code = "checkpoint_undeclared"     // the job does not say how to ask for a checkpoint, or how to find it
+	CheckpointDirUndeclared job.Code = "checkpoint_dir_undeclared" // the job does not say where its checkpoints are
+	CheckpointLate          job.Code = "checkpoint_late"           // no whole checkpoint was there in time
+	CheckpointMissing       job.Code = "checkpoint_missing"        // there is no such checkpoint
+	ProcessesEnded          job.Code = "processes_ended"           // no training process ran in a slot, or they ended before
+	AgentCannot             job.Code = "agent_cannot"              // a slot's agent is of a version that cannot do it
+	OutcomeUnknown          job.Code = "outcome_unknown"           // a slot's agent has ended without reporting the outcome
+)
+
+// What a request has yielded.
+const (
+	CheckpointWritten job.Code = "checkpoint_written" // a checkpoint was written
+	ResumedFrom       job.Code = "resumed_from"       // training continues from a checkpoint
 )

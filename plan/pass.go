@@ -215,6 +215,9 @@ func newPass(in Input) *pass {
 	}
 	p.handleRequests()
 	p.assign()
+	for _, w := range p.jobs {
+		p.collectActs(w)
+	}
 	return p
 }
 

@@ -16,6 +16,7 @@ type verb struct {
 	modes []string
 	// check says why it cannot be asked of a declared job, which is On[i]; zero if it can. nil is always.
 	check func(p *pass, r *job.Request, i int) job.Reason
+	acts  bool // it is about training processes
 	// handle puts it into effect, once.
 	handle func(p *pass, w *work, r *job.Request, h *job.Handled)
 	// outcome is how far it has come.
@@ -36,6 +37,10 @@ var verbs = map[job.Verb]verb{
 	job.AskRestart: {parts: true, ended: true, modes: []string{job.Elsewhere}, check: checkRestart, handle: restart, outcome: restartOutcome},
 	job.AskApply:   {ended: true, handle: func(*pass, *work, *job.Request, *job.Handled) {}, outcome: applyOutcome},
 	job.AskDestroy: {ended: true, handle: destroy, outcome: destroyOutcome},
+
+	job.AskSignal:     {parts: true, acts: true, handle: beginAct, outcome: signalOutcome},
+	job.AskCheckpoint: {acts: true, handle: beginAct, outcome: checkpointOutcome},
+	job.AskReload:     {acts: true, handle: beginAct, outcome: reloadOutcome},
 }
 
 // handleRequests enters the requests into the records, each once: an ID that a record has is in effect already, whoever led then. It does so
@@ -152,8 +157,13 @@ func (p *pass) refusal(r *job.Request) job.Reason {
 			return job.Because(HasEnded, "job", sel.Job, "phase", string(old.Phase))
 		case old != nil && r.Verb == job.AskDestroy && w.prevents(old):
 			return job.Because(PreventDestroy, "job", sel.Job)
-		case old != nil && old.Phase == job.JobSuspended && v.parts:
+		case old != nil && old.Phase == job.JobSuspended && (v.parts || v.acts):
 			return job.Because(IsSuspended, "job", sel.Job)
+		}
+		if v.acts {
+			if why := p.refuseAct(r, sel, old); !why.IsZero() {
+				return why
+			}
 		}
 		if v.check == nil {
 			continue
@@ -178,6 +188,9 @@ func overOf(old *job.Record) []job.Handled {
 	for i := range over {
 		if h := &over[i]; !h.State.Final() {
 			h.State, h.Reason = job.Undone, job.Because(HasEnded, "job", old.Spec.Name, "phase", string(old.Phase))
+			if h.Act.Kind == job.ActSignal && len(h.Slots) > 0 {
+				h.State, h.Reason = job.Unknown, job.Because(OutcomeUnknown, "slot", slices.Min(slices.Collect(maps.Keys(h.Slots))))
+			}
 		}
 	}
 	return over
@@ -294,7 +307,7 @@ func (p *pass) replaceRestarted(w *work) {
 		h := &w.rec.Handled[i]
 		for _, s := range w.slots {
 			switch n, is := h.Slots[s.Address.Short()]; {
-			case !is || h.State.Final():
+			case !is || h.State.Final() || h.Act.Kind != "":
 			case h.Mode == job.Elsewhere:
 				if s.Incarnation == n {
 					w.on(s).elsewhere = true
@@ -409,7 +422,7 @@ func (p *pass) replyToRequests() {
 			}
 			state, why := verbs[r.Verb].outcome(p, w, r, h)
 			switch o, destroyed := p.out.Destroyed[w.name]; {
-			case state != job.Accepted || w.declared || o.Request == r.ID:
+			case state != job.Accepted || w.declared || o.Request == r.ID || h.Act.Kind != "" && len(h.Slots) > 0: // agents may be about to act
 			case destroyed:
 				state, why = job.Undone, job.Because(RequestSuperseded, "request", o.Request)
 			default:
@@ -426,8 +439,10 @@ func (p *pass) replyToRequests() {
 				reply = job.Reply{ID: r.ID, State: job.Accepted, Reason: p.waitsFor(w)}
 				break
 			}
-			if h.State != job.Done {
-				reply = h.Reply
+			if h.State == job.Done {
+				reply.Results = append(reply.Results, h.Results...)
+			} else {
+				reply.State, reply.Reason = h.State, h.Reason
 			}
 		}
 		p.out.Replies = append(p.out.Replies, reply)
@@ -446,13 +461,14 @@ func (p *pass) waitsFor(w *work) job.Reason {
 
 // noteEnd notes what has become of a request.
 func (p *pass) noteEnd(w *work, r *job.Request, h *job.Handled) {
-	code := RequestDone
-	if h.State == job.Undone {
-		code = RequestFailed
-	}
+	code := map[job.ReplyState]job.Code{
+		job.Done: RequestDone, job.Undone: RequestFailed, job.Refused: RequestRefused, job.Unknown: RequestUnknown,
+	}[h.State]
 	end := job.Because(code, "verb", string(r.Verb), "by", r.By, "request", r.ID)
 	if !h.Reason.IsZero() {
 		end = end.With(h.Reason)
+	} else if len(h.Results) > 0 {
+		end = end.With(h.Results...)
 	}
 	p.note("job."+w.name, "request", end)
 }

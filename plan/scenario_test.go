@@ -39,7 +39,11 @@ import (
 //	run            passes, with the service in between, until nothing more happens
 //	advance 5s     lets time pass
 //	forget         loses the state
-//	ask ID VERB JOB[=VALUE] [by=] [expires=] [until=] [mode=]    a request (JOB.ROLE=SIZE for scale); answered once its reply is final
+//	ask ID VERB JOB[=VALUE] [by=] [expires=] [until=] [mode=] [value=]    a request (JOB.ROLE=SIZE for scale); answered once its reply is final
+//	acts           what the service is to tell members, and which worlds are to end
+//	acted SLOT ID STATE [step=] [path=]    a member reports the outcome of an act
+//	saved SLOT GENERATION STEP    a member reports a checkpoint
+//	old SLOT       its agent knows no acts
 //	unheard        replies are lost from now on, until "replies": whoever leads crashes before they are stored
 //	rerun          the next pass is an explicit apply
 //	once, watch    from now on plans are for a run that ends; for one that continues, the default
@@ -176,6 +180,10 @@ func (w *world) command(d *datadriven.TestData) (string, error) {
 		return w.scopeCommand(d)
 	case "ask":
 		return "", w.ask(d)
+	case "acts":
+		return w.actsText(), nil
+	case "acted", "saved", "old":
+		return "", w.report(d)
 	case "unheard", "replies":
 		w.unheard = d.Cmd == "unheard"
 	case "rerun":
@@ -583,6 +591,8 @@ func setJob(j *job.Job, key, value string) error {
 		j.Lifecycle.IgnoreChanges = strings.Split(value, ",")
 	case "signal":
 		j.Checkpoint = &job.Checkpoint{Dir: "ckpt", Signal: value}
+	case "pattern": // after signal
+		j.Checkpoint.Pattern = value
 	default:
 		err = fmt.Errorf("job has no %s", key)
 	}
@@ -846,6 +856,9 @@ func render(p plan.Plan) string {
 		if !r.Reason.IsZero() {
 			text += ": " + r.Reason.String()
 		}
+		for _, result := range r.Results {
+			text += ", " + result.String()
+		}
 		fmt.Fprintln(&b, text)
 	}
 	if !p.Wake.IsZero() {
@@ -871,6 +884,8 @@ func (w *world) ask(d *datadriven.TestData) error {
 		switch a.Key {
 		case "by":
 			r.By = a.Vals[0]
+		case "value":
+			r.Value = a.Vals[0]
 		case "expires":
 			r.Expires = span()
 		case "until":
@@ -889,8 +904,59 @@ func (w *world) ask(d *datadriven.TestData) error {
 			return err
 		}
 	}
-	r.Value = strings.Join(values, ",")
+	if len(values) > 0 {
+		r.Value = strings.Join(values, ",")
+	}
 	w.requests = append(w.requests, r)
 	slices.SortFunc(w.requests, job.CompareRequests)
 	return nil
+}
+
+// actsText is what the newest wants say about acts and reloads.
+func (w *world) actsText() string {
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(w.wants)) {
+		want := w.wants[name]
+		for _, a := range want.Acts {
+			fmt.Fprintf(&b, "%s: %s %s %s:", name, a.ID, a.Kind, a.Value)
+			for _, slot := range slices.Sorted(maps.Keys(a.Slots)) {
+				fmt.Fprintf(&b, " %s#%d", slot, a.Slots[slot])
+			}
+			b.WriteString("\n")
+		}
+		if r := want.Reload; r.Request != "" {
+			fmt.Fprintf(&b, "%s: %s ends worlds through %d, resume %d\n", name, r.Request, r.Through, r.Step)
+		}
+	}
+	return b.String()
+}
+
+// report changes what a member reports.
+func (w *world) report(d *datadriven.TestData) error {
+	a, err := job.ParseAddress("job." + d.CmdArgs[0].Key)
+	if err != nil {
+		return err
+	}
+	m := w.at(a).Member
+	number := func(text string) (n int64) {
+		n, err = strconv.ParseInt(text, 10, 64)
+		return n
+	}
+	switch d.Cmd {
+	case "old":
+		m.Can = nil
+	case "saved":
+		m.Saved = job.Saved{Generation: int(number(d.CmdArgs[1].Key)), Step: number(d.CmdArgs[2].Key)}
+	case "acted":
+		r := job.ActResult{ID: d.CmdArgs[1].Key, State: job.ActState(d.CmdArgs[2].Key)}
+		for _, arg := range d.CmdArgs[3:] {
+			if arg.Key == "step" {
+				r.Step = number(arg.Vals[0])
+			} else {
+				r.Path = arg.Vals[0]
+			}
+		}
+		m.Acts = append(slices.Clone(m.Acts), r)
+	}
+	return err
 }

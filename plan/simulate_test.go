@@ -266,7 +266,7 @@ func (w *world) launch(l *job.Launch) {
 func (w *world) bind(inc *job.Incarnation, node string) {
 	inc.Node, inc.State, inc.Waiting, inc.Started = node, job.Up, "", w.now
 	if !w.stuck[inc.Slot] {
-		inc.Member = &job.Member{State: job.MemberWaiting, Registered: w.now}
+		inc.Member = &job.Member{State: job.MemberWaiting, Registered: w.now, Can: job.ActKinds}
 		w.joined[inc.Slot.Job] = w.now
 	}
 }
@@ -389,7 +389,8 @@ func (w *world) serveWorld(name string, rec *job.Record, want job.Want, members 
 		outgrown = outgrown || !wanted[m.Slot]
 	}
 	grows := len(chosen) > len(current.Members) && (complete || settled)
-	if trains && !outgrown && !grows {
+	reload := current.Generation <= want.Reload.Through
+	if trains && !outgrown && !grows && !reload {
 		return
 	}
 	if trains && succeeded {
@@ -413,11 +414,11 @@ func (w *world) serveWorld(name string, rec *job.Record, want job.Want, members 
 	if stops || want.Hold || succeeded || len(chosen) == 0 || !enough || !complete && !settled {
 		return
 	}
-	w.form(name, rec, current, chosen)
+	w.form(name, rec, current, chosen, want.Reload.Step)
 }
 
 // form makes the next world: survivors keep their ranks as far as density allows.
-func (w *world) form(name string, rec *job.Record, last job.World, chosen []*job.Incarnation) {
+func (w *world) form(name string, rec *job.Record, last job.World, chosen []*job.Incarnation, resume int64) {
 	old := map[job.Address]int{}
 	for _, m := range last.Members {
 		old[m.Slot] = m.Rank
@@ -431,7 +432,7 @@ func (w *world) form(name string, rec *job.Record, last job.World, chosen []*job
 			rest = append(rest, inc)
 		}
 	}
-	next := job.World{Generation: max(last.Generation, rec.World.Generation) + 1, Formed: w.now}
+	next := job.World{Generation: max(last.Generation, rec.World.Generation) + 1, Formed: w.now, ResumeStep: resume}
 	for r := range byRank {
 		if byRank[r] == nil {
 			byRank[r], rest = rest[0], rest[1:]

@@ -42,6 +42,7 @@ func (p *pass) want(w *work) {
 		slices.Sort(role.Slots)
 		want.Roles = append(want.Roles, role)
 	}
+	w.wantActs(&want)
 	p.out.Wants[w.name] = want
 	if w.begun() || !w.suspended() && p.refused(w).IsZero() {
 		p.out.Groups[w.name] = w.group(spec)

@@ -343,8 +343,14 @@ var sentences = map[job.Code]sentence{
 	apply.JobForgotten: says("is forgotten, as a removed block says: what is running keeps running (uid ${uid})"),
 
 	// Operators' requests, and the overrides that follow from them.
-	plan.RequestAccepted:   requestAccepted,
-	plan.RequestDone:       says("${verb}, as ${by} asked: done"),
+	plan.RequestAccepted: requestAccepted,
+	plan.RequestDone: func(r job.Reason, of []string) string {
+		if len(of) > 0 {
+			return says("${verb}, as ${by} asked: done: ${of}")(r, of)
+		}
+		return says("${verb}, as ${by} asked: done")(r, nil)
+	},
+	plan.RequestUnknown:    says("${verb}, as ${by} asked: the outcome is unknown: ${of}"),
 	plan.RequestFailed:     says("${verb}, as ${by} asked: failed: ${of}"),
 	plan.RequestRefused:    says("${verb}, as ${by} asked: refused: ${of}"),
 	plan.NothingThere:      says("there is no ${address}"),
@@ -367,6 +373,19 @@ var sentences = map[job.Code]sentence{
 	},
 	plan.OverrideExpired: says("${path} = ${value}, which ${by} asked for, is over: its time has come"),
 	plan.OverrideIllegal: says("${path} = ${value}, which ${by} asked for, is over: the files no longer allow it"),
+	plan.NotTraining:     says("no training process of ${address} runs"),
+	plan.NoRankedRole:    says("no role of job.${job} has ranks: its processes form no world"),
+	plan.ValueInvalid:    says("${value:q} is not valid for ${verb}"),
+	plan.CheckpointUndeclared: says("job.${job} does not declare how to ask for a checkpoint: it needs checkpoint { signal }, and dir or pattern, which say " +
+		"when one is written"),
+	plan.CheckpointDirUndeclared: says("job.${job} does not declare where its checkpoints are: it needs checkpoint { dir }"),
+	plan.CheckpointLate:          fact("no new checkpoint was complete within its role's stop_grace"),
+	plan.CheckpointMissing:       ofSlot(either("step", "there is no checkpoint of step ${step} in the checkpoint directory", "there is no checkpoint in the checkpoint directory")),
+	plan.ProcessesEnded:          fact("no training process ran, or it ended before"),
+	plan.AgentCannot:             fact("its agent is of a version that cannot do this (${verb}); a restart of the slot starts a newer one"),
+	plan.OutcomeUnknown:          fact("its agent has ended without reporting whether it was done"),
+	plan.CheckpointWritten:       checkpointed,
+	plan.ResumedFrom:             checkpointed,
 
 	// What the status and the plan's drift find.
 	slotsGone:         either("several", "${slots} are gone; no master has checked since.", "${slots} is gone; no master has checked since."),
@@ -390,6 +409,15 @@ func requestAccepted(r job.Reason, _ []string) string {
 		text += ": ${why}"
 	}
 	return says(text)(r, nil)
+}
+
+// checkpointed names a checkpoint, as far as it is known.
+func checkpointed(r job.Reason, _ []string) string {
+	step := either("step", "step ${step}", "step unknown")(r, nil)
+	if r.Args["path"] == "" {
+		return step
+	}
+	return step + ", " + r.Args["path"]
 }
 
 // overridden says who asked for something else than the files say, and how it ends.

@@ -2,6 +2,7 @@ package view
 
 import (
 	"bytes"
+	"strings"
 	"time"
 
 	"github.com/eltrain/eltrain/job"
@@ -9,7 +10,7 @@ import (
 )
 
 // RequestsFormat is the version of the JSON of requests. A new minor version only adds fields.
-const RequestsFormat = "1.0"
+const RequestsFormat = "1.1"
 
 // RequestModel is one operator's request.
 type RequestModel struct {
@@ -23,9 +24,12 @@ type RequestModel struct {
 	Until     *time.Time  `json:"until,omitempty"`
 	Value     string      `json:"value,omitempty"` // what the verb takes; for several addresses separated by commas
 	Mode      string      `json:"mode,omitempty"`  // the verb's flavor
-	State     string      `json:"state"`           // waiting, accepted, done, refused or failed
+	State     string      `json:"state"`           // waiting, accepted, done, refused, failed or unknown
 	Reason    string      `json:"reason,omitempty"`
 	Code      *job.Reason `json:"reason_code,omitempty"`
+	// Results are what it has yielded.
+	Results     []string     `json:"results,omitempty"`
+	ResultCodes []job.Reason `json:"result_codes,omitempty"`
 }
 
 // RequestsModel are several.
@@ -36,7 +40,8 @@ type RequestsModel struct {
 
 // RequestStatus returns a request for JSON.
 func RequestStatus(a state.Asked, r *Redactor) RequestModel {
-	m := RequestModel{ID: a.ID, Verb: a.Verb, Addresses: []string{}, By: a.By, At: a.At, Expires: a.Expires, Why: r.Text(a.Why), Value: a.Value, Mode: a.Mode, State: stateOf(a)}
+	m := RequestModel{ID: a.ID, Verb: a.Verb, Addresses: []string{}, By: a.By, At: a.At, Expires: a.Expires, Why: r.Text(a.Why),
+		Value: r.Text(a.Value), Mode: a.Mode, State: stateOf(a)}
 	for _, sel := range a.On {
 		m.Addresses = append(m.Addresses, sel.String())
 	}
@@ -46,7 +51,27 @@ func RequestStatus(a state.Asked, r *Redactor) RequestModel {
 	if !a.Reply.Reason.IsZero() {
 		m.Reason, m.Code = r.Sentences([]job.Reason{a.Reply.Reason})[0], &r.Reasons([]job.Reason{a.Reply.Reason})[0]
 	}
+	if len(a.Reply.Results) > 0 {
+		m.Results, m.ResultCodes = r.Sentences(a.Reply.Results), r.Reasons(a.Reply.Results)
+		if len(m.Addresses) > 1 { // each is of one of the jobs
+			for i := range m.Results {
+				m.Results[i] = "job." + a.Reply.Results[i].Args["job"] + ": " + m.Results[i]
+			}
+		}
+	}
 	return m
+}
+
+// outcome says what has become of it.
+func (m *RequestModel) outcome() string {
+	text := m.State
+	if m.Reason != "" {
+		return text + ": " + m.Reason
+	}
+	if len(m.Results) > 0 {
+		text += ": " + strings.Join(m.Results, "; ")
+	}
+	return text
 }
 
 // RequestList returns requests for JSON.
@@ -71,6 +96,12 @@ func asked(r *job.Request) string {
 	if r.Mode != "" {
 		text += " -" + r.Mode
 	}
+	switch {
+	case r.Value != "" && r.Verb == job.AskReload:
+		text += " -step=" + r.Value
+	case r.Value != "" && r.Verb != job.AskScale:
+		text += " " + r.Value
+	}
 	for i, sel := range r.On {
 		text += " " + sel.String()
 		if r.Verb == job.AskScale {
@@ -83,11 +114,8 @@ func asked(r *job.Request) string {
 // RequestText says in a line what has become of a request.
 func RequestText(a state.Asked, r *Redactor) string {
 	m := RequestStatus(a, r)
-	text := asked(&a.Request) + ": " + m.State
-	switch {
-	case m.Reason != "":
-		text += ": " + m.Reason
-	case !a.Reply.State.Final():
+	text := asked(&a.Request) + ": " + m.outcome()
+	if m.Reason == "" && !a.Reply.State.Final() {
 		text += " (request " + m.ID + ")"
 	}
 	return text
@@ -102,11 +130,7 @@ func WriteRequests(s Screen, all []state.Asked, r *Redactor) error {
 	rows := [][]string{{"ID", "TIME", "REQUEST", "BY", "WHY", "STATE"}}
 	for _, a := range all {
 		m := RequestStatus(a, r)
-		outcome := m.State
-		if m.Reason != "" {
-			outcome += ": " + m.Reason
-		}
-		rows = append(rows, []string{m.ID, clock(m.At), asked(&a.Request), m.By, m.Why, outcome})
+		rows = append(rows, []string{m.ID, clock(m.At), asked(&a.Request), m.By, m.Why, m.outcome()})
 	}
 	var b bytes.Buffer
 	s.table(&b, rows)
