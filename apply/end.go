@@ -244,6 +244,9 @@ func (e *ending) isSettled(l *Loop, p *plan.Plan) bool {
 			return false
 		}
 		stuck := slices.ContainsFunc(waits, func(w plan.Wait) bool { return w.Job == j.Name && !w.Passing })
+		if acting(rec) || !stuck && !stalled && reloading(l, rec) {
+			return false
+		}
 		if !stuck && !stalled && !rec.Phase.Idle() && (rec.Phase != job.JobRunning || joining(rec)) && !todo {
 			return false
 		}
@@ -266,6 +269,18 @@ func (e *ending) allEnded(l *Loop, p *plan.Plan) bool {
 		}
 	}
 	return true
+}
+
+// acting reports whether agents have yet to report the outcome of an act. They do in time, or are lost when their lease expires.
+func acting(rec *job.Record) bool {
+	return slices.ContainsFunc(rec.Handled, func(h job.Handled) bool { return !h.State.Final() && h.Act.Kind != "" && len(h.Slots) > 0 })
+}
+
+// reloading reports whether the job's next world is to form because of a reload. A request that cannot be read gets no reply.
+func reloading(l *Loop, rec *job.Record) bool {
+	return !rec.Phase.Ended() && slices.ContainsFunc(rec.Handled, func(h job.Handled) bool {
+		return !h.State.Final() && h.ID == rec.Reload.Request && l.requests.find(h.ID) != nil
+	})
 }
 
 // blocked reports whether a change of a later wave will not start in this run: its job did not come up, or a role that it

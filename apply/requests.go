@@ -120,13 +120,23 @@ func (q *requests) respond(l *Loop, p *plan.Plan) {
 			continue
 		}
 		q.given[r.ID] = r.State
-		if asked := q.find(r.ID); r.State == job.Refused && asked != nil && !q.noted[r.ID] {
+		if asked := q.find(r.ID); r.State == job.Refused && asked != nil && !q.noted[r.ID] && !handled(p.Records, r.ID) {
 			q.noted[r.ID] = true
 			why := job.Because(plan.RequestRefused, "verb", string(asked.Verb), "by", asked.By, "request", r.ID).With(r.Reason)
 			l.book.note(job.Notice{Time: l.now, Type: "request", Address: aboutRequests, Reason: why})
 		}
 		l.do(Respond{r})
 	}
+}
+
+// handled reports whether a request is in the record of a job, whose events have its outcome.
+func handled(records job.Records, id string) bool {
+	for _, rec := range records {
+		if slices.ContainsFunc(rec.Handled, func(h job.Handled) bool { return h.ID == id }) {
+			return true
+		}
+	}
+	return false
 }
 
 func (q *requests) find(id string) *job.Request {

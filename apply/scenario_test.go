@@ -50,10 +50,10 @@ import (
 //	feign KIND …    the next effects of these kinds are reported as carried out, but are not
 //	end worker[0] [code=1] [cause=deleted] [job=a]    the slot's agent ends
 //	stray worker[0-1] [job=a]    an agent of no recorded job runs
-//	member a worker[0] STATE [gen=1] [step=5]    what the service knows of a slot
+//	member worker[0] [state=running] [gen=1] [step=5] [acted=r1]    what the service knows of a slot; it has done an act
 //	world a 1 worker[0-1]             the service forms a world
 //	ask [max-destroy=3]               a request to reconcile; new content of the files may be given as for: files
-//	request r1 VERB a [b] [by=bob]    an operator's request; replies are those that are stored
+//	request r1 VERB a [b] [by=bob] [value=SIGUSR2]    an operator's request; replies are those that are stored
 //	crash           of the run: what is held or queued never comes back
 //	serve           the service's address changes
 //	interrupt, lose-lock
@@ -370,12 +370,17 @@ func (s *scenario) request(d *datadriven.TestData) {
 		case "by", "files":
 		case "mode":
 			r.Mode = a.Vals[0]
+		case "value":
+			r.Value = a.Vals[0]
 		default:
 			sel, err := job.ParseSelector("job." + a.Key)
 			if err != nil {
 				d.Fatalf(s.t, "%v", err)
 			}
-			r.On, r.Value = append(r.On, sel), strings.Join(a.Vals, ",")
+			r.On = append(r.On, sel)
+			if len(a.Vals) > 0 {
+				r.Value = strings.Join(a.Vals, ",")
+			}
 		}
 	}
 	s.requests = append(s.requests, r)
@@ -567,7 +572,14 @@ func newsText(n News) string {
 			}
 			slots = append(slots, text)
 		}
-		return "job " + n.Job + " of " + n.Desired.Token + " is to be " + cmp.Or(strings.Join(slots, ", "), "nothing yet")
+		text := "job " + n.Job + " of " + n.Desired.Token + " is to be " + cmp.Or(strings.Join(slots, ", "), "nothing yet")
+		for _, a := range n.Desired.Want.Acts {
+			text += fmt.Sprintf("; %s: %s %s in %v", a.ID, a.Kind, a.Value, a.Slots)
+		}
+		if r := n.Desired.Want.Reload; r.Request != "" {
+			text += fmt.Sprintf("; %s ends worlds through %d", r.Request, r.Through)
+		}
+		return text
 	case Unwanted:
 		return "job " + n.Job + " is no more"
 	case Ended:
@@ -822,7 +834,10 @@ func (s *scenario) member(d *datadriven.TestData) {
 		f := s.facts[a.Job]
 		f.UID = cmp.Or(s.uid(a.Job), f.UID)
 		m := elastic.MemberFacts{Slot: a, Incarnation: number(d, "incarnation", 1), Member: job.Member{
-			State: job.MemberState(text(d, "state", "running")), Generation: number(d, "gen", f.World.Generation), Step: int64(number(d, "step", 0)), Registered: s.now}}
+			State: job.MemberState(text(d, "state", "running")), Generation: number(d, "gen", f.World.Generation), Step: int64(number(d, "step", 0)), Registered: s.now, Can: job.ActKinds}}
+		if id := text(d, "acted", ""); id != "" {
+			m.Member.Acts = []job.ActResult{{ID: id, State: job.ActDone}}
+		}
 		f.Members = slices.DeleteFunc(slices.Clone(f.Members), func(o elastic.MemberFacts) bool { return o.Slot == a })
 		f.Members = append(f.Members, m)
 		s.facts[a.Job] = f
