@@ -48,6 +48,9 @@ type Agent struct {
 	place   elastic.Place // in the world that its processes run or last ran in
 	inPlace int
 	failure *job.Exit // not noticed yet while its state is running
+
+	did       []job.ActResult // of the order's acts; State is "" until it has ended
+	newestAct string
 }
 
 // begin starts the agent on a node.
@@ -75,7 +78,7 @@ func (a *Agent) Place() elastic.Place { return a.place }
 
 func (a *Agent) report() elastic.Report {
 	return elastic.Report{State: a.state, Generation: a.place.Generation, Rank: a.place.GroupRank, WorldSlots: a.place.GroupSize,
-		InPlace: a.inPlace, Port: 29500 + a.launch.Slot.Index, Exit: a.failure}
+		InPlace: a.inPlace, Port: 29500 + a.launch.Slot.Index, Exit: a.failure, Acts: a.ended()}
 }
 
 // register registers the agent with the current master.
@@ -87,7 +90,7 @@ func (a *Agent) register() {
 	a.master = a.c.address()
 	a.seq++
 	mine, request := a.session, elastic.RegisterRequest{UID: a.launch.UID, Slot: a.launch.Slot.Short(),
-		Incarnation: a.launch.Incarnation, Seq: a.seq, Host: a.node, AgentPID: 1, Report: a.report()}
+		Incarnation: a.launch.Incarnation, Seq: a.seq, Can: job.ActKinds, Host: a.node, AgentPID: 1, Report: a.report()}
 	Call(a.c.Net, partyOf(a.node), a.master, elastic.RegisterBound(a.beat), func(answer func(elastic.RegisterReply, error)) {
 		if m := a.c.masters[a.master]; m != nil {
 			m.Register(a.launch.Slot.Job, request, answer)
@@ -133,6 +136,9 @@ func (a *Agent) sync() {
 		if reply.Version > a.seen {
 			a.seen = reply.Version
 			a.obey(reply.Order)
+			if a.hears(mine) {
+				a.actOn(reply.Order)
+			}
 		}
 		if a.open == 0 && a.hears(mine) {
 			a.sync()

@@ -21,7 +21,24 @@ const (
 )
 
 // operators are the requests beside the state.
-type operators struct{ asked []state.Asked }
+type operators struct {
+	asked []state.Asked
+	acted map[string]int // how often the processes of a slot got the signal of a request
+}
+
+// acts checks that no request reaches the processes of a slot twice, and none that nobody accepted.
+func (w *world) acts(a *sim.Agent, act job.Act) {
+	key := act.ID + " " + a.Slot().String()
+	w.operators.acted[key]++
+	if n := w.operators.acted[key]; n > 1 {
+		w.fail("the processes of %s get %s of %s %d times", a.Slot(), act.Kind, act.ID, n)
+	}
+	for _, r := range w.operators.asked {
+		if r.ID == act.ID && r.Reply.State.Final() && r.Reply.State != job.Unknown {
+			w.fail("%s is %s, and then done at %s", act.ID, r.Reply.State, a.Slot())
+		}
+	}
+}
 
 // pending are those without a final reply.
 func (o *operators) pending() []job.Request {
@@ -54,6 +71,9 @@ func (w *world) request(args []string) error {
 		}
 	}
 	r.Value = strings.Join(values, ",")
+	if r.Value == "" && r.Verb == job.AskSignal {
+		r.Value = "SIGUSR2"
+	}
 	w.operators.asked = append(w.operators.asked, state.Asked{Request: r})
 	for _, m := range w.all() {
 		m.readRequests(readDelay)
@@ -122,7 +142,7 @@ func (w *world) repliedTo(records job.Records) {
 			if a.Verb == job.AskSuspend || a.Verb == job.AskResume {
 				last[a.On[0].Job] = a.Verb
 			}
-		case job.Refused, job.Undone:
+		case job.Refused, job.Undone, job.Unknown:
 		case job.Accepted:
 			if !w.waitsForRoom(a.Request, records) {
 				w.fail("request %s is accepted at rest, and the job has the size", a.ID)

@@ -55,6 +55,8 @@ type Cluster struct {
 	Net *Net
 	// Trouble, if set, is called before each operation, such as "observe" or "launch", which fails if it returns an error.
 	Trouble func(op string, slot job.Address) error
+	// Acted, if set, is called when processes get a signal that was asked for.
+	Acted func(a *Agent, act job.Act)
 
 	now     time.Time
 	queue   queue
@@ -67,6 +69,7 @@ type Cluster struct {
 	changes chan struct{}
 	clients []*Client
 	tokens  map[string]string
+	saved   map[string]checkpoints // by UID
 	seen    *providers.Observation // the last one; nil if something has changed since
 	log     func(format string, args ...any)
 }
@@ -84,7 +87,7 @@ func New(name string, start time.Time, log func(format string, args ...any)) *Cl
 	if log == nil {
 		log = func(string, ...any) {}
 	}
-	c := &Cluster{Name: name, now: start, agents: map[key]*Agent{}, masters: map[string]Master{}, changes: make(chan struct{}, 1), tokens: map[string]string{}, log: log}
+	c := &Cluster{Name: name, now: start, agents: map[key]*Agent{}, masters: map[string]Master{}, changes: make(chan struct{}, 1), tokens: map[string]string{}, saved: map[string]checkpoints{}, log: log}
 	c.Net = newNet(c.After)
 	return c
 }

@@ -22,7 +22,7 @@ import (
 //	set most=3 | drop b | declare b | suspend b | unsuspend b
 //	                                        edits of the files: a variable is set; a job is removed, and added again; suspended
 //	ask a | serve a                         a request to reconcile; its service gets another address
-//	request suspend b | request scale b.worker=2
+//	request suspend b | request scale b.worker=2 | request signal b.worker[0]=SIGUSR2 | request reload b=100
 //	                                        an operator's request
 //	fault launch job.a.worker[1] crash after
 //	fault store delay before 3s             a fault of the next effect of a kind: crash, pause, delay, and error, busy,

@@ -72,6 +72,8 @@ func newWorld(t testing.TB) *world {
 		}
 		return w.trouble(op)
 	}
+	w.operators.acted = map[string]int{}
+	w.cluster.Acted = w.acts
 	return w
 }
 
