@@ -29,12 +29,13 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/eltrain/eltrain/elastic"
 	"github.com/eltrain/eltrain/internal/atomicfile"
 	"github.com/eltrain/eltrain/internal/logmarks"
 	"github.com/eltrain/eltrain/internal/regular"
 	"github.com/eltrain/eltrain/job"
-	"golang.org/x/sys/unix"
 )
 
 // Exit codes of the agent. An agent whose processes failed exits with the code of the first that did.
@@ -129,6 +130,7 @@ type agent struct {
 	life     *life
 	events   chan event
 	beats    chan time.Duration
+	done     chan struct{} // closed once no event is handled any more
 
 	generation *generation    // nil when no process runs
 	port       *reservation   // nil when none is held
@@ -147,7 +149,7 @@ type agent struct {
 func newAgent(c job.AgentConfig, rec *record, log *slog.Logger) (*agent, error) {
 	a := &agent{
 		config: c, log: log, record: rec, life: newLife(c.StopGrace.Std()),
-		events: make(chan event, 4), beats: make(chan time.Duration, 1), overdue: time.NewTimer(time.Hour),
+		events: make(chan event, 4), beats: make(chan time.Duration, 1), done: make(chan struct{}), overdue: time.NewTimer(time.Hour),
 	}
 	a.overdue.Stop()
 	a.config.Processes = max(c.Processes, 1)
@@ -259,6 +261,7 @@ func (a *agent) run(ctx context.Context) int {
 	}
 	stopSession()
 	<-sessionDone
+	close(a.done)
 	return a.finish()
 }
 
@@ -288,6 +291,8 @@ func (a *agent) step(e event) {
 			if a.generation != nil {
 				a.generation.stop(effect)
 			}
+		case perform:
+			a.perform(effect.Act)
 		case report:
 			a.session.reportNow()
 		case lastWord:
@@ -412,7 +417,7 @@ func (a *agent) publish() {
 	defer a.mu.Unlock()
 	r := &a.outgoing.Report
 	r.State, r.Generation, r.Rank, r.WorldSlots = l.state, l.generation, l.rank, l.slots
-	r.InPlace, r.PIDs, r.Exit = l.inPlace, l.pids, l.exit
+	r.InPlace, r.PIDs, r.Exit, r.Acts = l.inPlace, l.pids, l.exit, l.results()
 	switch r.Port = 0; {
 	case a.port != nil:
 		r.Port = a.port.Port

@@ -18,11 +18,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/eltrain/eltrain/elastic"
-	"github.com/eltrain/eltrain/job"
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
+
+	"github.com/eltrain/eltrain/elastic"
+	"github.com/eltrain/eltrain/job"
 )
 
 // asAgent makes the test binary an agent: the tests start it as a separate process, as a provider does.
@@ -784,6 +785,92 @@ func TestPlannedStopAwaitsACheckpoint(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(b.dir, "disturbed")); err == nil {
 		t.Error("the helper got the checkpoint signal")
 	}
+}
+
+// Acts reach the processes once each, however often they are told, and training goes on.
+func TestActsAreDoneOnce(t *testing.T) {
+	t.Parallel()
+	script := `sh -c 'trap ": > \"$DIR/disturbed\"" USR1 USR2; : > "$DIR/helper"; while :; do sleep 0.01; done' &
+	trap 'echo got >> "$DIR/signals"' USR2
+	trap ': > "$DIR/ckpt/step-0012.pt.tmp"; mv "$DIR/ckpt/step-0012.pt.tmp" "$DIR/ckpt/step-0012.pt"' USR1
+	echo ready; while :; do sleep 0.02; done`
+	b := newBench(t, 10*time.Minute, "sh", "-c", script)
+	b.config.StopGrace = job.Duration(10 * time.Minute) // nobody waits that long here
+	b.config.CheckpointDir, b.config.CheckpointSignal = filepath.Join(b.dir, "ckpt"), "SIGUSR1"
+	if err := os.Mkdir(b.config.CheckpointDir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	b.write(t, "ckpt/step-0005.pt", "an older one")
+	b.launch(t, "DIR="+b.dir)
+	b.service.run(1, 1)
+	before := b.service.awaitState(t, job.MemberRunning, 1)
+	eventually(t, "the traps are set", func() bool {
+		_, err := os.Stat(filepath.Join(b.dir, "helper"))
+		return err == nil && strings.Contains(b.read("log"), "ready")
+	})
+	ordered := elastic.Order{Do: elastic.Run, World: &elastic.Place{Generation: 1, GroupSize: 1, WorldSize: 1}}
+	told := func(acts ...job.Act) elastic.Report {
+		ordered.Acts = append(slices.Clone(ordered.Acts), acts...)
+		b.service.give(ordered)
+		return b.service.await(t, "the outcomes", func(r elastic.Report) bool { return len(r.Acts) == len(ordered.Acts) })
+	}
+	path := func(name string) string { return filepath.Join(b.config.CheckpointDir, name) }
+	told(job.Act{ID: "r1", Kind: job.ActSignal, Value: "SIGUSR2"})
+	eventually(t, "the signal arrives", func() bool { return b.read("signals") == "got\n" })
+	told(job.Act{ID: "r2", Kind: job.ActFind, Value: "12"})
+	told(job.Act{ID: "r3", Kind: job.ActCheckpoint})
+	told(job.Act{ID: "r4", Kind: job.ActFind}, job.Act{ID: "r5", Kind: job.ActFind, Value: "5"}, job.Act{ID: "r6", Kind: "dance"})
+	after := told(job.Act{ID: "r7", Kind: job.ActSignal, Value: "SIGUSR2"})
+	want := []job.ActResult{
+		{ID: "r1", State: job.ActDone},
+		{ID: "r2", State: job.ActAbsent},
+		{ID: "r3", State: job.ActDone, Step: 12, Path: path("step-0012.pt")},
+		{ID: "r4", State: job.ActDone, Step: 12, Path: path("step-0012.pt")},
+		{ID: "r5", State: job.ActDone, Step: 5, Path: path("step-0005.pt")},
+		{ID: "r6", State: job.ActUnsupported},
+		{ID: "r7", State: job.ActDone},
+	}
+	if !slices.Equal(after.Acts, want) {
+		t.Errorf("the outcomes are %+v", after.Acts)
+	}
+	eventually(t, "the second signal arrives", func() bool { return b.read("signals") == "got\ngot\n" })
+	if !slices.Equal(after.PIDs, before.PIDs) || after.State != job.MemberRunning {
+		t.Errorf("it was disturbed: %+v", after)
+	}
+	if _, err := os.Stat(filepath.Join(b.dir, "disturbed")); err == nil {
+		t.Error("the helper got a signal")
+	}
+}
+
+// A checkpoint that a process announces in its output, without a directory; and one that never comes, of which the stop grace is the end.
+func TestACheckpointIsReadFromTheOutput(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 10*time.Minute, "sh", "-c", `trap 'n=$((n+1)); test $n -gt 1 || echo saved step 77' USR1; echo saved step 50; while :; do sleep 0.02; done`)
+	b.config.CheckpointSignal, b.config.CheckpointPattern = "SIGUSR1", `saved step (?P<step>\d+)`
+	b.config.StopGrace = job.Duration(time.Second)
+	b.launch(t)
+	b.service.run(1, 1)
+	b.service.await(t, "the first checkpoint", func(r elastic.Report) bool { return r.Saved.Step == 50 })
+	ordered := elastic.Order{Do: elastic.Run, World: &elastic.Place{Generation: 1, GroupSize: 1, WorldSize: 1}}
+	for i, want := range []job.ActResult{{ID: "r1", State: job.ActDone, Step: 77}, {ID: "r2", State: job.ActAbsent}} {
+		ordered.Acts = append(slices.Clone(ordered.Acts), job.Act{ID: want.ID, Kind: job.ActCheckpoint})
+		b.service.give(ordered)
+		got := b.service.await(t, "the outcome", func(r elastic.Report) bool { return len(r.Acts) == i+1 })
+		if got.Acts[i] != want {
+			t.Errorf("the outcome is %+v, not %+v", got.Acts[i], want)
+		}
+	}
+}
+
+// A world that resumes from a step says so to its processes.
+func TestProcessesLearnWhereToResume(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 10*time.Minute, "sh", "-c", `echo "from ${ELTRAIN_RESUME_STEP-newest}"; exec sleep 600`)
+	b.launch(t, "ELTRAIN_RESUME_STEP=7")
+	b.service.run(1, 1)
+	eventually(t, "nothing is said", func() bool { return strings.Contains(b.read("log"), "from newest") })
+	b.service.give(elastic.Order{Do: elastic.Run, World: &elastic.Place{Generation: 2, GroupSize: 1, WorldSize: 1, ResumeStep: 120}})
+	eventually(t, "the step", func() bool { return strings.Contains(b.read("log"), "from 120") })
 }
 
 // The first failure is determined by when each process failed, and an exit may be observed late: the process takes long to

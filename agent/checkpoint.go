@@ -56,6 +56,9 @@ func moved(path string) bool {
 	return unix.Lstat(path, &st) == nil && st.Ctim.Nano() > st.Mtim.Nano()
 }
 
+// unfinished reports whether a file is still being written, by its name.
+func unfinished(name string) bool { return strings.Contains(name, ".tmp") }
+
 // newestCheckpoint checks the regular files directly in dir. Names with ".tmp" are unfinished: writers rename them when done. A
 // checkpoint that is a directory is found by the pointer file ("latest") written after it. An unreadable directory has none.
 func newestCheckpoint(dir string) newest {
@@ -65,7 +68,7 @@ func newestCheckpoint(dir string) newest {
 		return best
 	}
 	for _, e := range entries {
-		if !e.Type().IsRegular() || strings.Contains(e.Name(), ".tmp") {
+		if !e.Type().IsRegular() || unfinished(e.Name()) {
 			continue
 		}
 		info, err := e.Info()

@@ -73,6 +73,9 @@ func environ(base []string, c *job.AgentConfig, p elastic.Place, local int, erro
 	if c.CheckpointSignal != "SIGUSR2" {
 		set(job.StacksVariable, strings.TrimSuffix(errorFile, ".json")+".stacks")
 	}
+	if p.ResumeStep > 0 {
+		set("ELTRAIN_RESUME_STEP", strconv.FormatInt(p.ResumeStep, 10))
+	}
 	if membersFile != "" {
 		set("ELTRAIN_MEMBERS_FILE", membersFile)
 	}

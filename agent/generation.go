@@ -15,9 +15,10 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/eltrain/eltrain/elastic"
 	"github.com/eltrain/eltrain/job"
-	"golang.org/x/sys/unix"
 )
 
 // rootCauseWait is how long to wait for the exit of a process that wrote its error file before another one failed: it is the
@@ -46,15 +47,17 @@ type generation struct {
 	commands  commands
 	exits     chan *process
 	stops     chan stop
+	asks      chan checkpointAsk
 	events    chan<- event
 	log       *slog.Logger
 
 	checkpointDir    string
 	checkpointSignal syscall.Signal // 0 if there is none
-	oomBefore        uint64         // the cgroup's count
-	oomKills         *atomic.Int64  // the agent's
-	terminating      chan struct{}  // closed when SIGTERM was sent
-	killing          chan struct{}  // closed when SIGKILL was sent
+	meter            *meter
+	oomBefore        uint64        // the cgroup's count
+	oomKills         *atomic.Int64 // the agent's
+	terminating      chan struct{} // closed when SIGTERM was sent
+	killing          chan struct{} // closed when SIGKILL was sent
 	done             chan struct{}
 }
 
@@ -99,7 +102,7 @@ func (r *launcher) start(p elastic.Place, events chan<- event) (g *generation, e
 		return nil, exit
 	}
 	g = &generation{
-		number: p.Generation, exits: make(chan *process, r.config.Processes), stops: make(chan stop, 8),
+		number: p.Generation, exits: make(chan *process, r.config.Processes), stops: make(chan stop, 8), asks: make(chan checkpointAsk, 8), meter: r.meter,
 		events: events, log: r.log, checkpointDir: r.config.CheckpointDir, checkpointSignal: r.signal,
 		oomKills: &r.oomKills, terminating: make(chan struct{}), killing: make(chan struct{}), done: make(chan struct{}),
 	}
@@ -235,6 +238,13 @@ func (p *process) wasAsked() bool {
 func (p *process) kill() {
 	p.killed = p.killed || !p.hasExited()
 	p.signal(unix.SIGKILL)
+}
+
+// notify signals the process, unless it was reaped, and reports whether it was there.
+func (p *process) notify(sig syscall.Signal) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !p.reaped && unix.Kill(p.id.PID, sig) == nil
 }
 
 // await returns when the process and its group have exited and its output was read. The group is killed while the exited
@@ -376,6 +386,23 @@ func (g *generation) stop(s stop) {
 	}
 }
 
+// requestCheckpoint asks the processes for a checkpoint. Training goes on.
+func (g *generation) requestCheckpoint(a checkpointAsk) {
+	select {
+	case g.asks <- a:
+	case <-g.done: // stopped says that no process runs
+	}
+}
+
+// notify signals all live processes, not their groups: helpers that do not handle the signal would be killed by it. It reports whether
+// there was one.
+func (g *generation) notify(sig syscall.Signal) (any bool) {
+	for _, p := range g.processes {
+		any = p.notify(sig) || any
+	}
+	return any
+}
+
 // signal signals all live processes, whole groups.
 func (g *generation) signal(sig syscall.Signal) {
 	for _, p := range g.processes {
@@ -389,13 +416,24 @@ func (g *generation) supervise() {
 	s := newSupervisor(g)
 	defer s.close()
 	for s.alive > 0 {
+		var events chan<- event // nil, so that nothing is sent, unless there is an outcome
+		var next event
+		if len(s.outcomes) > 0 {
+			events, next = g.events, acted{s.outcomes[0]}
+		}
 		select {
+		case events <- next:
+			s.outcomes = s.outcomes[1:]
 		case p := <-g.exits:
 			s.exited(p)
 		case how := <-g.stops:
 			s.stop(how)
 		case <-s.rootCause.C:
 			s.reportFailure()
+		case ask := <-g.asks:
+			s.requestCheckpoint(ask)
+		case <-s.look.C:
+			s.lookForAsked()
 		case <-s.poll.C:
 			s.lookForCheckpoint()
 		case <-s.checkpointTimeout.C:
@@ -409,7 +447,21 @@ func (g *generation) supervise() {
 	}
 	g.commands.end()
 	killStrays()
-	g.events <- stopped{g.ended()}
+	for _, o := range s.outcomes {
+		g.send(acted{o})
+	}
+	g.send(stopped{g.ended()})
+}
+
+// send sends one of the last events. Who receives them may just be asking for a checkpoint.
+func (g *generation) send(e event) {
+	for {
+		select {
+		case g.events <- e:
+			return
+		case <-g.asks:
+		}
+	}
 }
 
 // ended is when the last process exited. All must have.
@@ -430,7 +482,10 @@ type supervisor struct {
 	failureReported bool
 	stopping        bool // a stop was requested: exits that it explains mean nothing
 
-	rootCause         *time.Timer // when a failure is reported at the latest
+	rootCause         *time.Timer  // when a failure is reported at the latest
+	requests          []*requested // checkpoints that operators asked for
+	outcomes          []job.ActResult
+	look              *time.Ticker // polls for asked
 	checkpoint        arrival
 	poll              *time.Ticker // polls for checkpoint
 	checkpointTimeout *time.Timer  // when SIGTERM is sent at the latest
@@ -449,11 +504,14 @@ func newSupervisor(g *generation) *supervisor {
 	s := &supervisor{generation: g, alive: len(g.processes), rootCause: unset(), checkpointTimeout: unset(), kill: unset()}
 	s.poll = time.NewTicker(checkpointPoll)
 	s.poll.Stop()
+	s.look = time.NewTicker(checkpointPoll)
+	s.look.Stop()
 	return s
 }
 
 func (s *supervisor) close() {
 	s.rootCause.Stop()
+	s.look.Stop()
 	s.poll.Stop()
 	s.checkpointTimeout.Stop()
 	s.kill.Stop()
@@ -570,10 +628,7 @@ func (s *supervisor) stop(how stop) {
 		s.grace = how.grace
 		s.ask()
 		s.checkpoint = arrival{before: newestCheckpoint(s.checkpointDir)}
-		for _, p := range s.processes {
-			// Not to the group: helpers that do not handle the signal would be killed by it.
-			p.cmd.Process.Signal(s.checkpointSignal)
-		}
+		s.notify(s.checkpointSignal)
 		s.poll.Reset(checkpointPoll)
 		s.checkpointTimeout.Reset(how.grace)
 	default:

@@ -36,6 +36,8 @@ type life struct {
 	awaitingAnswer bool          // only the answer to the last report is missing
 	alone          bool          // the service has not answered for a lease
 	lastAnswer     answered      // the newest answer
+	acts           []begunAct    // of those in the order, what was begun
+	newestAct      string        // the greatest ID of an act that was begun
 }
 
 // procs is the state of the processes.
@@ -75,6 +77,8 @@ type (
 	stopped struct{ at time.Time }
 	// overdue: the last report was not answered in time.
 	overdue struct{}
+	// acted: an act has ended.
+	acted struct{ job.ActResult }
 	// unanswered: the service has not answered for a lease, and considers this member lost if it runs.
 	unanswered struct{}
 )
@@ -87,6 +91,7 @@ func (started) isEvent()    {}
 func (failed) isEvent()     {}
 func (stopped) isEvent()    {}
 func (overdue) isEvent()    {}
+func (acted) isEvent()      {}
 func (unanswered) isEvent() {}
 
 // effect is what to do about an event. Effects are carried out in order.
@@ -101,6 +106,8 @@ type (
 		grace      time.Duration
 		checkpoint bool
 	}
+	// perform an act; its outcome follows as acted.
+	perform struct{ job.Act }
 	// reserve another port for MASTER_PORT.
 	reserve struct{}
 	// report to the service now.
@@ -113,6 +120,7 @@ type (
 
 func (start) isEffect()    {}
 func (stop) isEffect()     {}
+func (perform) isEffect()  {}
 func (reserve) isEffect()  {}
 func (report) isEffect()   {}
 func (lastWord) isEffect() {}
@@ -128,7 +136,7 @@ func (l *life) Step(e event) []effect {
 	switch e := e.(type) {
 	case ordered:
 		l.order = e.Order
-		return l.followOrder()
+		return append(l.followOrder(), l.beginActs()...) // the order first: what it stops gets no signal
 	case answered:
 		return l.answered(e)
 	case fenced:
@@ -140,7 +148,10 @@ func (l *life) Step(e event) []effect {
 		return []effect{report{}}
 	case failed:
 		return l.failed(e)
+	case acted:
+		return l.endAct(e.ActResult)
 	case stopped:
+		l.failActs()
 		return l.stopped(e)
 	case overdue:
 		if l.awaitingAnswer {

@@ -7,9 +7,10 @@ import (
 	"time"
 
 	"github.com/cockroachdb/datadriven"
+	"pgregory.net/rapid"
+
 	"github.com/eltrain/eltrain/elastic"
 	"github.com/eltrain/eltrain/job"
-	"pgregory.net/rapid"
 )
 
 // The scenarios list an event, then its effects and the new state.
@@ -49,7 +50,14 @@ func parseEvent(t *testing.T, d *datadriven.TestData) event {
 		if d.HasArg("gen") {
 			o.World = &elastic.Place{Generation: number("gen"), GroupRank: number("rank"), GroupSize: number("slots")}
 		}
+		for i, arg := range d.CmdArgs {
+			if arg.Key == "act" { // ID KIND [VALUE]
+				o.Acts = append(o.Acts, job.Act{ID: arg.Vals[0], Kind: job.ActKind(arg.Vals[1]), Value: strings.Join(d.CmdArgs[i].Vals[2:], "")})
+			}
+		}
 		return ordered{Order: o}
+	case "acted":
+		return acted{job.ActResult{ID: d.CmdArgs[0].Key, State: job.ActState(d.CmdArgs[1].Key)}}
 	case "started":
 		return started{[]int{101}}
 	case "failed":
@@ -83,6 +91,8 @@ func describe(e effect) string {
 			text += " after a checkpoint"
 		}
 		return text
+	case perform:
+		return strings.TrimSpace(fmt.Sprintf("perform %s: %s %s", e.ID, e.Kind, e.Value))
 	case reserve:
 		return "reserve another port"
 	case report:
@@ -102,6 +112,9 @@ func state(l *life) string {
 	}
 	if l.exit != nil {
 		text += fmt.Sprintf(", exit %d", l.exit.Code)
+	}
+	for _, r := range l.results() {
+		text += fmt.Sprintf(", %s %s", r.ID, r.State)
 	}
 	if l.wantsAnswer() {
 		text += ", wants an answer"

@@ -17,10 +17,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/eltrain/eltrain/internal/logmarks"
-	"github.com/eltrain/eltrain/job"
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/eltrain/eltrain/internal/logmarks"
+	"github.com/eltrain/eltrain/job"
 )
 
 var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
@@ -493,6 +494,17 @@ func TestNewestCheckpoint(t *testing.T) {
 	write("latest", 200)
 	if got := newestCheckpoint(dir); got == before || got.name != "latest" {
 		t.Errorf("a finished checkpoint does not count: %+v", got)
+	}
+}
+
+func TestTheStepInACheckpointsName(t *testing.T) {
+	for name, want := range map[string]int64{
+		"step-00000120.json": 120, "checkpoint-500": 500, "global_step1000": 1000, "iter_0000700": 700, "epoch=3-step=200.ckpt": 200,
+		"step-50-rank-3.pt": 50, "ckpt.9": 9, "model_v2-40.pt2": 40, "latest": 0, "step-99999999999999999999": 0, "best.ckpt": 0,
+	} {
+		if got := stepOf(name); got != want {
+			t.Errorf("%s is of step %d, not %d", name, want, got)
+		}
 	}
 }
 

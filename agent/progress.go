@@ -130,6 +130,16 @@ func (m *meter) seeCheckpoint(saved job.Saved, at time.Time) (worth bool) {
 	return m.due(at)
 }
 
+// newestSaved is the newest checkpoint in the output.
+func (m *meter) newestSaved() job.Saved {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.now.saved
+}
+
+// readsCheckpoints reports whether the output says when a checkpoint is written.
+func (m *meter) readsCheckpoints() bool { return m.checkpoints.pattern != nil }
+
 // due reports whether the last report is a while ago, and if so counts this as a report.
 func (m *meter) due(at time.Time) bool {
 	if at.Sub(m.reportedAt) < progressEvery {

@@ -232,7 +232,7 @@ func (s *session) register(ctx context.Context) error {
 	s.seq++
 	reply, err := s.client.Register(ctx, s.config.Job, elastic.RegisterRequest{
 		UID: s.config.UID, Slot: s.config.Slot, Incarnation: s.config.Incarnation, Seq: s.seq,
-		Host: s.config.Host, Node: s.config.Node, AgentPID: os.Getpid(), Report: s.currentReport().Report,
+		Host: s.config.Host, Node: s.config.Node, Can: job.ActKinds, AgentPID: os.Getpid(), Report: s.currentReport().Report,
 	})
 	if err != nil {
 		return err

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/eltrain/eltrain/apply"
 	"github.com/eltrain/eltrain/cmd/master"
 	"github.com/eltrain/eltrain/cmd/view"
@@ -25,7 +27,7 @@ import (
 type asking struct {
 	verb    job.Verb
 	on      []job.Selector
-	value   string
+	value   string // what the verb takes
 	mode    string
 	why     string
 	until   time.Duration
@@ -56,6 +58,9 @@ func (a *asking) declare(fs *flags) {
 	for _, m := range modes[a.verb] {
 		fs.BoolFunc(m.name, m.doc, func(string) error { a.mode = m.name; return nil })
 	}
+	if a.verb == job.AskReload {
+		fs.Func("step", "Resume from the checkpoint of step `N`, instead of the newest.", a.takeStep)
+	}
 	if lasting[a.verb] {
 		fs.waitVar(&a.until, "until", "End it by itself after `DURATION`, such as 2h.")
 	}
@@ -64,21 +69,28 @@ func (a *asking) declare(fs *flags) {
 
 // verbCommand makes the command of a verb.
 func verbCommand(verb job.Verb, synopsis, about string) *command {
+	usage := "[options] " + operand(verb) + "..."
+	if verb == job.AskSignal {
+		usage = "[options] SIGNAL ADDRESS..."
+	}
 	c := &command{
-		name: string(verb), usage: "[options] " + operand(verb) + "...", synopsis: synopsis, about: about + `
+		name: string(verb), usage: usage, synopsis: synopsis, about: about + `
 
 It is a request to whoever leads the jobs: a running watch acts on it within a second. If nobody does, this command leads
 itself, and does only what was asked; with a state and jobs in a cluster the request waits for a master there. eltrain requests lists
 requests and what became of them.`,
 		exits: []string{
 			"It is done; with -detach, it was asked.",
-			"It was refused, has failed, or an error.",
+			"It was refused, has failed, its outcome is unknown, or an error.",
 		},
 		declare: (&asking{verb: verb}).declare,
 	}
 	c.run = func(s *session, args []string) int {
 		a := asking{verb: verb}
 		others, err := s.parse(newFlags(c.name, a.declare), args, manyArguments)
+		if err == nil && verb == job.AskSignal {
+			others, err = a.takeSignal(others)
+		}
 		if err == nil && len(others) == 0 {
 			err = fmt.Errorf("an address is missing: write %s", examples[operand(verb)])
 		}
@@ -156,6 +168,50 @@ func restartCommand() *command {
 		`Replaces the slots that the ADDRESSes name by their next incarnations, after a checkpoint; the world forms again with them.
 A job that succeeded, failed or was canceled starts anew, as a new run. ADDRESS is job.NAME, job.NAME.ROLE,
 job.NAME.ROLE[3], or a set: [0-3,7], [*].`)
+}
+
+func checkpointCommand() *command {
+	return verbCommand(job.AskCheckpoint, "Ask jobs for a checkpoint",
+		`Asks the jobs that the ADDRESSes name for a checkpoint, as before a planned stop, and training goes on: their processes get the
+signal of checkpoint { signal }. Waits until a new checkpoint is complete, and prints its step and path. It has failed if none is
+complete within the role's stop_grace.`)
+}
+
+func signalCommand() *command {
+	return verbCommand(job.AskSignal, "Send a signal to training processes",
+		`Sends SIGNAL to each training process of the slots that the ADDRESSes name, at most once. It is a name as for kill, with or
+without SIG: USR2, SIGUSR2. The signal goes to the processes that the role's command starts, as kill would send it, and not to what
+they start themselves. A process that it ends is a fault like any other, and is healed. ADDRESS is job.NAME, job.NAME.ROLE,
+job.NAME.ROLE[3], or a set: [0-3,7], [*].`)
+}
+
+func reloadCommand() *command {
+	return verbCommand(job.AskReload, "Resume jobs from a checkpoint",
+		`Ends the worlds of the jobs that the ADDRESSes name, without a checkpoint, and forms them again: the training processes start anew
+from the newest complete checkpoint, or from the one of -step, which they find in ELTRAIN_RESUME_STEP. It is refused if that
+checkpoint is not in the directory of checkpoint { dir }.`)
+}
+
+// takeSignal takes the name of a signal from the front of the arguments.
+func (a *asking) takeSignal(args []string) ([]string, error) {
+	if len(args) == 0 {
+		return nil, errors.New("a signal is missing: write its name, such as SIGUSR2")
+	}
+	a.value = "SIG" + strings.TrimPrefix(strings.ToUpper(args[0]), "SIG")
+	if unix.SignalNum(a.value) == 0 {
+		return nil, fmt.Errorf("%q is not a signal: write its name, such as SIGUSR2", args[0])
+	}
+	return args[1:], nil
+}
+
+// takeStep takes the value of -step.
+func (a *asking) takeStep(text string) error {
+	step, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || step < 1 {
+		return errors.New("it must be a step, a whole number from 1")
+	}
+	a.value = strconv.FormatInt(step, 10)
+	return nil
 }
 
 // ask stores a request, and follows it until its outcome is known.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -236,5 +237,65 @@ func TestCancelByForce(t *testing.T) {
 			t.Errorf("%v: the processes got SIGTERM: %v", args, err == nil)
 		}
 		eltrain(t, dir, "restart", "-elsewhere", "job.tiny").check(t, exitError, "refused: job.tiny is Canceled")
+	}
+}
+
+const signalled = `job "tiny" {
+  checkpoint {
+    dir    = "ckpt"
+    signal = "SIGUSR1"
+  }
+  role "worker" {
+    replicas   = 2
+    command    = ["sh", "-c", "trap 'echo hup' HUP; trap 'n=$((n+1)); : > ckpt/$RANK.tmp; echo > ckpt/$RANK.tmp; mv ckpt/$RANK.tmp ckpt/step-$n' USR1; echo ready from $ELTRAIN_RESUME_STEP.; while :; do sleep 0.05; done"]
+    stop_grace = "10s"
+    resources {
+      cpu = 0.1
+    }
+  }
+}
+`
+
+// Training processes are reached through their agents, with a master and without.
+func TestActs(t *testing.T) {
+	t.Parallel()
+	dir := directoryWith(t, map[string]string{"main.hcl": signalled})
+	if err := os.Mkdir(filepath.Join(dir, "ckpt"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
+	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)
+	said := func(text string, times int) {
+		t.Helper()
+		eventually(t, text, func() bool { return strings.Count(eltrain(t, dir, "logs", "job.tiny").out, text) == times })
+	}
+	said("ready from .", 2)
+	eltrain(t, dir, "reload", "job.tiny").check(t, exitError, "refused: worker[0]: there is no checkpoint in the checkpoint directory")
+	eltrain(t, dir, "signal", "hup", "job.tiny").check(t, exitDone, "signal SIGHUP job.tiny: done")
+	said("hup", 2)
+	eltrain(t, dir, "checkpoint", "job.tiny").check(t, exitDone, "checkpoint job.tiny: done: step 1, "+filepath.Join(dir, "ckpt", "step-1"))
+
+	w := startWatch(t, dir)
+	eventually(t, "it watches", func() bool { return w.probe("/readyz") == http.StatusOK })
+	eltrain(t, dir, "signal", "SIGHUP", "job.tiny.worker[1]").check(t, exitDone, "done")
+	said("hup", 3)
+	var asked view.RequestModel
+	if err := json.Unmarshal([]byte(eltrain(t, dir, "checkpoint", "-json", "job.tiny").check(t, exitDone).out), &asked); err != nil {
+		t.Fatal(err)
+	}
+	if len(asked.ResultCodes) != 1 || asked.ResultCodes[0].Args["step"] != "2" {
+		t.Errorf("the checkpoint is %+v", asked)
+	}
+	eltrain(t, dir, "reload", "-step=7", "job.tiny").check(t, exitError, "refused: worker[0]: there is no checkpoint of step 7")
+	eltrain(t, dir, "reload", "-step=1", "job.tiny").check(t, exitDone, "reload -step=1 job.tiny: done: step 1, ")
+	said("ready from 1.", 2)
+	eltrain(t, dir, "status").check(t, exitDone, "generation 2, 2 processes")
+	eltrain(t, dir, "requests").check(t, exitDone, "signal SIGHUP job.tiny.worker[1]", "reload -step=7 job.tiny", "done: step 2, ")
+	eltrain(t, dir, "checkpoint", "job.tiny.worker[1]").check(t, exitError, "only whole jobs")
+	for args, want := range map[string]string{
+		"signal": "A signal is missing", "signal job.tiny": `"job.tiny" is not a signal`, "signal USR1": "An address is missing",
+		"reload -step=0 job.tiny": "it must be a step", "checkpoint -step=1 job.tiny": "-step",
+	} {
+		eltrain(t, dir, strings.Fields(args)...).check(t, exitError, want)
 	}
 }

@@ -80,8 +80,8 @@ func mainCommands() []*command {
 
 func otherCommands() []*command {
 	return []*command{
-		agentCommand(), cancelCommand(), consoleCommand(), eventsCommand(), execCommand(), fmtCommand(), forceUnlockCommand(), graphCommand(), importCommand(), initCommand(),
-		logsCommand(), outputCommand(), providersCommand(), readFilesCommand(), requestsCommand(), restartCommand(), resumeCommand(), scaleCommand(), showCommand(), stacksCommand(), stateCommand(), suspendCommand(), versionCommand(),
+		agentCommand(), cancelCommand(), checkpointCommand(), consoleCommand(), eventsCommand(), execCommand(), fmtCommand(), forceUnlockCommand(), graphCommand(), importCommand(), initCommand(),
+		logsCommand(), outputCommand(), providersCommand(), readFilesCommand(), reloadCommand(), requestsCommand(), restartCommand(), resumeCommand(), scaleCommand(), showCommand(), signalCommand(), stacksCommand(), stateCommand(), suspendCommand(), versionCommand(),
 	}
 }
 
