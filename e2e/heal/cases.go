@@ -3,6 +3,8 @@ package heal
 import (
 	"fmt"
 	"maps"
+	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -18,6 +20,7 @@ var cases = []Case{
 	{Name: "masters killed again and again", Soak: Local | Kubernetes, Nodes: 4, Try: mastersKilled},
 	{Name: "plain apply leaves training to go on", Gate: Local | Kubernetes, Nodes: 4, Try: plainApply},
 	{Name: "suspended and resumed", Gate: Local | Kubernetes | Volcano, Nodes: 2, Try: suspended},
+	{Name: "asked to act", Gate: Local | Kubernetes | Volcano, Nodes: 2, Try: askedToAct},
 	{Name: "script with a bug", Gate: Local | Kubernetes, Nodes: 2, Try: scriptWithABug},
 	{Name: "missing command", Gate: Local | Kubernetes, Nodes: 2, Try: missingCommand},
 }
@@ -163,6 +166,55 @@ func suspended(_ On, s *site.Site) {
 	s.Await("suspended", func(j site.Job) bool { return j.Phase == "Suspended" && j.Says("a test") })
 	site.Has(s.T, s.Must("resume", "job.mnist"), "done")
 	s.AwaitWorld(2, before.Generation+2)
+	s.ContinuesRight(long)
+}
+
+var savedStep = regexp.MustCompile(`: done: step (\d+), \S*step-\d+\.json`)
+
+// Training processes are asked for a checkpoint, go back to it, and get signals.
+func askedToAct(_ On, s *site.Site) {
+	s.SetSteps(long)
+	s.NotByLease()
+	s.Together()
+	s.Edit("job.hcl", fmt.Sprintf("--ckpt-every=%d", site.ProgressSteps), "--ckpt-every=1000000")
+	s.Watch()
+	before := s.AwaitWorld(2, 1)
+	checkpoint := func() int {
+		s.MakesProgress()
+		out := s.Must("checkpoint", "job.mnist")
+		found := savedStep.FindStringSubmatch(out)
+		if found == nil {
+			s.T.Fatalf("it does not say which checkpoint there is: %s", out)
+		}
+		step, _ := strconv.Atoi(found[1])
+		return step
+	}
+	first := checkpoint()
+	second := checkpoint()
+	if second <= first {
+		s.T.Errorf("it says step %d after step %d", second, first)
+	}
+	s.Undisturbed(before, s.Now())
+
+	out, code := s.Run("reload", "-step=1", "job.mnist")
+	if code != 1 {
+		s.T.Errorf("it goes back to a checkpoint that is not there: %s", out)
+	}
+	site.Has(s.T, out, "refused", "there is no checkpoint of step 1")
+	s.Undisturbed(before, s.Now())
+	site.Has(s.T, s.Must("reload", fmt.Sprintf("-step=%d", second), "job.mnist"), fmt.Sprintf("done: step %d, ", second))
+	after := s.AwaitWorld(2, before.Generation+1)
+	if n := len(after.Incidents); n > 0 {
+		s.T.Errorf("it is an incident: %+v", after.Incidents)
+	}
+	s.MakesProgress()
+	site.Has(s.T, s.Must("logs", "job.mnist.worker[0]"), fmt.Sprintf("begins after step %d", second))
+
+	site.Has(s.T, s.Must("signal", "TERM", "job.mnist.worker[1]"), "signal SIGTERM job.mnist.worker[1]: done")
+	healed := s.AwaitWorld(2, after.Generation+1)
+	if last := healed.Last(); last.Cause != "process_killed" {
+		s.T.Errorf("the incident is %+v", last)
+	}
 	s.ContinuesRight(long)
 }
 

@@ -279,8 +279,15 @@ def save(directory, state):
     event("ckpt", step=state["step"])
 
 
-def load_newest(directory):
-    """The newest checkpoint that can be read, or None."""
+def load(directory):
+    """The newest checkpoint that can be read, or None; the one of ELTRAIN_RESUME_STEP if that is set."""
+    wanted = os.environ.get("ELTRAIN_RESUME_STEP")
+    if wanted:
+        wanted = os.path.join(directory, f"step-{int(wanted):08d}.json")
+        for later in [path for path in checkpoints(directory) if path > wanted]:
+            os.unlink(later)  # of the course that was given up: no later start may take it for the newest
+        with open(wanted) as f:
+            return json.load(f)
     for path in checkpoints(directory):
         try:
             with open(path) as f:
@@ -389,7 +396,7 @@ def main():
 
     state = {"step": 0, "weights": [0.0] * (CLASSES * ROW), "momentum": [0.0] * (CLASSES * ROW)}
     if RANK == 0:
-        state = load_newest(ARGS.ckpt_dir) or state
+        state = load(ARGS.ckpt_dir) or state
     state = json.loads(group.broadcast(json.dumps(state).encode()))  # floats survive JSON exactly
     step, weights, momentum = state["step"], state["weights"], state["momentum"]
     event("ready", step=step)

@@ -158,8 +158,13 @@ def save(directory, state):
     event("ckpt", step=state["step"])
 
 
-def newest_readable(directory):
-    """Step of the newest checkpoint that can be loaded, -1 if there is none."""
+def resume_from(directory):
+    """Step of the newest checkpoint that can be loaded, -1 if there is none; ELTRAIN_RESUME_STEP if that is set."""
+    wanted = os.environ.get("ELTRAIN_RESUME_STEP")
+    if wanted:
+        for later in [step for step in checkpoints(directory) if step > int(wanted)]:
+            os.unlink(path_of(directory, later))  # of the course that was given up: no later start may take it for the newest
+        return int(wanted)
     for step in checkpoints(directory):
         try:
             torch.load(path_of(directory, step), map_location="cpu")
@@ -223,7 +228,7 @@ def main():
 
     net = torch.nn.Sequential(torch.nn.Linear(SIDE * SIDE, 32), torch.nn.Tanh(), torch.nn.Linear(32, 10)).double()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
-    resume = torch.tensor([newest_readable(ARGS.ckpt_dir) if RANK == 0 else -1])
+    resume = torch.tensor([resume_from(ARGS.ckpt_dir) if RANK == 0 else -1])
     with collective("broadcast"):
         dist.broadcast(resume, 0)  # rank 0 says where all resume
     step = max(int(resume), 0)
