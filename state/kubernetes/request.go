@@ -51,10 +51,11 @@ type requestSpec struct {
 
 // requestStatus is the reply.
 type requestStatus struct {
-	State  job.ReplyState `json:"state"`
-	Reason *job.Reason    `json:"reason,omitempty"`
-	By     string         `json:"by"` // who asked, as far as the leader could tell
-	Time   metav1.Time    `json:"time"`
+	State   job.ReplyState `json:"state"`
+	Reason  *job.Reason    `json:"reason,omitempty"`
+	Results []job.Reason   `json:"results,omitempty"`
+	By      string         `json:"by"` // who asked, as far as the leader could tell
+	Time    metav1.Time    `json:"time"`
 }
 
 type requestList struct {
@@ -110,7 +111,7 @@ func (r *request) reply() job.Reply {
 	if r.Status == nil {
 		return job.Reply{}
 	}
-	reply := job.Reply{ID: r.id(), State: r.Status.State}
+	reply := job.Reply{ID: r.id(), State: r.Status.State, Results: r.Status.Results}
 	if r.Status.Reason != nil {
 		reply.Reason = *r.Status.Reason
 	}

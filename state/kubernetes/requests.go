@@ -349,7 +349,7 @@ func (q *Requests) reply(ctx context.Context, r job.Reply) error {
 			return nil
 		}
 		replied := o.copy()
-		replied.Status = &requestStatus{State: r.State, By: o.author(), Time: metav1.Now()}
+		replied.Status = &requestStatus{State: r.State, Results: r.Results, By: o.author(), Time: metav1.Now()}
 		if !r.Reason.IsZero() {
 			replied.Status.Reason = &r.Reason
 		}

@@ -114,7 +114,7 @@ func requestRoundTrip(t *testing.T, o RequestsOpener) {
 	}
 	want := job.Request{
 		Verb: job.AskRestart, On: []job.Selector{{Job: "a"}, on}, By: "somebody else", Why: "the <switch> & \"rack\" 3\nü", At: at,
-		Expires: at.Add(10 * time.Minute), Until: at.Add(2*time.Hour + 30*time.Second), Files: "sha256:0123", Commit: "4be01c2a",
+		Expires: at.Add(10 * time.Minute), Until: at.Add(2*time.Hour + 30*time.Second), Files: "sha256:0123", Commit: "4be01c2a", Value: "SIGUSR2",
 	}
 	for field, value := range reflect.ValueOf(want).Fields() {
 		if value.IsZero() && field.Name != "ID" {
@@ -190,10 +190,13 @@ func finalReplyStays(t *testing.T, o RequestsOpener) {
 		t.Errorf("the reply is %+v", r)
 	}
 	why := job.Because("request_expired", "name", "<a & b>").With(job.Because("part"))
-	reply(t, leader, first.ID, job.Undone, why)
+	final := job.Reply{ID: first.ID, State: job.Unknown, Reason: why, Results: []job.Reason{job.Because("checkpoint_written", "path", "/a b/<c>")}}
+	if err := leader.Reply(t.Context(), final); err != nil {
+		t.Fatalf("reply: %v", err)
+	}
 	reply(t, hung, first.ID, job.Done, job.Reason{})
 	reply(t, hung, first.ID, job.Accepted, job.Reason{})
-	if diff := cmp.Diff(job.Reply{ID: first.ID, State: job.Undone, Reason: why}, replyTo(t, o.Asker(), first.ID)); diff != "" {
+	if diff := cmp.Diff(final, replyTo(t, o.Asker(), first.ID)); diff != "" {
 		t.Errorf("the reply (-final +read):\n%s", diff)
 	}
 	for _, q := range []state.Requests{leader, hung, o.Leader()} {
@@ -207,7 +210,7 @@ func finalReplyStays(t *testing.T, o RequestsOpener) {
 	for _, a := range all {
 		states += fmt.Sprintf("%s %q, ", a.ID, a.Reply.State)
 	}
-	if want := fmt.Sprintf("%s %q, %s %q, ", first.ID, job.Undone, second.ID, ""); states != want {
+	if want := fmt.Sprintf("%s %q, %s %q, ", first.ID, job.Unknown, second.ID, ""); states != want {
 		t.Errorf("all are %s, want %s", states, want)
 	}
 }
