@@ -158,7 +158,7 @@ func remember(t *testing.T, path string) {
 // Every placeholder in a usage has a predictor, or is known not to be completable.
 func TestCompletionKnowsTheWordsOfUsages(t *testing.T) {
 	known := newScreenless("").predictors()
-	free := []string{"COMMAND", "SUBCOMMAND", "LOCK", "ID", "SIZE"}
+	free := []string{"COMMAND", "SUBCOMMAND", "LOCK", "ID", "SIZE", "SIGNAL"}
 	for _, c := range allCommands() {
 		for _, word := range usageWords(c.usage) {
 			if !slices.Contains(free, word) && known[word] == nil {
