@@ -94,9 +94,10 @@ type Handled struct {
 
 // Reply is what has become of a request.
 type Reply struct {
-	ID     string     `json:"id"`
-	State  ReplyState `json:"state"`
-	Reason Reason     `json:"reason,omitzero"` // why it was refused or has failed, or why its outcome is unknown; of one that is accepted, what it waited for then
+	ID    string     `json:"id"`
+	State ReplyState `json:"state"`
+	// Reason is why it was refused or has failed, or why its outcome is unknown; of one that is accepted, what it waited for then.
+	Reason Reason `json:"reason,omitzero"`
 	// Results are what it has yielded, such as a checkpoint.
 	Results []Reason `json:"results,omitempty"`
 }

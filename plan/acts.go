@@ -45,8 +45,10 @@ func validValue(r *job.Request) bool {
 	return true
 }
 
-// refuseAct is why an act cannot be begun on a recorded job; zero if it can.
-func (p *pass) refuseAct(r *job.Request, sel job.Selector, old *job.Record) job.Reason {
+// checkAct is why an act cannot be begun; zero if it can.
+func checkAct(p *pass, r *job.Request, i int) job.Reason {
+	sel := r.On[i]
+	old := p.in.Records[sel.Job]
 	if !validValue(r) {
 		return job.Because(ValueInvalid, "verb", string(r.Verb), "value", r.Value)
 	}

@@ -38,9 +38,9 @@ var verbs = map[job.Verb]verb{
 	job.AskApply:   {ended: true, handle: func(*pass, *work, *job.Request, *job.Handled) {}, outcome: applyOutcome},
 	job.AskDestroy: {ended: true, handle: destroy, outcome: destroyOutcome},
 
-	job.AskSignal:     {parts: true, acts: true, handle: beginAct, outcome: signalOutcome},
-	job.AskCheckpoint: {acts: true, handle: beginAct, outcome: checkpointOutcome},
-	job.AskReload:     {acts: true, handle: beginAct, outcome: reloadOutcome},
+	job.AskSignal:     {parts: true, acts: true, check: checkAct, handle: beginAct, outcome: signalOutcome},
+	job.AskCheckpoint: {acts: true, check: checkAct, handle: beginAct, outcome: checkpointOutcome},
+	job.AskReload:     {acts: true, check: checkAct, handle: beginAct, outcome: reloadOutcome},
 }
 
 // handleRequests enters the requests into the records, each once: an ID that a record has is in effect already, whoever led then. It does so
@@ -159,11 +159,6 @@ func (p *pass) refusal(r *job.Request) job.Reason {
 			return job.Because(PreventDestroy, "job", sel.Job)
 		case old != nil && old.Phase == job.JobSuspended && (v.parts || v.acts):
 			return job.Because(IsSuspended, "job", sel.Job)
-		}
-		if v.acts {
-			if why := p.refuseAct(r, sel, old); !why.IsZero() {
-				return why
-			}
 		}
 		if v.check == nil {
 			continue
@@ -307,7 +302,7 @@ func (p *pass) replaceRestarted(w *work) {
 		h := &w.rec.Handled[i]
 		for _, s := range w.slots {
 			switch n, is := h.Slots[s.Address.Short()]; {
-			case !is || h.State.Final() || h.Act.Kind != "":
+			case !is || h.Act.Kind != "" || h.State.Final():
 			case h.Mode == job.Elsewhere:
 				if s.Incarnation == n {
 					w.on(s).elsewhere = true

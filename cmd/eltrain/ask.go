@@ -55,11 +55,11 @@ func (a *asking) declare(fs *flags) {
 	fs.waitVar(&a.expires, "expires", "Expire the request if it is not accepted within `DURATION`.")
 	fs.BoolVar(&a.json, "json", false, "Print JSON.")
 	fs.StringVar(&a.why, "reason", "", "Say why, for those who read events and status: `TEXT`.")
-	for _, m := range modes[a.verb] {
-		fs.BoolFunc(m.name, m.doc, func(string) error { a.mode = m.name; return nil })
-	}
 	if a.verb == job.AskReload {
 		fs.Func("step", "Resume from the checkpoint of step `N`, instead of the newest.", a.takeStep)
+	}
+	for _, m := range modes[a.verb] {
+		fs.BoolFunc(m.name, m.doc, func(string) error { a.mode = m.name; return nil })
 	}
 	if lasting[a.verb] {
 		fs.waitVar(&a.until, "until", "End it by itself after `DURATION`, such as 2h.")
@@ -69,12 +69,12 @@ func (a *asking) declare(fs *flags) {
 
 // verbCommand makes the command of a verb.
 func verbCommand(verb job.Verb, synopsis, about string) *command {
-	usage := "[options] " + operand(verb) + "..."
+	before := ""
 	if verb == job.AskSignal {
-		usage = "[options] SIGNAL ADDRESS..."
+		before = "SIGNAL "
 	}
 	c := &command{
-		name: string(verb), usage: usage, synopsis: synopsis, about: about + `
+		name: string(verb), usage: "[options] " + before + operand(verb) + "...", synopsis: synopsis, about: about + `
 
 It is a request to whoever leads the jobs: a running watch acts on it within a second. If nobody does, this command leads
 itself, and does only what was asked; with a state and jobs in a cluster the request waits for a master there. eltrain requests lists

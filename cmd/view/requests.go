@@ -40,8 +40,7 @@ type RequestsModel struct {
 
 // RequestStatus returns a request for JSON.
 func RequestStatus(a state.Asked, r *Redactor) RequestModel {
-	m := RequestModel{ID: a.ID, Verb: a.Verb, Addresses: []string{}, By: a.By, At: a.At, Expires: a.Expires, Why: r.Text(a.Why),
-		Value: r.Text(a.Value), Mode: a.Mode, State: stateOf(a)}
+	m := RequestModel{ID: a.ID, Verb: a.Verb, Addresses: []string{}, By: a.By, At: a.At, Expires: a.Expires, Why: r.Text(a.Why), Value: a.Value, Mode: a.Mode, State: stateOf(a)}
 	for _, sel := range a.On {
 		m.Addresses = append(m.Addresses, sel.String())
 	}
@@ -97,10 +96,11 @@ func asked(r *job.Request) string {
 		text += " -" + r.Mode
 	}
 	switch {
-	case r.Value != "" && r.Verb == job.AskReload:
-		text += " -step=" + r.Value
-	case r.Value != "" && r.Verb != job.AskScale:
+	case r.Value == "":
+	case r.Verb == job.AskSignal:
 		text += " " + r.Value
+	case r.Verb == job.AskReload:
+		text += " -step=" + r.Value
 	}
 	for i, sel := range r.On {
 		text += " " + sel.String()

@@ -71,7 +71,7 @@ func (w *world) request(args []string) error {
 		}
 	}
 	r.Value = strings.Join(values, ",")
-	if r.Value == "" && r.Verb == job.AskSignal {
+	if r.Verb == job.AskSignal && r.Value == "" {
 		r.Value = "SIGUSR2"
 	}
 	w.operators.asked = append(w.operators.asked, state.Asked{Request: r})

@@ -114,7 +114,7 @@ func requestRoundTrip(t *testing.T, o RequestsOpener) {
 	}
 	want := job.Request{
 		Verb: job.AskRestart, On: []job.Selector{{Job: "a"}, on}, By: "somebody else", Why: "the <switch> & \"rack\" 3\nü", At: at,
-		Expires: at.Add(10 * time.Minute), Until: at.Add(2*time.Hour + 30*time.Second), Files: "sha256:0123", Commit: "4be01c2a", Value: "SIGUSR2",
+		Expires: at.Add(10 * time.Minute), Until: at.Add(2*time.Hour + 30*time.Second), Files: "sha256:0123", Commit: "4be01c2a", Value: "SIGUSR2", Mode: "force",
 	}
 	for field, value := range reflect.ValueOf(want).Fields() {
 		if value.IsZero() && field.Name != "ID" {
