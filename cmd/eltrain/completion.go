@@ -12,7 +12,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/eltrain/eltrain/state"
 )
@@ -168,8 +171,23 @@ func (s *session) predictors() map[string]predictor {
 	return map[string]predictor{
 		"FILE": predictFiles, "PATH": predictFiles, "DIR": predictDirectories,
 		"ADDRESS": s.predictAddresses, "SOURCE": s.predictAddresses, "DESTINATION": s.predictAddresses,
-		"NAME": s.predictOutputs,
+		"NAME": s.predictOutputs, "SIGNAL": predictSignals,
 	}
+}
+
+// lastSignal is the last of the signals with a name; real-time ones follow.
+const lastSignal = 31
+
+// predictSignals returns the names of signals; without SIG unless that is typed.
+func predictSignals(begun string) (names []string) {
+	for n := syscall.Signal(1); n <= lastSignal; n++ {
+		name := unix.SignalName(n)
+		if !strings.HasPrefix(begun, "SIG") {
+			name = strings.TrimPrefix(name, "SIG")
+		}
+		names = append(names, name)
+	}
+	return names
 }
 
 func predictFiles(begun string) []string {

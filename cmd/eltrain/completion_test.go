@@ -65,6 +65,9 @@ func TestCompletion(t *testing.T) {
 		"eltrain -chdir=nodes/ plan -out=r":      "rack.txt",
 		"eltrain graph -plan j":                  "job.hcl",
 		"eltrain status j":                       "job.a job.big",
+		"eltrain signal USR":                     "USR1 USR2",
+		"eltrain signal SIGHU":                   "SIGHUP",
+		"eltrain signal USR1 job.b":              "job.big",
 		"eltrain logs 'job.big.ps[":              "job.big.ps[0]", // already in quotes
 		"eltrain logs job.b":                     "job.big",
 		"eltrain logs job.big":                   "job.big job.big.ps job.big.worker",
@@ -158,7 +161,7 @@ func remember(t *testing.T, path string) {
 // Every placeholder in a usage has a predictor, or is known not to be completable.
 func TestCompletionKnowsTheWordsOfUsages(t *testing.T) {
 	known := newScreenless("").predictors()
-	free := []string{"COMMAND", "SUBCOMMAND", "LOCK", "ID", "SIZE", "SIGNAL"}
+	free := []string{"COMMAND", "SUBCOMMAND", "LOCK", "ID", "SIZE"}
 	for _, c := range allCommands() {
 		for _, word := range usageWords(c.usage) {
 			if !slices.Contains(free, word) && known[word] == nil {
