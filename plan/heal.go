@@ -66,7 +66,7 @@ func (p *pass) forgive(w *work) {
 		return
 	}
 	for i := range old.Slots {
-		if was := &old.Slots[i]; was.Phase == job.Running || was.Phase == job.Suspect {
+		if was := &old.Slots[i]; (was.Phase == job.Running || was.Phase == job.Suspect) && !w.outside(was.Address) {
 			w.index[was.Address.Role][was.Address.Index].Crashes = 0
 		}
 	}
