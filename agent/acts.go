@@ -196,6 +196,7 @@ const lineWait = time.Second
 // requested waits for a checkpoint that an operator asked for.
 type requested struct {
 	id       string
+	unasked  []*process // those that had no handler for the signal yet: it would end them
 	deadline time.Time
 	file     arrival
 	line     job.Saved // the newest in the output when it was asked for
@@ -210,10 +211,10 @@ func (s *supervisor) requestCheckpoint(a checkpointAsk) {
 	}
 	now := time.Now()
 	s.requests = append(s.requests, &requested{
-		id: a.id, deadline: now.Add(a.timeout), line: s.meter.newestSaved(),
+		id: a.id, unasked: slices.Clone(s.processes), deadline: now.Add(a.timeout), line: s.meter.newestSaved(),
 		file: arrival{before: newestCheckpoint(s.checkpointDir)},
 	})
-	s.notify(s.checkpointSignal)
+	s.lookForAsked()
 	s.look.Reset(checkpointPoll)
 }
 
@@ -221,6 +222,9 @@ func (s *supervisor) requestCheckpoint(a checkpointAsk) {
 func (s *supervisor) lookForAsked() {
 	now := time.Now()
 	s.requests = slices.DeleteFunc(s.requests, func(r *requested) bool {
+		r.unasked = slices.DeleteFunc(r.unasked, func(p *process) bool {
+			return handles(p.id.PID, s.checkpointSignal) && p.notify(s.checkpointSignal)
+		})
 		result, over := s.arrived(r, now)
 		if over {
 			s.outcomes = append(s.outcomes, result)

@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/eltrain/eltrain/elastic"
+	"github.com/eltrain/eltrain/internal/filetest"
 	"github.com/eltrain/eltrain/job"
 )
 
@@ -859,6 +860,25 @@ func TestACheckpointIsReadFromTheOutput(t *testing.T) {
 		if got.Acts[i] != want {
 			t.Errorf("the outcome is %+v, not %+v", got.Acts[i], want)
 		}
+	}
+}
+
+// A process that has just started does not handle the signal yet, which would end it: it is asked once it does.
+func TestAStartingProcessIsAskedForACheckpointLater(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 10*time.Minute, "sh", "-c", `while ! test -e "$DIR/imported"; do sleep 0.02; done; trap 'echo saved step 9' USR1; while :; do sleep 0.02; done`)
+	b.config.CheckpointSignal, b.config.CheckpointPattern = "SIGUSR1", `saved step (?P<step>\d+)`
+	b.launch(t, "DIR="+b.dir)
+	b.service.run(1, 1)
+	b.service.awaitState(t, job.MemberRunning, 1)
+	ordered := elastic.Order{Do: elastic.Run, World: &elastic.Place{Generation: 1, GroupSize: 1, WorldSize: 1}}
+	ordered.Acts = []job.Act{{ID: "r1", Kind: job.ActCheckpoint}, {ID: "r2", Kind: job.ActSignal, Value: "SIGCONT"}}
+	b.service.give(ordered)
+	b.service.await(t, "the second act is done, after the first was begun", func(r elastic.Report) bool { return len(r.Acts) == 1 })
+	filetest.Put(t, filepath.Join(b.dir, "imported"), "")
+	got := b.service.await(t, "the outcome", func(r elastic.Report) bool { return len(r.Acts) == 2 })
+	if want := (job.ActResult{ID: "r1", State: job.ActDone, Step: 9}); got.Acts[0] != want {
+		t.Errorf("the outcome is %+v, not %+v", got.Acts[0], want)
 	}
 }
 

@@ -10,8 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/eltrain/eltrain/job"
 	"golang.org/x/sys/unix"
+
+	"github.com/eltrain/eltrain/job"
 )
 
 // An agent is the first process of its container: it has no parent, and it is the container's init.

@@ -10,9 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/eltrain/eltrain/elastic"
 	"github.com/eltrain/eltrain/job"
-	"golang.org/x/sys/unix"
 )
 
 // In a pod an agent's configuration differs from that of a local one: no directory, output on stdout, and a file for its last

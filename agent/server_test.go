@@ -16,11 +16,12 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/eltrain/eltrain/elastic"
 	"github.com/eltrain/eltrain/internal/loopback"
 	"github.com/eltrain/eltrain/internal/trusting"
 	"github.com/eltrain/eltrain/job"
-	"golang.org/x/sys/unix"
 )
 
 // ledger keeps the newest world, as the state does.

@@ -267,23 +267,6 @@ func hasOpen(pid int, file string) bool {
 	})
 }
 
-// handles reports whether a process has a handler for a signal (SigCgt in proc_pid_status(5)).
-func handles(pid int, s unix.Signal) bool {
-	mask, err := strconv.ParseUint(statusOf(fmt.Sprintf("/proc/%d/status", pid), "SigCgt"), 16, 64)
-	return err == nil && mask&(1<<(s-1)) != 0
-}
-
-// statusOf is a field of a status file in /proc.
-func statusOf(path, field string) string {
-	text, _ := os.ReadFile(path)
-	for line := range strings.SplitSeq(string(text), "\n") {
-		if value, is := strings.CutPrefix(line, field+":"); is {
-			return strings.TrimSpace(value)
-		}
-	}
-	return ""
-}
-
 // kernelStacks is what /proc tells of each thread. The kernel stack, and mostly the place where a thread waits, are for root alone.
 func kernelStacks(pid int) []job.ThreadStack {
 	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))

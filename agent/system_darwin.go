@@ -4,8 +4,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/eltrain/eltrain/job"
 	"golang.org/x/sys/unix"
+
+	"github.com/eltrain/eltrain/job"
 )
 
 // Outside Linux there is no PDEATHSIG, no subreaper and no /proc: processes outlive an agent that is killed until the provider
@@ -59,3 +60,6 @@ func oomKills() (uint64, bool) { return 0, false }
 
 // onMainThread matters only with PDEATHSIG.
 func onMainThread() bool { return false }
+
+// handles is unknown here: a process is taken to handle what it is asked with.
+func handles(int, unix.Signal) bool { return true }

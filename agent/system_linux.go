@@ -11,8 +11,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/eltrain/eltrain/job"
 	"golang.org/x/sys/unix"
+
+	"github.com/eltrain/eltrain/job"
 )
 
 // ticksPerSecond is USER_HZ, the unit of times in /proc: 100 on every architecture that Go supports.
@@ -269,3 +270,20 @@ func parseOOMKills(events string) (uint64, bool) {
 
 // onMainThread reports whether the calling thread is the process's first.
 func onMainThread() bool { return unix.Gettid() == unix.Getpid() }
+
+// handles reports whether a process has a handler for a signal (SigCgt in proc_pid_status(5)).
+func handles(pid int, s unix.Signal) bool {
+	mask, err := strconv.ParseUint(statusOf(fmt.Sprintf("/proc/%d/status", pid), "SigCgt"), 16, 64)
+	return err == nil && mask&(1<<(s-1)) != 0
+}
+
+// statusOf is a field of a status file in /proc.
+func statusOf(path, field string) string {
+	text, _ := os.ReadFile(path)
+	for line := range strings.SplitSeq(string(text), "\n") {
+		if value, is := strings.CutPrefix(line, field+":"); is {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}

@@ -10,10 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/eltrain/eltrain/elastic"
-	"github.com/eltrain/eltrain/job"
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/eltrain/eltrain/elastic"
+	"github.com/eltrain/eltrain/job"
 )
 
 func TestParseStat(t *testing.T) {
