@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"syscall"
@@ -19,8 +20,8 @@ func TestACopyOfAJobDirectoryEndsNothingOfTheOriginals(t *testing.T) {
 	files := map[string]string{"job.hcl": sleeper("s", 2, "cpu = 0.5"), "nodes.hcl": site.Nodes("n1", "n2")}
 	original, copied := newSite(t, files), newSite(t, nil)
 	original.Must("apply", "-auto-approve")
-	if err := os.CopyFS(filepath.Join(copied.Dir, "exp"), os.DirFS(original.Dir)); err != nil {
-		t.Fatal(err)
+	if out, err := exec.Command("cp", "-a", original.Dir, filepath.Join(copied.Dir, "exp")).CombinedOutput(); err != nil { // sockets too
+		t.Fatalf("%v: %s", err, out)
 	}
 	copied.Dir = filepath.Join(copied.Dir, "exp")
 	first := original.Status()

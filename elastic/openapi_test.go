@@ -189,6 +189,9 @@ func (c *apiChecker) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
+	if r.Context().Err() != nil {
+		return nil, r.Context().Err() // what was written after the client had gone is no reply
+	}
 	if err := c.check(r, body, res, answer); err != nil {
 		c.t.Errorf("%s %s: %v\nrequest: %s\nreply: %s", r.Method, r.URL.Path, err, body, answer)
 	}

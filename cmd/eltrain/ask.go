@@ -373,10 +373,10 @@ func (s *session) await(ctx context.Context, w *workspace.Workspace, to route, r
 			if time.Now().After(expires) {
 				return asked, errExpired
 			}
-			if !to.alone && !reported && time.Since(begun) > untaken {
+			if !reported && time.Since(begun) > untaken {
 				reported = true
 				s.diagnose(view.Caution("No master has taken the request yet",
-					fmt.Sprintf("Perhaps none leads these jobs now. It waits for one until %s; -detach does not wait. eltrain requests %s shows what becomes of it.", expires.Format(time.TimeOnly), r.ID)))
+					fmt.Sprintf("Perhaps none leads these jobs now, or it hangs. The request waits for one until %s; -detach does not wait. eltrain requests %s shows what becomes of it.", expires.Format(time.TimeOnly), r.ID)))
 			}
 		}
 		select {
