@@ -396,7 +396,10 @@ func (c *checker) checkRolls(t *rapid.T, in plan.Input, p plan.Plan) {
 	for _, rec := range in.Records {
 		before[rec.UID] = rec
 	}
-	edited := map[string]bool{}
+	edited, named := map[string]bool{}, map[job.Address]bool{}
+	for _, r := range in.Scope.Replace {
+		named[r.Slot] = true
+	}
 	for _, change := range p.Changes {
 		if slices.ContainsFunc(change.Reasons, func(r job.Reason) bool { return r.Code == plan.DeclarationChanged }) {
 			edited[change.Slot.String()] = true
@@ -415,6 +418,8 @@ func (c *checker) checkRolls(t *rapid.T, in plan.Input, p plan.Plan) {
 				}
 				switch old := was.Slot(s.Address.Role, s.Address.Index); {
 				case old == nil || !held(*s) || up(s):
+				case named[s.Address]: // it does not wait for its turn, edited or not
+					down++
 				case old.Phase == job.Running && edited[s.Address.String()] && s.Phase == job.Canceling:
 					stopped++
 				case held(*old) && !up(old):
@@ -616,6 +621,9 @@ func (c *checker) checkSpared(t *rapid.T, in plan.Input, p plan.Plan) {
 		before, after := in.Records[ch.From], p.Records[ch.Job]
 		if after == nil && !declares(in, ch.Job) && !runs(in, before.UID) {
 			continue // declared under neither name, it is destroyed, and nothing may wait for it
+		}
+		if after != nil && before.UID != after.UID && isOver(before) && in.Rerun[ch.From] {
+			continue // it had ended, and starts anew
 		}
 		if after == nil || before.UID != after.UID || after.LaunchedAs(ch.Job) != before.LaunchedAs(ch.From) || len(after.Slots) < len(before.Slots) {
 			t.Fatalf("%s was moved to %s, but has another UID:\n%s", ch.From, ch.Job, c.shown)
