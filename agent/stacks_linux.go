@@ -223,7 +223,7 @@ func faulthandler(pid int, file string) ([]job.ThreadStack, error) {
 // faultHead begins a thread in faulthandler's output (Python/traceback.c); newer versions have the thread's name.
 var faultHead = regexp.MustCompile(`^(?:Current thread|Thread) (0x[0-9a-f]+)(?: \[(.*)\])?.* \(most recent call first\):$`)
 
-// parseFaulthandler reads the first stack of each thread: somebody else may have asked at the same time.
+// parseFaulthandler reads the first stack of each thread: a second caller at the same time adds a second dump to the file.
 func parseFaulthandler(text string) []job.ThreadStack {
 	var all []job.ThreadStack
 	inside := false

@@ -345,8 +345,8 @@ func notAsked(err error) error {
 	return makeRoom(err)
 }
 
-// await returns a request with its final reply, or with what there is once nobody leads or nobody has taken it before it expires. It says
-// what an accepted one waits for.
+// await waits for a request's final reply, and says what an accepted one waits for. It ends early with errNobodyLeads once the last
+// leader has gone, and with errExpired once the request has expired without being accepted.
 func (s *session) await(ctx context.Context, w *workspace.Workspace, to route, r job.Request, expires time.Time) (state.Asked, error) {
 	begun, reported, said := time.Now(), false, false
 	looked := begun

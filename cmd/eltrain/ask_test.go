@@ -129,7 +129,7 @@ func TestAWatchDestroysOnRequest(t *testing.T) {
 	rewrite(t, dir, strings.Replace(twoWorkers, "step $RANK", "step $RANK again", 1))
 	eventually(t, "an edit starts it", running("generation 1, 2 processes"))
 
-	// It outlasts the watch. Without one a restart starts it again, and a destroy leaves nothing that an apply would heed.
+	// It outlasts the watch. Without one a restart starts it again, and after a destroy an apply starts everything.
 	w.cmd.Process.Signal(os.Interrupt)
 	w.code(t)
 	eltrain(t, dir, "status").check(t, exitDone, "job.other: Destroyed by")

@@ -88,15 +88,11 @@ func runExec(s *session, args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	defer s.outlive()() // the terminal must be restored
-	d, ok := s.open(s.dir.ReadAnyway(a.vars))
+	d, records, ok := s.openRecords(ctx, a.vars)
 	if !ok {
 		return exitError
 	}
 	defer d.Close()
-	records, err := d.Records(ctx)
-	if err != nil {
-		return s.fail("Cannot read the state", err)
-	}
 	slots, err := s.slotsNamed(ctx, d, records, a.selector)
 	if err == nil && len(slots) > 1 {
 		err = fmt.Errorf("%s names %d slots, and a command runs in one: write %s", a.selector, len(slots), slots[0].Address)

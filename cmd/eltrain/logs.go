@@ -114,15 +114,11 @@ func runLogs(s *session, args []string) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	d, ok := s.open(s.dir.ReadAnyway(a.vars))
+	d, records, ok := s.openRecords(ctx, a.vars)
 	if !ok {
 		return exitError
 	}
 	defer d.Close()
-	records, err := d.Records(ctx)
-	if err != nil {
-		return s.fail("Cannot read the state", err)
-	}
 	if a.selector.Job == "" {
 		if a.selector.Job, err = onlyJob(records, d.Config.Jobs); err != nil {
 			return s.misused("logs", err)

@@ -18,6 +18,20 @@ type liveSlot struct {
 	executor providers.Executor
 }
 
+// openRecords opens the directory, with its providers, and reads the jobs' records. It reports errors.
+func (s *session) openRecords(ctx context.Context, vars assignments) (d *workspace.Workspace, records job.Records, ok bool) {
+	if d, ok = s.open(s.dir.ReadAnyway(vars)); !ok {
+		return nil, nil, false
+	}
+	records, err := d.Records(ctx)
+	if err != nil {
+		d.Close()
+		s.fail("Cannot read the state", err)
+		return nil, nil, false
+	}
+	return d, records, true
+}
+
 // slotsNamed returns the slots that an address names, of jobs with and without a record in the state.
 func (s *session) slotsNamed(ctx context.Context, d *workspace.Workspace, records job.Records, sel job.Selector) ([]liveSlot, error) {
 	record := records[sel.Job]

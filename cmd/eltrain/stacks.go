@@ -77,15 +77,11 @@ func runStacks(s *session, args []string) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	d, ok := s.open(s.dir.ReadAnyway(a.vars))
+	d, records, ok := s.openRecords(ctx, a.vars)
 	if !ok {
 		return exitError
 	}
 	defer d.Close()
-	records, err := d.Records(ctx)
-	if err != nil {
-		return s.fail("Cannot read the state", err)
-	}
 	if len(others) == 0 {
 		for _, name := range slices.Sorted(maps.Keys(records)) {
 			if !records[name].Phase.Ended() {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"os/exec"
 	"strings"
 	"testing"
 
@@ -41,9 +40,6 @@ all_reduce()
 
 func TestStacks(t *testing.T) {
 	t.Parallel()
-	if _, err := exec.LookPath("python3"); err != nil {
-		t.Skip("no python3 here")
-	}
 	dir := directoryWith(t, map[string]string{"main.hcl": stuckJob, "train.py": stuckScript})
 	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
 	eltrain(t, dir, "stacks").check(t, exitError, "No job runs")

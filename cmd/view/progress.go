@@ -395,7 +395,7 @@ func (p *Progress) endBursts() {
 // Done returns what was done so far.
 func (p *Progress) Done() plan.Summary { return p.total }
 
-// CarriedOut counts what somebody else has done.
+// CarriedOut sets the counts of the last line to the changes that a master made on request.
 func (p *Progress) CarriedOut(done plan.Summary) { p.total = done }
 
 func (p *Progress) tell(text string) {

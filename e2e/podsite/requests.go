@@ -6,7 +6,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -41,15 +40,10 @@ func DefineRequests(t *testing.T, c *testbed.Cluster) {
 	run("wait", "--for=condition=Established", "customresourcedefinition/requests.eltrain.dev")
 	// The API server learns of the policy by a watch.
 	forged := NewRequest("main", "nobody", "suspend", "job.a")
-	for deadline := time.Now().Add(site.Bound); ; time.Sleep(50 * time.Millisecond) {
+	site.Until(t, "a request in another's name is refused", func() bool {
 		_, err := c.Dynamic().Resource(Requests).Namespace(metav1.NamespaceDefault).Create(t.Context(), forged, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		if apierrors.IsForbidden(err) {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("a request in another's name is not refused: %v", err)
-		}
-	}
+		return apierrors.IsForbidden(err)
+	})
 }
 
 // NewRequest returns the object of a request, as somebody makes it without eltrain.

@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/eltrain/eltrain/e2e/podsite"
-	"github.com/eltrain/eltrain/internal/hang"
+	"github.com/eltrain/eltrain/e2e/site"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/state"
 	"github.com/eltrain/eltrain/state/statetest"
@@ -75,7 +75,7 @@ func (p *requestsPlace) ask(verb job.Verb) job.Request {
 // pending waits until a request is pending, and returns it.
 func (p *requestsPlace) pending(q state.Requests, id string) (found job.Request) {
 	p.t.Helper()
-	p.until("it is pending", func() bool {
+	site.Until(p.t, "it is pending", func() bool {
 		all, err := q.Pending(p.t.Context())
 		if err != nil {
 			p.t.Fatal(err)
@@ -88,15 +88,6 @@ func (p *requestsPlace) pending(q state.Requests, id string) (found job.Request)
 		return found.ID != ""
 	})
 	return found
-}
-
-func (p *requestsPlace) until(what string, holds func() bool) {
-	p.t.Helper()
-	for deadline := time.Now().Add(hang.Bound); !holds(); time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			p.t.Fatalf("not so after %v: %s", hang.Bound, what)
-		}
-	}
 }
 
 // The definition belongs to the whole cluster: one test after the other installs it.
@@ -147,7 +138,7 @@ func undefinedRequests(t *testing.T) {
 func requestAuthors(t *testing.T) {
 	p := newRequestsPlace(t)
 	leader := p.Leader()
-	p.until("the author is verified", func() bool { // some seconds after the installation
+	site.Until(p.t, "the author is verified", func() bool { // some seconds after the installation
 		r := p.ask(job.AskSuspend)
 		by := p.pending(leader, r.ID).By
 		if want := p.user(operator); by != want && by != want+" (unverified)" {
@@ -175,7 +166,7 @@ func requestAuthors(t *testing.T) {
 	if err := policies.Delete(t.Context(), policyName, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	p.until("a request in another's name is made", func() bool {
+	site.Until(p.t, "a request in another's name is made", func() bool {
 		_, err := p.objects().Create(t.Context(), forged, metav1.CreateOptions{})
 		return err == nil
 	})
