@@ -217,7 +217,7 @@ func (l *Loop) decide(in plan.Input) (plan.Input, plan.Plan) {
 	}
 	why := map[string]job.Reason{}
 	for name, n := range removals {
-		if l.requests.confirmed(f, name) {
+		if l.requests.confirmed(&p, name) {
 			continue
 		}
 		why[name] = job.Because(AboveMaxDestroy, "commit", f.Commit, "count", strconv.Itoa(n), "all", strconv.Itoa(seen+unseen),

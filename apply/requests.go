@@ -79,11 +79,6 @@ func (q *requests) apply(l *Loop, in *plan.Input, r *job.Request) {
 	}
 	switch {
 	case r.Files == f.digest && f.stale.IsZero():
-		for _, sel := range r.On {
-			if rec := in.Records[sel.Job]; rec != nil && rec.Phase.Reruns() && !slices.ContainsFunc(rec.Handled, func(h job.Handled) bool { return h.ID == r.ID }) {
-				in.Rerun[sel.Job] = true
-			}
-		}
 	case l.setup.Watch && f.readings == came:
 		in.Deferred[r.ID] = true
 		f.changed = true
@@ -100,10 +95,11 @@ func (q *requests) awaitReading(f *files) bool {
 	})
 }
 
-// confirmed reports whether somebody asked to apply a job's change in these files, however many slots it removes.
-func (q *requests) confirmed(f *files, name string) bool {
-	return slices.ContainsFunc(q.pending, func(r job.Request) bool {
-		return r.Verb == job.AskApply && !q.settled[r.ID] && r.Files == f.digest && slices.ContainsFunc(r.On, func(sel job.Selector) bool { return sel.Job == name })
+// confirmed reports whether a request that the plan has accepted asks for a job's change, however many slots it removes.
+func (q *requests) confirmed(p *plan.Plan, name string) bool {
+	return slices.ContainsFunc(p.Replies, func(reply job.Reply) bool {
+		r := q.find(reply.ID)
+		return reply.State == job.Accepted && r != nil && r.Verb == job.AskApply && slices.ContainsFunc(r.On, func(sel job.Selector) bool { return sel.Job == name })
 	})
 }
 

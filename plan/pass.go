@@ -312,7 +312,7 @@ func (p *pass) startsOver(w *work, old *job.Record) bool {
 		slices.ContainsFunc(job.Diff(old.Spec, *w.spec), func(c job.FieldChange) bool { return c.Change == job.Replaces }) {
 		return true
 	}
-	w.retried = p.in.Rerun[w.name] && old.Phase.Reruns()
+	w.retried = (p.in.Rerun[w.name] || p.asked(job.AskApply, w.name, old, nil)) && old.Phase.Reruns()
 	return w.retried || p.restarted(w.name, old, nil)
 }
 

@@ -56,7 +56,7 @@ func (p *pass) handleRequests() {
 			continue
 		}
 		for _, w := range p.askedOf(r) {
-			if w.handled(r.ID) != nil || r.Verb == job.AskRestart && w.rec.Phase.Ended() {
+			if w.handled(r.ID) != nil || w.rec.Phase.Ended() && (r.Verb == job.AskRestart || r.Verb == job.AskApply && w.rec.Phase.Reruns()) {
 				continue // a job that is over starts anew once nothing of it runs
 			}
 			p.note("job."+w.name, "request", job.Because(RequestAccepted, "verb", string(r.Verb), "value", r.ValueFor(w.name), "mode", r.Mode, "by", r.By, "why", r.Why, "request", r.ID))
@@ -275,9 +275,14 @@ func (w *work) whole() bool {
 // restarted reports whether somebody asked to restart a job that is over, before another request if one is given: it starts again as
 // a new one.
 func (p *pass) restarted(name string, old *job.Record, before *job.Request) bool {
+	return p.asked(job.AskRestart, name, old, before)
+}
+
+// asked reports whether a request that is not in effect yet asks for something about a recorded job, before another one if that is given.
+func (p *pass) asked(verb job.Verb, name string, old *job.Record, before *job.Request) bool {
 	return slices.ContainsFunc(p.in.Requests, func(r job.Request) bool {
 		of := func(sel job.Selector) bool { return sel.Job == name }
-		return r.Verb == job.AskRestart && (before == nil || r.ID < before.ID) && slices.ContainsFunc(r.On, of) && p.canTakeEffect(&r) && handledIn(old, r.ID) == nil
+		return r.Verb == verb && (before == nil || r.ID < before.ID) && slices.ContainsFunc(r.On, of) && p.canTakeEffect(&r) && p.in.Refused[r.ID].IsZero() && handledIn(old, r.ID) == nil
 	})
 }
 

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"maps"
+	"slices"
 
 	"github.com/eltrain/eltrain/job"
 )
@@ -20,7 +21,16 @@ func (p *pass) postpone(w *work, gang []*job.Slot) {
 // the evidence of why they failed, stay.
 func (p *pass) withoutPostponed(in Input) Plan {
 	in.Rerun = maps.Clone(in.Rerun)
+	in.Refused = maps.Clone(in.Refused)
+	if in.Refused == nil {
+		in.Refused = map[string]job.Reason{}
+	}
 	for _, w := range p.postponed {
+		for _, r := range in.Requests {
+			if r.Verb == job.AskApply && slices.ContainsFunc(r.On, func(sel job.Selector) bool { return sel.Job == w.Job }) {
+				in.Refused[r.ID] = w.Reasons[0]
+			}
+		}
 		delete(in.Rerun, w.Job)
 		delete(in.Rerun, p.movedFrom[w.Job])
 	}
