@@ -78,6 +78,8 @@ type LogOptions struct {
 	Since time.Time // only what was written from then on, with some seconds before it; all if zero
 	// Before selects the newest incarnation before this one, of which any output is left; 0 is all incarnations.
 	Before int
+	// Own leaves out what an earlier job of the same name printed.
+	Own bool
 	// Follow, if not nil, also reads new output, until it is closed: what was written by then is still read.
 	Follow <-chan struct{}
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -130,6 +131,14 @@ func Since(marks []Mark, from time.Time, size int64) int64 {
 		if until.After(from) {
 			return m.Offset
 		}
+	}
+	return size
+}
+
+// Of returns where the output of a job begins; size, the log's, if there is none yet.
+func Of(marks []Mark, uid string, size int64) int64 {
+	if i := slices.IndexFunc(marks, func(m Mark) bool { return m.UID == uid }); i >= 0 {
+		return marks[i].Offset
 	}
 	return size
 }

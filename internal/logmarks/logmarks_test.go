@@ -58,6 +58,11 @@ func TestWhatMarksSelect(t *testing.T) {
 	if got := Since(nil, at(0), 99); got != 0 {
 		t.Errorf("without marks: %d", got)
 	}
+	for uid, want := range map[string]int64{"u0": 0, "u1": 10, "other": 99} {
+		if got := Of(marks, uid, 99); got != want {
+			t.Errorf("of %s: %d, want %d", uid, got, want)
+		}
+	}
 	for _, c := range []struct {
 		uid      string
 		before   int

@@ -108,10 +108,13 @@ func (l *logReader) find(f *os.File, uid string, o providers.LogOptions) (from, 
 	if to, err = f.Seek(0, io.SeekEnd); err != nil {
 		return 0, 0, err
 	}
-	if o.Before > 0 || !o.Since.IsZero() {
+	if o.Before > 0 || o.Own || !o.Since.IsZero() {
 		marks, err := logmarks.Read(l.path)
 		if err != nil {
 			return 0, 0, err
+		}
+		if o.Own {
+			from = logmarks.Of(marks, uid, to)
 		}
 		since := int64(0)
 		if !o.Since.IsZero() {

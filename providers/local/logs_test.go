@@ -203,6 +203,23 @@ func TestPartsOfALog(t *testing.T) {
 			t.Errorf("%+v: %q, want %q", c.options, text, c.want)
 		}
 	}
+	later := logmarks.Begin(b.logPath(worker(0)), logmarks.Mark{UID: "later", Incarnation: 1})
+	defer later.Close()
+	own := func() string {
+		r, err := b.Logs(b.ctx, "later", worker(0), providers.LogOptions{Tail: -1, Own: true})
+		b.ok(err)
+		text, err := io.ReadAll(r)
+		b.ok(errors.Join(err, r.Close()))
+		return string(text)
+	}
+	if text := own(); text != "" {
+		t.Errorf("before a later job of the name prints anything it has %q", text)
+	}
+	later.Write(time.Now(), int64(len(all)))
+	b.writeLog("later\n")
+	if text := own(); text != "later\n" {
+		t.Errorf("a later job of the name has %q", text)
+	}
 	if _, err := b.Logs(b.ctx, testUID, worker(0), providers.LogOptions{Tail: -1, Before: 1}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("before the first incarnation: %v", err)
 	}

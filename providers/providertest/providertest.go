@@ -469,6 +469,12 @@ func (s *suite) logs() {
 			s.Errorf("before incarnation %d it has %q, want %q", before, got, want)
 		}
 	}
+	if s.Removes {
+		return
+	}
+	if got := s.selected(providers.LogOptions{Tail: -1, Own: true}); got != "done\ndone\n" {
+		s.Errorf("of its own output it has %q", got)
+	}
 }
 
 // selected reads part of slot 0's output; "none" if there is none.
