@@ -12,6 +12,7 @@ package importer
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -165,6 +166,52 @@ func CommandLine(words []string) Result {
 	}
 	im.command(words)
 	return im.result()
+}
+
+// Plain is a program to run on this machine as it is, without a launcher.
+type Plain struct {
+	Name      string // of the job; "" for one made of the command
+	Min, Max  int    // slots; if they differ the role is elastic
+	Processes int    // per slot; 0 for the language's default
+	Restarts  *int   // nil for the language's default
+	Command   []string
+}
+
+// Job declares the job that runs a program.
+func (p Plain) Job() Result {
+	im := newImporter("<command line>", []byte(strings.Join(p.Command, " ")))
+	j := &imported{from: "a command line", at: &value{path: "command", kind: sequence, key: place{line: 1, column: 1}}}
+	setDefaults(&j.Job)
+	r := im.newRole(j, "worker", nil)
+	r.Command, r.restarts = p.Command, p.Restarts
+	r.Processes = cmp.Or(p.Processes, r.Processes)
+	if r.Replicas = p.Min; p.Min != p.Max {
+		r.Scaling = new(job.Scaling)
+		setDefaults(r.Scaling)
+		r.Scaling.Min, r.Scaling.Max = p.Min, p.Max
+	}
+	j.Name = cmp.Or(p.Name, p.jobName())
+	im.add(j)
+	return im.result()
+}
+
+// jobName makes a name of the program or, if an interpreter runs it, of its script.
+func (p Plain) jobName() string {
+	program := path.Base(p.Command[0])
+	if python.MatchString(program) || slices.Contains(shells, program) {
+		return jobName(p.Command)
+	}
+	return legalStem(strings.TrimSuffix(program, path.Ext(program)))
+}
+
+// IsLauncher reports whether a command line starts a launcher that CommandLine imports.
+func IsLauncher(words []string) bool {
+	all := make([]word, len(words))
+	for i, w := range words {
+		all[i] = argumentWord(w)
+	}
+	_, is := launcherIn(all)
+	return is
 }
 
 func (im *importer) result() Result {
@@ -620,7 +667,9 @@ func (im *importer) assignments(r *role, argv []string, line *value) []string {
 func jobName(command []string) string {
 	for i, word := range command {
 		switch {
-		case i == 0 && len(command) > 1, strings.HasPrefix(word, "-") && word != "-m":
+		case i == 0 && len(command) > 1, strings.HasPrefix(word, "-") && word != "-m" && word != "-c":
+		case word == "-c": // of a shell or an interpreter: the next word is its program's text
+			return legalStem(path.Base(command[0]))
 		case word == "-m" && i+1 < len(command):
 			return legalStem(command[i+1][strings.LastIndexByte(command[i+1], '.')+1:])
 		default:
