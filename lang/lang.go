@@ -39,6 +39,8 @@ type Options struct {
 	Assignments []Assignment
 	// Environ holds NAME=VALUE pairs as os.Environ gives them; ELTRAIN_VAR_x sets variable x.
 	Environ []string
+	// Given are files that Load reads besides those of its directory, by name.
+	Given map[string][]byte
 	// Providers maps a provider's name to the type of its configuration: a struct with the tags that job.Fields reads.
 	Providers map[string]reflect.Type
 	// Within are the directories, or single files, that whatever the files name must be in, links resolved, for files that are not trusted: all
@@ -118,6 +120,7 @@ func Load(dir string, o Options) (*Config, hcl.Diagnostics) {
 		return &Config{Files: map[string]*hcl.File{}, Sizes: map[string]int{}, Invalid: true}, diags
 	}
 	incomplete := diags.HasErrors()
+	maps.Copy(files, o.Given)
 	var named []string
 	for _, a := range o.Assignments {
 		if a.File == "" {

@@ -206,3 +206,18 @@ func TestNoConfigurationIsAnError(t *testing.T) {
 		}
 	}
 }
+
+// Files that are given take part as those of the directory do, also in one that has none.
+func TestGivenFiles(t *testing.T) {
+	given := map[string][]byte{"given.hcl": []byte("job \"j\" {\n  role \"worker\" {\n    command = [\"true\"]\n  }\n}\n")}
+	dir := t.TempDir()
+	if cfg, diags := Load(dir, Options{Given: given}); diags.HasErrors() || len(cfg.Jobs) != 1 {
+		t.Errorf("alone: %d jobs, %v", len(cfg.Jobs), diags)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "a.hcl"), given["given.hcl"], 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, diags := Load(dir, Options{Given: given}); !diags.HasErrors() || !strings.Contains(diags.Error(), `"j"`) {
+		t.Errorf("beside a job of the same name: %v", diags)
+	}
+}

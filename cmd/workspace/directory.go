@@ -37,7 +37,8 @@ type Directory struct {
 	Environ []string
 	Version string // of this program
 	Advice  lang.Advice
-	Within  []string // what the files are not trusted to leave; see lang.Options
+	Within  []string          // what the files are not trusted to leave; see lang.Options
+	Given   map[string][]byte // files besides those of the directory; see lang.Options
 	Log     *slog.Logger
 	// Secret is told the sensitive values that are read.
 	Secret func(texts ...string)
@@ -45,7 +46,7 @@ type Directory struct {
 
 // options returns the options for reading the files: the environment's variables, and the providers compiled in.
 func (d *Directory) options(vars []lang.Assignment) lang.Options {
-	return lang.Options{Assignments: vars, Environ: d.Environ, Version: d.Version, Within: d.Within, Advice: d.Advice, Providers: ProviderTypes()}
+	return lang.Options{Assignments: vars, Environ: d.Environ, Version: d.Version, Within: d.Within, Given: d.Given, Advice: d.Advice, Providers: ProviderTypes()}
 }
 
 // ProviderTypes returns the types of the providers' configurations by name.
