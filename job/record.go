@@ -107,6 +107,20 @@ func (p JobPhase) Ended() bool { return p == JobSucceeded || p == JobFailed || p
 // Reruns reports whether an explicit apply starts the job again: it failed. One that was canceled stays so until it is restarted.
 func (p JobPhase) Reruns() bool { return p == JobFailed }
 
+// FailedBy returns the exit that failed the job: of the culprits of its last incident the first; nil if no process exited.
+func (r *Record) FailedBy() (first *Exit) {
+	if r.Phase != JobFailed || len(r.Incidents) == 0 {
+		return nil
+	}
+	for _, culprit := range r.Incidents[len(r.Incidents)-1].Culprits {
+		s := r.Slot(culprit.Role, culprit.Index)
+		if s != nil && s.Exit != nil && s.Exit.Code != 0 && (first == nil || s.Exit.At.Before(first.At)) {
+			first = s.Exit
+		}
+	}
+	return first
+}
+
 // Idle reports whether nothing of the job is to run: it is over, or suspended.
 func (p JobPhase) Idle() bool { return p.Ended() || p == JobSuspended }
 

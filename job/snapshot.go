@@ -144,7 +144,7 @@ const (
 
 // Exit is how a process exited. If a signal killed it, Code is 128 plus its number.
 type Exit struct {
-	Code   int    `json:"code"`
+	Code   int    `json:"code"`             // as shells report it: 128+n after a signal
 	Signal string `json:"signal,omitempty"` // "killed", "segmentation fault" …, as the kernel names it
 	// At is when its agent saw it exit, or when it wrote its error file if that was earlier.
 	At time.Time `json:"at,omitzero"`

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -63,7 +64,7 @@ func (s *session) handleSignals(signals <-chan os.Signal, done <-chan struct{}, 
 	case <-done:
 		return
 	}
-	reply := interruptedAtWork
+	reply := cmp.Or(s.interrupted, interruptedAtWork)
 	if s.asking.Load() {
 		reply = interruptedAsking
 	}

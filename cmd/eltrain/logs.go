@@ -337,6 +337,7 @@ type logSource struct {
 	slot   job.Address
 	prefix string // before each line; "" for none
 	only   string // show only lines with this prefix
+	bare   bool   // and show them without it
 }
 
 // logSources returns the requested slots.
@@ -446,7 +447,11 @@ func (l logSource) copy(ctx context.Context, out io.Writer, read readLogs) error
 	for {
 		line, err := lines.ReadSlice('\n')
 		if len(line) > 0 && strings.HasPrefix(string(line), l.only) {
-			text := l.prefix + string(line)
+			text := string(line)
+			if l.bare {
+				text = text[len(l.only):]
+			}
+			text = l.prefix + text
 			if !strings.HasSuffix(text, "\n") {
 				text += "\n"
 			}

@@ -50,6 +50,8 @@ type session struct {
 	later   []view.Diagnostic // the files' warnings, to be shown below the plan, or with the error if there is no plan
 	asking  atomic.Bool       // at the approval prompt: nothing is in flight
 	exit    func(code int)    // exits at once, on a second interrupt
+	// interrupted is the reply to a first interrupt, if it is not the common one.
+	interrupted string
 	// redactor knows every sensitive value that was read. All output goes through it.
 	redactor view.Redactor
 }
@@ -81,7 +83,7 @@ func mainCommands() []*command {
 func otherCommands() []*command {
 	return []*command{
 		agentCommand(), cancelCommand(), checkpointCommand(), consoleCommand(), eventsCommand(), execCommand(), fmtCommand(), forceUnlockCommand(), graphCommand(), importCommand(), initCommand(),
-		logsCommand(), outputCommand(), providersCommand(), readFilesCommand(), reloadCommand(), requestsCommand(), restartCommand(), resumeCommand(), scaleCommand(), showCommand(), signalCommand(), stacksCommand(), stateCommand(), suspendCommand(), versionCommand(),
+		logsCommand(), outputCommand(), providersCommand(), readFilesCommand(), reloadCommand(), requestsCommand(), restartCommand(), resumeCommand(), runCommand(), scaleCommand(), showCommand(), signalCommand(), stacksCommand(), stateCommand(), suspendCommand(), versionCommand(),
 	}
 }
 

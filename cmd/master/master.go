@@ -38,7 +38,7 @@ const closeTimeout = 5 * time.Second
 type Options struct {
 	Directory *workspace.Directory
 	Workspace *workspace.Workspace
-	// Files follows the files until it is interrupted; without it a Master ends once nothing is left to do.
+	// Files follows the files; without it a Master leads the jobs as they are declared in the setup.
 	Files *workspace.Child
 	// Approve checks the first plan of a Master that does not follow the files, before anything is stored or done.
 	Approve     func(*plan.Input, *plan.Plan) error
@@ -58,8 +58,9 @@ type Master struct {
 	worlds   *ledger
 	asked    *webhook
 	renewals *renewals
-	inForce  *lang.Config // the newest configuration without errors
-	further  []string     // what else than the job directory it was read from; absolute
+	driver   *apply.Driver // nil until it leads
+	inForce  *lang.Config  // the newest configuration without errors
+	further  []string      // what else than the job directory it was read from; absolute
 }
 
 // New returns a Master. It starts nothing.
@@ -78,7 +79,10 @@ func New(o Options) *Master {
 	return m
 }
 
-// follows reports whether this Master is a watch.
+// Records returns the jobs' records as they are now. Leads must have been called.
+func (m *Master) Records() job.Records { return m.driver.Records() }
+
+// follows reports whether this Master follows the files.
 func (m *Master) follows() bool { return m.o.Files != nil }
 
 // InForce returns the newest configuration without errors.
@@ -170,6 +174,8 @@ func (m *Master) Lead(ctx context.Context, lock state.Lock, setup apply.Setup) (
 	m.inForce = w.Config
 	parts := apply.Parts{Store: w.Store, Lock: lock, Journal: journal, Service: m.server, Reached: m.reached(m.server.Certificates()), Providers: w.Providers,
 		View: m.o.View, Sealer: w.Sealer, Parallelism: m.o.Parallelism, Approve: m.o.Approve, Requests: w.Requests()}
+	declared := setup.Files
+	parts.Reload = func(context.Context) (apply.Files, error) { return declared, nil }
 	if m.follows() {
 		files, err := m.watchFiles()
 		if err != nil {
@@ -183,6 +189,7 @@ func (m *Master) Lead(ctx context.Context, lock state.Lock, setup apply.Setup) (
 	if err != nil {
 		return failed("Cannot read the state", err)
 	}
+	m.driver = d
 	m.worlds.form, m.asked.reconcile, m.asked.report = d.Form, d.Reconcile, d.ReportWebhook
 	m.cautionAddress(m.server.Addr(), w.Config.Settings.Service)
 	m.renewals.follow(func(certificates []byte) { d.Republish(m.reached(certificates)) })
@@ -193,7 +200,7 @@ func (m *Master) Lead(ctx context.Context, lock state.Lock, setup apply.Setup) (
 	defer live.Close()
 	m.o.Leads()
 	last, err = d.Run(ctx)
-	if m.follows() {
+	if setup.Watch {
 		last.Records = d.Records() // last may be empty (interrupted before the first plan) or older than the last outcomes
 	}
 	w.KeepObservation(d.Observed())

@@ -36,6 +36,16 @@ func failure(record *job.Record) job.Reason {
 	return why.With(last.Evidence[:n]...)
 }
 
+// Failure says in a line why a job failed: "Failed: process failed in worker[0]: exit code 7: out of data". It is "" for one that
+// has not failed, or if that is unknown.
+func Failure(record *job.Record, r *Redactor) string {
+	why := failure(record)
+	if record.Phase != job.JobFailed || why.IsZero() {
+		return ""
+	}
+	return r.Text(Sentence(why))
+}
+
 // failureText returns a failure in a line, with the last output. of are the texts of its evidence.
 func failureText(r job.Reason, of []string) string {
 	text := spaced(r.Args["cause"])

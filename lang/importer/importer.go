@@ -50,8 +50,9 @@ const localProvider = "local"
 type Result struct {
 	// HCL declares the jobs, in canonical format. It is empty if nothing could be imported.
 	HCL []byte
-	// Jobs is the number of jobs in it.
+	// Jobs is the number of jobs in it, Name the name of the first.
 	Jobs int
+	Name string
 	// Diagnostics name what could not be imported, by path and position, and errors in the input.
 	Diagnostics hcl.Diagnostics
 	// Files are the sources that diagnostics point into, by the name in their ranges.
@@ -225,7 +226,7 @@ func (im *importer) result() Result {
 		}
 		return r
 	}
-	r.HCL = im.write()
+	r.HCL, r.Name = im.write(), im.jobs[0].Name
 	return r
 }
 
