@@ -47,7 +47,7 @@ func runInit(s *session, args []string) int {
 	if err != nil {
 		return s.fail("Cannot write the sample", err)
 	}
-	view.WriteSuccess(s.streams.Out, sampleFile+" written. To see what it would do, run eltrain plan; to run it, eltrain apply.")
+	view.WriteSuccess(s.streams.Out, sampleFile+" written. To see what it would do, run eltrain plan; to run it, eltrain run or eltrain apply.")
 	return exitDone
 }
 

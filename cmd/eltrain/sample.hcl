@@ -1,11 +1,11 @@
-# A job to begin with: it counts in two slots on this machine. Change it into yours.
+# A job to begin with: it counts for five minutes in two slots on this machine. Change it into yours.
 # What else there is: docs/language.md. To import a job of another tool: eltrain import -help
 
 job "hello" {
   role "worker" {
     replicas  = 2
     processes = 1 # training processes per slot, as torchrun's --nproc-per-node
-    command   = ["sh", "-c", "for step in 1 2 3 4 5; do echo step $step loss 0.$((10 - step)); sleep 1; done"]
+    command   = ["sh", "-c", "for step in $(seq 300); do echo step $step loss 0.$((1000 - step)); sleep 1; done"]
 
     # With these, the number of slots follows the capacity, within bounds:
     # scaling {

@@ -22,7 +22,7 @@ variable "replicas" {
 
 variable "steps" {
   type    = number
-  default = 2000
+  default = 20000 # some seven minutes
 }
 
 job "mnist" {
