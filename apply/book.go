@@ -223,6 +223,7 @@ func (b *book) next(l *Loop) state.State {
 		}
 	}
 	maps.Copy(next.Destroyed, p.Destroyed)
+	next.Nodes = p.Nodes
 	return next
 }
 

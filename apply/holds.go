@@ -80,6 +80,7 @@ func (h *holds) decide(l *Loop, in *plan.Input, p *plan.Plan) {
 		hold("job."+name, job.Because(LeftFiles, "after", filesStill.String()))
 	}
 	now = append(now, conditionsOf(plan.Left(in))...)
+	now = append(now, cordoned(p.Nodes)...)
 	whole := !l.sight.incomplete()
 	if whole {
 		for _, r := range p.Refusals {
@@ -379,6 +380,15 @@ func conditionsOf(waits []plan.Wait) (all []conditions.Condition) {
 		}
 	}
 	return conditions.Merge(all)
+}
+
+// cordoned returns one condition for each node that operators keep slots off.
+func cordoned(nodes []job.NodeRecord) (all []conditions.Condition) {
+	cordons := plan.Cordons(nodes)
+	for _, node := range slices.Sorted(maps.Keys(cordons)) {
+		all = append(all, conditions.Condition{About: node, Reason: cordons[node]})
+	}
+	return all
 }
 
 // recordedRefusals returns the conditions that hold while no master runs, and the waits that follow from them. It drops

@@ -67,8 +67,17 @@ func (p *Planner) Offline(ctx context.Context, now time.Time) Live {
 	decided := plan.Make(in)
 	held, refused := recordedRefusals(&p.loop.book.state, &in.Snapshot)
 	latest := conditions.TakeOver(held, plan.Supplies)
-	latest.Settle(now, func(k conditions.Key) bool { _, waits := plan.Waiting[k.Code]; return waits }, conditionsOf(decided.Waits))
+	latest.Settle(now, func(k conditions.Key) bool {
+		_, waits := plan.Waiting[k.Code]
+		return waits || k.Code == plan.Cordoned || k.Code == plan.Draining
+	}, append(conditionsOf(decided.Waits), cordoned(decided.Nodes)...))
 	return Live{Records: withEnds(records, decided.Records), Snapshot: in.Snapshot, Waits: slices.Concat(decided.Waits, refused), Conditions: latest.All(), Released: in.Released}
+}
+
+// Nodes returns what is known of nodes while no master runs.
+func (p *Planner) Nodes(ctx context.Context, now time.Time) Nodes {
+	p.look(ctx, now) // its errors are in the result
+	return nodesOf(p.loop.known(), p.loop.sight.unobserved(), now)
 }
 
 // withEnds returns the records with the successes that the planner found. Its other decisions are left out: without a
@@ -126,7 +135,7 @@ func (l *Loop) observation() (o Observation, whole bool) {
 // records is assumed to run. A node that is missing from the observation has just the capacity that the records use on it.
 // With a nil observation, no nodes or capabilities are known, and whatever needs a new place waits.
 func (p *Planner) PreviewRecorded(o *Observation, now time.Time) Decision {
-	in := plan.Input{Snapshot: job.Snapshot{At: now}, Records: p.Records(), Released: p.loop.book.state.Released, Destroyed: p.loop.book.state.Destroyed, Capabilities: map[string]job.Capabilities{}, Now: now, Since: now}
+	in := plan.Input{Snapshot: job.Snapshot{At: now}, Records: p.Records(), Released: p.loop.book.state.Released, Destroyed: p.loop.book.state.Destroyed, Nodes: p.loop.book.state.Nodes, Capabilities: map[string]job.Capabilities{}, Now: now, Since: now}
 	if o != nil {
 		in.Snapshot.At, in.Snapshot.Nodes, in.Snapshot.Held = o.At, slices.Clone(o.Nodes), o.Held
 		in.Capabilities, in.Bars, in.Extra = maps.Clone(o.Capabilities), o.Bars, o.Extra

@@ -12,19 +12,19 @@ import (
 // requests are what operators ask of this run. The planner says what becomes of them; a reply is given once the decision that it
 // follows from is stored.
 type requests struct {
-	known   bool            // they were read
-	pending []job.Request   // those without a stored final reply, as last read
-	replied map[string]bool // the last plan replied to them
-	noted   map[string]bool // their refusal was noted
-	failed  int             // replies in a row that could not be stored
-	given   map[string]job.ReplyState
-	settled map[string]bool // their final reply is stored, and pending may still have them
-	came    map[string]int  // how often the files had been read when a request to apply came
-	failing map[string]bool // their last reply could not be stored
+	known   bool                 // they were read
+	pending []job.Request        // those without a stored final reply, as last read
+	replied map[string]bool      // the last plan replied to them
+	noted   map[string]bool      // their refusal was noted
+	failed  int                  // replies in a row that could not be stored
+	given   map[string]job.Reply // the newest reply that was to be stored
+	settled map[string]bool      // their final reply is stored, and pending may still have them
+	came    map[string]int       // how often the files had been read when a request to apply came
+	failing map[string]bool      // their last reply could not be stored
 }
 
 func newRequests() requests {
-	return requests{came: map[string]int{}, given: map[string]job.ReplyState{}, settled: map[string]bool{}, failing: map[string]bool{}, replied: map[string]bool{}, noted: map[string]bool{}}
+	return requests{came: map[string]int{}, given: map[string]job.Reply{}, settled: map[string]bool{}, failing: map[string]bool{}, replied: map[string]bool{}, noted: map[string]bool{}}
 }
 
 // take handles a reading of the requests.
@@ -32,7 +32,7 @@ func (q *requests) take(l *Loop, pending []job.Request) {
 	same := q.known && slices.EqualFunc(pending, q.pending, func(a, b job.Request) bool { return a.ID == b.ID })
 	q.known, q.pending = true, pending
 	gone := func(id string) bool { return q.find(id) == nil }
-	maps.DeleteFunc(q.given, func(id string, _ job.ReplyState) bool { return gone(id) })
+	maps.DeleteFunc(q.given, func(id string, _ job.Reply) bool { return gone(id) })
 	maps.DeleteFunc(q.settled, func(id string, _ bool) bool { return gone(id) })
 	maps.DeleteFunc(q.came, func(id string, _ int) bool { return gone(id) })
 	maps.DeleteFunc(q.noted, func(id string, _ bool) bool { return gone(id) })
@@ -53,6 +53,11 @@ func (q *requests) enter(l *Loop, in *plan.Input) {
 			inEffect[h.ID] = true
 		}
 	}
+	for _, n := range in.Nodes {
+		for _, h := range n.Handled {
+			inEffect[h.ID] = true
+		}
+	}
 	in.Requests, in.Deferred = make([]job.Request, 0, min(len(q.pending), mostRequests)), map[string]bool{}
 	in.Refused = map[string]job.Reason{}
 	for _, r := range q.pending {
@@ -60,7 +65,8 @@ func (q *requests) enter(l *Loop, in *plan.Input) {
 			continue
 		}
 		in.Requests = append(in.Requests, r)
-		if slices.ContainsFunc(r.On, func(sel job.Selector) bool { return l.leftOut(in, sel.Job) }) {
+		leftOut := func(sel job.Selector) bool { return l.leftOut(in, sel.Job) }
+		if slices.ContainsFunc(r.On, leftOut) || l.sight.incomplete() && !in.KnowsNodes(r.Nodes) {
 			in.Deferred[r.ID] = true
 		} else if r.Verb == job.AskApply {
 			q.apply(l, in, &r)
@@ -112,10 +118,10 @@ func (q *requests) respond(l *Loop, p *plan.Plan) {
 	clear(q.replied)
 	for _, r := range p.Replies {
 		q.replied[r.ID] = true
-		if q.given[r.ID] == r.State {
+		if given := q.given[r.ID]; given.State == r.State && given.Reason.Equal(r.Reason) {
 			continue
 		}
-		q.given[r.ID] = r.State
+		q.given[r.ID] = r
 		if asked := q.find(r.ID); r.State == job.Refused && asked != nil && !q.noted[r.ID] && !handled(p.Records, r.ID) {
 			q.noted[r.ID] = true
 			why := job.Because(plan.RequestRefused, "verb", string(asked.Verb), "by", asked.By, "request", r.ID).With(r.Reason)
@@ -168,6 +174,6 @@ func (q *requests) busy(l *Loop) bool {
 		return false
 	}
 	return l.setup.Requests && !q.known || slices.ContainsFunc(q.pending, func(r job.Request) bool {
-		return q.replied[r.ID] && (q.given[r.ID] == "" || q.given[r.ID].Final() && !q.settled[r.ID])
+		return q.replied[r.ID] && (q.given[r.ID].State == "" || q.given[r.ID].State.Final() && !q.settled[r.ID])
 	})
 }

@@ -53,7 +53,7 @@ import (
 //	member worker[0] [state=running] [gen=1] [step=5] [acted=r1]    what the service knows of a slot; it has done an act
 //	world a 1 worker[0-1]             the service forms a world
 //	ask [max-destroy=3]               a request to reconcile; new content of the files may be given as for: files
-//	request r1 VERB a [b] [by=bob] [value=SIGUSR2]    an operator's request; replies are those that are stored
+//	request r1 VERB a [b] [node=(local-1)] [by=bob] [value=SIGUSR2]    an operator's request; replies are those that are stored
 //	crash           of the run: what is held or queued never comes back
 //	serve           the service's address changes
 //	interrupt, lose-lock
@@ -368,6 +368,8 @@ func (s *scenario) request(d *datadriven.TestData) {
 	for _, a := range d.CmdArgs[2:] {
 		switch a.Key {
 		case "by", "files":
+		case "node":
+			r.Nodes = a.Vals
 		case "mode":
 			r.Mode = a.Vals[0]
 		case "value":

@@ -94,6 +94,17 @@ func (s *sight) incomplete() bool {
 	return false
 }
 
+// unobserved says why providers could not be observed, by provider.
+func (s *sight) unobserved() map[string]string {
+	why := map[string]string{}
+	for name, p := range s.providers {
+		if p.err != nil {
+			why[name] = p.err.Error()
+		}
+	}
+	return why
+}
+
 // each calls do with every incarnation of the last successful observations, as its infrastructure knows it.
 func (s *sight) each(do func(*job.Incarnation)) {
 	for _, name := range s.order {
@@ -160,10 +171,20 @@ func merge(s *job.Snapshot, facts map[string]elastic.Facts, records job.Records)
 	}
 }
 
-// input returns the planner's input: the jobs of the providers that answered, and everything known about them.
+// input returns the planner's input: what is known, and what operators ask.
 func (l *Loop) input() plan.Input {
+	in := l.known()
+	l.requests.enter(l, &in)
+	return in
+}
+
+// known returns the jobs of the providers that answered, and everything known about them.
+func (l *Loop) known() plan.Input {
 	s := &l.sight
-	in := plan.Input{Now: l.now, Since: l.since, Rerun: map[string]bool{}, Capabilities: map[string]job.Capabilities{}, Records: job.Records{}, Released: l.book.state.Released}
+	in := plan.Input{
+		Now: l.now, Since: l.since, Rerun: map[string]bool{}, Capabilities: map[string]job.Capabilities{}, Records: job.Records{},
+		Released: l.book.state.Released, Nodes: l.book.state.Nodes,
+	}
 	l.declare(&in)
 	snapshot := job.Snapshot{At: l.now}
 	for _, name := range s.order {
@@ -206,7 +227,6 @@ func (l *Loop) input() plan.Input {
 			in.Destroyed[name] = o
 		}
 	}
-	l.requests.enter(l, &in)
 	in.Bars, in.Extra = s.fits(&in)
 	merge(&snapshot, l.book.names.fromService(s.facts), records)
 	in.Snapshot = snapshot

@@ -51,5 +51,18 @@ func (l *Loop) Live(now time.Time, facts map[string]elastic.Facts) Live {
 	return Live{Records: records, Snapshot: snapshot, Waits: waits, Conditions: held, Released: l.book.state.Released}
 }
 
+// Nodes is what is known of nodes, for `eltrain nodes`.
+type Nodes struct {
+	Nodes []plan.NodeUse `json:"nodes"`
+	// Unobserved says why the nodes of a provider are not known, by provider.
+	Unobserved map[string]string `json:"unobserved,omitempty"`
+}
+
+// nodesOf returns what the planner's input says of nodes.
+func nodesOf(in plan.Input, unobserved map[string]string, now time.Time) Nodes {
+	in.Now = now
+	return Nodes{plan.Nodes(in), unobserved}
+}
+
 // Records returns the stored records.
 func (l *Loop) Records() job.Records { return l.book.state.Jobs }

@@ -12,8 +12,9 @@ import (
 type Request struct {
 	ID      string     `json:"id"` // unique; a later request has a greater one
 	Verb    Verb       `json:"verb"`
-	On      []Selector `json:"on"`
-	By      string     `json:"by"` // who asks, as far as its store can tell
+	On      []Selector `json:"on,omitempty"`
+	Nodes   []string   `json:"nodes,omitempty"` // the names of nodes, if it is about nodes and not about jobs
+	By      string     `json:"by"`              // who asks, as far as its store can tell
 	At      time.Time  `json:"at"`
 	Expires time.Time  `json:"expires"` // refused if not accepted by then
 	Why     string     `json:"why,omitempty"`
@@ -75,6 +76,11 @@ const (
 	AskCheckpoint Verb = "checkpoint"
 	AskSignal     Verb = "signal"
 	AskReload     Verb = "reload"
+
+	// About nodes.
+	AskCordon   Verb = "cordon"
+	AskUncordon Verb = "uncordon"
+	AskDrain    Verb = "drain"
 )
 
 // Handled is a request that has taken effect on a job, with its outcome.
@@ -143,6 +149,18 @@ func Overridden(all []Override, o Override) []Override {
 	all = slices.DeleteFunc(slices.Clone(all), func(old Override) bool { return old.Path == o.Path })
 	all = append(all, o)
 	slices.SortFunc(all, func(a, b Override) int { return strings.Compare(a.Path, b.Path) })
+	return all
+}
+
+// Addresses are those of what a request is about.
+func (r *Request) Addresses() []string {
+	all := []string{}
+	for _, sel := range r.On {
+		all = append(all, sel.String())
+	}
+	for _, name := range r.Nodes {
+		all = append(all, NodeAddress(name))
+	}
 	return all
 }
 

@@ -32,6 +32,7 @@ const (
 	MemoryEnlarged     job.Code = "memory_enlarged"     // it gets more memory after it ran out of it
 	NoRoomToReturn     job.Code = "no_room_to_return"   // no node has room for it; it starts again once one has
 	NodeDrained        job.Code = "node_drained"        // its node is drained
+	DrainAsked         job.Code = "drain_asked"         // somebody drains its node
 	NodeOverloaded     job.Code = "node_overloaded"     // its node has less than its slots need
 	JobLimits          job.Code = "job_limits"          // the job's limits allow no more
 	RoleMax            job.Code = "role_max"            // the role's max allows no more
@@ -134,14 +135,21 @@ const (
 	NodeNothingFree  job.Code = "node_nothing_free"  // a node has no free resources
 	NodeFull         job.Code = "node_full"          // a node has its maximum number of slots
 	NodeClosed       job.Code = "node_closed"        // a node accepts no new slots
+	NodeCordoned     job.Code = "node_cordoned"      // an operator keeps new slots off a node
 	NodeBarred       job.Code = "node_barred"        // a node can never run the slots
 	NotForRole       job.Code = "not_for_role"       // a node can never run those of one role
 	MoreNodes        job.Code = "more_nodes"         // there are more nodes than are listed
 	MoreUselessNodes job.Code = "more_useless_nodes" // there are more unusable nodes than are listed
 )
 
+// What else is known of a node.
+const (
+	NodeUnlisted job.Code = "node_unlisted" // its provider does not list it
+	NodeAvoided  job.Code = "node_avoided"  // slots that failed there are started elsewhere if there is room
+)
+
 // Supplies are the parts of a shortage that say what the nodes have.
-var Supplies = map[job.Code]bool{NodeFree: true, NodeNothingFree: true, NodeFull: true, NodeClosed: true, NodeBarred: true, MoreNodes: true, MoreUselessNodes: true}
+var Supplies = map[job.Code]bool{NodeFree: true, NodeNothingFree: true, NodeFull: true, NodeClosed: true, NodeCordoned: true, NodeBarred: true, MoreNodes: true, MoreUselessNodes: true}
 
 // Why a change is refused.
 const (
@@ -198,6 +206,11 @@ const (
 	OverrideEdited    job.Code = "override_edited"    // the files say something else since
 	OverrideExpired   job.Code = "override_expired"   // its time is over
 	OverrideIllegal   job.Code = "override_illegal"   // the files no longer allow it
+
+	Cordoned      job.Code = "cordoned"       // an operator keeps new slots off a node
+	Draining      job.Code = "draining"       // the same, and running slots are to leave it
+	NoSuchNode    job.Code = "no_such_node"   // no node has the name
+	NodeScheduled job.Code = "node_scheduled" // a scheduler places slots on the node: it is asked by its own means
 
 	NotTraining             job.Code = "not_training"              // no training process that it is about runs
 	NoRankedRole            job.Code = "no_ranked_role"            // no role of the job has ranks, so that it forms no world

@@ -42,7 +42,7 @@ func (p *pass) onDrained(w *work) []*job.Slot {
 	var slots []*job.Slot
 	for _, s := range w.slots {
 		pl := sp.byName[s.Node]
-		if pl == nil || pl.node.Drained == "" || !startedPhase(s) || s.Phase == job.Suspect || p.hinted(w, s) || w.outside(s.Address) {
+		if pl == nil || !pl.draining() || !startedPhase(s) || s.Phase == job.Suspect || p.hinted(w, s) || w.outside(s.Address) {
 			continue
 		}
 		if role := w.spec.Role(s.Address.Role); role != nil && !w.succeeded(role.Name) {
@@ -89,7 +89,7 @@ func (p *pass) giveUp(w *work, unplaced []*job.Slot) bool {
 // isDrained reports whether a node of the job's provider is drained.
 func (p *pass) isDrained(w *work, node string) bool {
 	pl := p.space(w.spec.Provider).byName[node]
-	return pl != nil && pl.node.Drained != ""
+	return pl != nil && pl.draining()
 }
 
 // drained is the reason that a node of the job's provider is drained; zero if it is not.
@@ -97,7 +97,12 @@ func (p *pass) drained(w *work, node string) job.Reason {
 	if !p.isDrained(w, node) {
 		return job.Reason{}
 	}
-	return p.why(NodeDrained, "node", node, "message", p.space(w.spec.Provider).byName[node].node.Drained)
+	pl := p.space(w.spec.Provider).byName[node]
+	if pl.node.Drained == "" {
+		o := pl.mark.Override
+		return p.why(DrainAsked, "node", node, "by", o.By, "why", o.Why)
+	}
+	return p.why(NodeDrained, "node", node, "message", pl.node.Drained)
 }
 
 // move begins the planned stop of the slots for which places were found. They are placed once they have stopped; until then

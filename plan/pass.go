@@ -208,6 +208,7 @@ func newPass(in Input) *pass {
 		// It continues as last applied, or stops.
 		add(name).declared = in.Keep || p.kept[name] || p.prevented(name, in.Records[name])
 	}
+	p.openNodes()
 	p.examineRequests()
 	p.followDestroyed()
 	for _, w := range p.jobs {

@@ -30,12 +30,21 @@ type space struct {
 // place is one node. Amounts are cpu, memory, slots, then devices as in space.dims.
 type place struct {
 	node *job.Node
-	free amount // now
-	soon amount // once what is being stopped permanently has exited
+	mark *job.NodeRecord // what operators asked of it; nil for most
+	free amount          // now
+	soon amount          // once what is being stopped permanently has exited
 }
 
 // open reports whether new slots may be placed.
-func (pl *place) open() bool { return pl.node.Closed == "" && pl.node.Drained == "" }
+func (pl *place) open() bool { return pl.node.Closed == "" && !pl.draining() && !pl.cordoned() }
+
+// draining reports whether running slots are to leave if they can.
+func (pl *place) draining() bool {
+	return pl.node.Drained != "" || pl.mark != nil && pl.mark.Draining()
+}
+
+// cordoned reports whether an operator keeps new slots off the node.
+func (pl *place) cordoned() bool { return pl.mark != nil && pl.mark.Override != nil }
 
 // takes reports whether a slot of a role with these bars may be placed.
 func (pl *place) takes(b *barred) bool { return pl.open() && b.at(pl.node.Name) == "" }
@@ -105,10 +114,10 @@ func (p *pass) space(provider string) *space {
 		free := sp.capacity(&nodes[i])
 		foreign, _ := sp.amount(nodes[i].Foreign)
 		free.take(foreign)
-		pl := &place{node: &nodes[i], free: free, soon: slices.Clone(free)}
+		pl := &place{node: &nodes[i], mark: p.nodeRecord(provider, nodes[i].Name), free: free, soon: slices.Clone(free)}
 		sp.places = append(sp.places, pl)
 		sp.byName[nodes[i].Name] = pl
-		sp.drained = sp.drained || pl.node.Drained != ""
+		sp.drained = sp.drained || pl.draining()
 	}
 	return sp
 }

@@ -53,6 +53,8 @@ type Input struct {
 	Released map[string]job.Released `json:"released,omitempty"`
 	// Destroyed are the jobs, by name, that operators have destroyed and that the files may still declare.
 	Destroyed map[string]job.Override `json:"destroyed,omitempty"`
+	// Nodes are those about which operators asked for something.
+	Nodes []job.NodeRecord `json:"node_records,omitempty"`
 	// Requests are those without a final reply, in order. It is nil for a plan that answers none.
 	Requests []job.Request `json:"requests,omitempty"`
 	// Refused are those that cannot take effect, by ID.
@@ -111,6 +113,8 @@ type Plan struct {
 	Released map[string]job.Released `json:"released,omitempty"`
 	// Destroyed is the input's, updated. It is stored with the records.
 	Destroyed map[string]job.Override `json:"destroyed,omitempty"`
+	// Nodes are the input's, updated. They are stored with the records.
+	Nodes []job.NodeRecord `json:"node_records,omitempty"`
 	// Replies are what has become of the input's requests, in order. They hold once the records are stored.
 	Replies []job.Reply `json:"replies,omitempty"`
 	// Refusals are changes of the files that must not be carried out.

@@ -70,6 +70,7 @@ type checker struct {
 	*world
 	launched map[string]job.Launch // by UID, slot and number
 	newest   map[string]int        // incarnation by UID and slot
+	asked    int                   // requests
 	shown    string                // the plan being checked
 }
 
@@ -137,6 +138,13 @@ func randomJob(t *rapid.T, name string) job.Job {
 	return j
 }
 
+// cordon makes a request about a node.
+func (c *checker) cordon(t *rapid.T, node *job.Node) {
+	verb := rapid.SampledFrom([]job.Verb{job.AskCordon, job.AskUncordon, job.AskUncordon, job.AskDrain, job.AskDrain}).Draw(t, "verb")
+	c.asked++
+	c.requests = append(c.requests, job.Request{ID: fmt.Sprintf("r%03d", c.asked), Verb: verb, Nodes: []string{node.Name}, By: "ann", At: c.now})
+}
+
 // event applies one random event.
 func (c *checker) event(t *rapid.T) {
 	var live []*job.Incarnation
@@ -147,7 +155,9 @@ func (c *checker) event(t *rapid.T) {
 	}
 	events := []string{"nothing", "nothing", "time", "node", "node dies", "node dropped", "closed", "foreign", "capacity",
 		"fault", "fault", "fault", "fault", "slow", "stopped", "edit", "undeclare", "forget", "rerun", "move", "let go", "import", "import", "block", "scope", "unscoped", "refresh"}
-	if !c.can.Places {
+	if c.can.Places {
+		events = append(events, "cordoned")
+	} else {
 		events = append(events, "bars", "extra", "drained", "slots", "ended", "ended", "waiting", "drift")
 	}
 	what := rapid.SampledFrom(events).Draw(t, "event")
@@ -174,6 +184,8 @@ func (c *checker) event(t *rapid.T) {
 		c.extra[rapid.SampledFrom([]string{"job.j0.worker", "job.j1.worker"}).Draw(t, "role")] = job.Resources{CPU: job.CPU(rapid.IntRange(0, 2).Draw(t, "halves") * 500)}
 	case "drained":
 		node.Drained = rapid.SampledFrom([]string{"", "cordoned"}).Draw(t, "why")
+	case "cordoned":
+		c.cordon(t, node)
 	case "slots":
 		node.Slots = rapid.IntRange(0, 3).Draw(t, "slots")
 	case "ended", "waiting", "drift":
@@ -316,7 +328,9 @@ func (c *checker) plan(t *rapid.T) plan.Plan {
 	if a, b := asJSON(t, p), asJSON(t, plan.Make(c.input())); !bytes.Equal(a, b) {
 		t.Fatalf("the same input gives two different plans:\n%s\n%s", a, b)
 	}
-	if same := bytes.Equal(asJSON(t, in.Records), asJSON(t, p.Records)) && maps.Equal(in.Released, p.Released); same == p.Dirty {
+	refuses := slices.ContainsFunc(p.Replies, func(r job.Reply) bool { return r.State == job.Refused }) // which is stored first
+	sameNodes := len(in.Nodes)+len(p.Nodes) == 0 || bytes.Equal(asJSON(t, in.Nodes), asJSON(t, p.Nodes))
+	if same := bytes.Equal(asJSON(t, in.Records), asJSON(t, p.Records)) && maps.Equal(in.Released, p.Released) && sameNodes && !refuses; same == p.Dirty {
 		t.Fatalf("dirty is %v:\n%s\n%s", p.Dirty, c.status(), c.shown)
 	}
 	for _, n := range p.Notices {
@@ -501,6 +515,9 @@ func (c *checker) checkPlaces(t *rapid.T, in plan.Input, p plan.Plan) {
 		}
 		if n.Closed != "" || n.Drained != "" {
 			t.Fatalf("%s was placed on %s, which is closed or drained", a, name)
+		}
+		if slices.ContainsFunc(p.Nodes, func(r job.NodeRecord) bool { return r.Name == name && r.Override != nil }) {
+			t.Fatalf("%s was placed on %s, which is cordoned", a, name)
 		}
 		if why := in.Bars[fmt.Sprintf("job.%s.%s", a.Job, a.Role)][name]; why != "" {
 			t.Fatalf("%s was placed on %s, which is barred to it: %s", a, name, why)

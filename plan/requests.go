@@ -69,6 +69,7 @@ func (p *pass) handleRequests() {
 	for _, w := range p.jobs {
 		p.replaceRestarted(w)
 	}
+	p.handleNodeRequests()
 }
 
 // askedOf lists the jobs that a request is about: those in whose records it is in effect, whatever their names by now.
@@ -107,7 +108,7 @@ func (p *pass) examineRequests() {
 	waiting := map[string]bool{} // jobs
 	for i := range p.in.Requests {
 		r := &p.in.Requests[i]
-		p.requests.deferred[r.ID] = p.in.Deferred[r.ID] || slices.ContainsFunc(r.On, func(sel job.Selector) bool {
+		p.requests.deferred[r.ID] = p.in.Deferred[r.ID] || p.nodesWait(r, waiting) || slices.ContainsFunc(r.On, func(sel job.Selector) bool {
 			w := p.byName[sel.Job]
 			return waiting[sel.Job] || p.elsewhere[sel.Job] || w != nil && (w.frozen || w.part != nil)
 		})
@@ -115,12 +116,16 @@ func (p *pass) examineRequests() {
 			for _, sel := range r.On {
 				waiting[sel.Job] = true
 			}
+			for _, name := range r.Nodes {
+				waiting[job.NodeAddress(name)] = true
+			}
 			continue
 		}
 		inEffect := slices.ContainsFunc(slices.Collect(maps.Values(p.in.Destroyed)), func(o job.Override) bool { return o.Request == r.ID })
 		for _, old := range p.in.Records {
 			inEffect = inEffect || handledIn(old, r.ID) != nil
 		}
+		inEffect = inEffect || slices.ContainsFunc(p.in.Nodes, func(n job.NodeRecord) bool { return n.InEffect(r.ID) != nil })
 		why := p.in.Refused[r.ID]
 		if why.IsZero() {
 			why = p.refusal(r)
@@ -134,6 +139,9 @@ func (p *pass) examineRequests() {
 // refusal is why a request cannot take effect; zero if it can.
 func (p *pass) refusal(r *job.Request) job.Reason {
 	v, known := verbs[r.Verb]
+	if len(r.Nodes) > 0 {
+		_, known = nodeVerbs[r.Verb]
+	}
 	if !known || r.Mode != "" && !slices.Contains(v.modes, r.Mode) {
 		return job.Because(VerbUnknown, "verb", string(r.Verb))
 	}
@@ -141,6 +149,9 @@ func (p *pass) refusal(r *job.Request) job.Reason {
 		if !end.IsZero() && !p.in.Now.Before(end) {
 			return job.Because(RequestExpired)
 		}
+	}
+	if len(r.Nodes) > 0 {
+		return p.refuseNodes(r)
 	}
 	for i, sel := range r.On {
 		w, old := p.byName[sel.Job], p.in.Records[sel.Job]
@@ -414,6 +425,10 @@ func (p *pass) replyToRequests() {
 			p.out.Replies = append(p.out.Replies, reply)
 			continue
 		}
+		if len(r.Nodes) > 0 {
+			p.out.Replies = append(p.out.Replies, p.nodesReply(r))
+			continue
+		}
 		for _, w := range p.askedOf(r) {
 			h := w.handled(r.ID)
 			if h == nil { // it waits until nothing of the job runs
@@ -433,7 +448,7 @@ func (p *pass) replyToRequests() {
 				if state == job.Undone { // it overrides nothing, also if its job is declared again
 					w.rec.Overrides = slices.DeleteFunc(w.rec.Overrides, func(o job.Override) bool { return o.Request == r.ID })
 				}
-				p.noteEnd(w, r, h)
+				p.noteEnd("job."+w.name, r, h)
 			}
 			if !h.State.Final() {
 				reply = job.Reply{ID: r.ID, State: job.Accepted, Reason: p.waitsFor(w)}
@@ -460,7 +475,7 @@ func (p *pass) waitsFor(w *work) job.Reason {
 }
 
 // noteEnd notes what has become of a request.
-func (p *pass) noteEnd(w *work, r *job.Request, h *job.Handled) {
+func (p *pass) noteEnd(about string, r *job.Request, h *job.Handled) {
 	code := map[job.ReplyState]job.Code{
 		job.Done: RequestDone, job.Undone: RequestFailed, job.Refused: RequestRefused, job.Unknown: RequestUnknown,
 	}[h.State]
@@ -470,5 +485,5 @@ func (p *pass) noteEnd(w *work, r *job.Request, h *job.Handled) {
 	} else if len(h.Results) > 0 {
 		end = end.With(h.Results...)
 	}
-	p.note("job."+w.name, "request", end)
+	p.note(about, "request", end)
 }

@@ -39,11 +39,12 @@ import (
 //	run            passes, with the service in between, until nothing more happens
 //	advance 5s     lets time pass
 //	forget         loses the state
-//	ask ID VERB JOB[=VALUE] [by=] [expires=] [until=] [mode=] [value=]    a request (JOB.ROLE=SIZE for scale); answered once its reply is final
+//	ask ID VERB JOB[=VALUE] [by=] [expires=] [until=] [mode=] [value=] [node=(n1,n2)]    a request (JOB.ROLE=SIZE for scale); answered once its reply is final
 //	acts           what the service is to tell members, and which worlds are to end
 //	acted SLOT ID STATE [step=] [path=]    a member reports the outcome of an act
 //	saved SLOT GENERATION STEP    a member reports a checkpoint
 //	old SLOT       its agent knows no acts
+//	use            what is known of the use of the nodes
 //	unheard        replies are lost from now on, until "replies": whoever leads crashes before they are stored
 //	rerun          the next pass is an explicit apply
 //	once, watch    from now on plans are for a run that ends; for one that continues, the default
@@ -178,6 +179,8 @@ func (w *world) command(d *datadriven.TestData) (string, error) {
 		w.destroy = true
 	case "target", "exclude", "replace", "unscoped", "refresh", "drifted":
 		return w.scopeCommand(d)
+	case "use":
+		return w.use(), nil
 	case "ask":
 		return "", w.ask(d)
 	case "acts":
@@ -848,6 +851,10 @@ func render(p plan.Plan) string {
 		}
 		fmt.Fprintf(&b, "? %s %s: %s\n", strings.TrimSuffix(x.Job+"."+x.Role, "."), what, texts(x.Reasons, " "))
 	}
+	cordons := plan.Cordons(p.Nodes)
+	for _, node := range slices.Sorted(maps.Keys(cordons)) {
+		fmt.Fprintf(&b, "/ %s %s\n", node, cordons[node])
+	}
 	for _, r := range p.Refusals {
 		fmt.Fprintf(&b, "REFUSED %s: %s\n", r.Job, r.Reason)
 	}
@@ -866,6 +873,25 @@ func render(p plan.Plan) string {
 	}
 	if b.Len() == 0 {
 		return "nothing\n"
+	}
+	return b.String()
+}
+
+// use shows what plan.Nodes says, a line for each node.
+func (w *world) use() string {
+	var b strings.Builder
+	for _, u := range plan.Nodes(w.input()) {
+		fmt.Fprintf(&b, "%s %s: %s free", u.Name, map[bool]string{true: "usable", false: "not usable"}[u.Usable], u.Free)
+		for _, h := range u.Held {
+			fmt.Fprintf(&b, ", %s#%d %s", h.Slot, h.Incarnation, h.Resources)
+			if h.Leaving {
+				b.WriteString(" leaving")
+			}
+		}
+		for _, why := range u.Reasons {
+			fmt.Fprintf(&b, "\n  %s", why)
+		}
+		b.WriteByte('\n')
 	}
 	return b.String()
 }
@@ -892,6 +918,8 @@ func (w *world) ask(d *datadriven.TestData) error {
 			r.Until = span()
 		case "mode":
 			r.Mode = a.Vals[0]
+		case "node":
+			r.Nodes = a.Vals
 		default:
 			var sel job.Selector
 			sel, err = job.ParseSelector("job." + a.Key)

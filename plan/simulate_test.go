@@ -65,6 +65,7 @@ type world struct {
 	scope     plan.Scope
 	released  map[string]job.Released
 	destroyed map[string]job.Override
+	marked    []job.NodeRecord
 	launched  map[string]string // the name that a job was launched under, by UID
 	// groups are those of the newest plan.
 	groups map[string]job.Group
@@ -116,7 +117,7 @@ func (w *world) input() plan.Input {
 		jobs = nil
 	}
 	return plan.Input{
-		Blocks: plan.Blocks{Moved: maps.Clone(w.moved), Forget: maps.Clone(w.removed), ForgetDeclared: slices.Clone(w.declared), ForgetWithin: slices.Clone(w.modules), Imports: slices.Clone(w.imports)}, Released: w.released, Destroyed: w.destroyed, Destroy: w.destroy, Prevent: prevent,
+		Blocks: plan.Blocks{Moved: maps.Clone(w.moved), Forget: maps.Clone(w.removed), ForgetDeclared: slices.Clone(w.declared), ForgetWithin: slices.Clone(w.modules), Imports: slices.Clone(w.imports)}, Released: w.released, Destroyed: w.destroyed, Nodes: w.marked, Destroy: w.destroy, Prevent: prevent,
 		Scope: w.scope, Jobs: jobs, Snapshot: snap, Records: w.records, Now: w.now, Rerun: rerun, Once: w.once, Keep: w.keep,
 		Capabilities: map[string]job.Capabilities{"local": w.can}, Bars: w.bars, Extra: w.extra, Requests: slices.Clone(w.requests),
 		NewUID: func(name string) string {
@@ -131,7 +132,7 @@ func (w *world) input() plan.Input {
 // take stores a plan's records, and passes its wants to the service.
 func (w *world) take(p plan.Plan) {
 	w.rename(p.Records)
-	w.released, w.destroyed = p.Released, p.Destroyed
+	w.released, w.destroyed, w.marked = p.Released, p.Destroyed, p.Nodes
 	for name, rec := range p.Records {
 		if old := w.records[name]; old == nil || old.UID != rec.UID {
 			w.made++
@@ -180,7 +181,7 @@ func (w *world) lose() {
 			w.renameWorld(name, launched)
 		}
 	}
-	w.records, w.released, w.destroyed = job.Records{}, nil, nil
+	w.records, w.released, w.destroyed, w.marked = job.Records{}, nil, nil, nil
 	for _, inc := range w.incs {
 		if name := w.launched[inc.UID]; name != "" {
 			inc.Slot.Job = name

@@ -115,7 +115,7 @@ type offer struct {
 
 // reason is the supply as a reason: with the node's name, or the number of nodes.
 func (sp *space) reason(s *supply, roles []*job.Slot) job.Reason {
-	argument := map[job.Code]string{NodeFree: "free", NodeFull: "most"}[s.code]
+	argument := map[job.Code]string{NodeFree: "free", NodeFull: "most", NodeCordoned: "by"}[s.code]
 	why := job.Because(s.code, cmp.Or(argument, "message"), s.value)
 	if why.Args == nil {
 		why.Args = map[string]string{}
@@ -209,19 +209,27 @@ func (sp *space) left(pl *place, roles []*job.Slot) (code job.Code, value string
 		return NodeClosed, pl.node.Closed
 	case pl.node.Drained != "":
 		return NodeClosed, pl.node.Drained
+	case pl.cordoned():
+		return NodeCordoned, pl.mark.Override.By
 	case pl.free[2] <= 0:
 		return NodeFull, strconv.Itoa(pl.node.Slots)
 	}
+	free := sp.free(pl)
+	if free.Equal(job.Resources{}) {
+		return NodeNothingFree, ""
+	}
+	return NodeFree, strings.Join(append(lacking(free, roles), free.String()), ", ")
+}
+
+// free is what a node has free.
+func (sp *space) free(pl *place) job.Resources {
 	free := job.Resources{CPU: job.CPU(max(pl.free[0], 0)), Memory: job.Bytes(max(pl.free[1], 0)), Devices: map[string]int{}}
 	for name, i := range sp.dims {
 		if n := int(pl.free[i]); n > 0 {
 			free.Devices[name] = n
 		}
 	}
-	if free.Equal(job.Resources{}) {
-		return NodeNothingFree, ""
-	}
-	return NodeFree, strings.Join(append(lacking(free, roles), free.String()), ", ")
+	return free
 }
 
 // lacking lists the resources that slots of these roles need and that are used up.

@@ -35,7 +35,9 @@ type State struct {
 	Released map[string]job.Released `json:"released,omitempty"`
 	// Destroyed are the jobs, by name, that operators have destroyed and that the files may still declare.
 	Destroyed map[string]job.Override `json:"destroyed,omitempty"`
-	Values                            // when the configuration was last applied
+	// Nodes are those about which operators asked for something.
+	Nodes  []job.NodeRecord `json:"nodes,omitempty"`
+	Values                  // when the configuration was last applied
 	// Conditions are those reported and in force when the state was written.
 	Conditions []conditions.Condition `json:"conditions,omitempty"`
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/eltrain/eltrain/apply"
 	"github.com/eltrain/eltrain/conditions"
 	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/plan"
 )
 
 // MisnamedTrouble is the summary of the warning about a removed block, also in a plan.
@@ -61,7 +62,7 @@ func conditionText(c *conditions.Condition) (summary, detail string) {
 // conditionLine returns the one-line text of a condition about one job or about the files in force; false if it needs more.
 func conditionLine(c *conditions.Change) (text string, is bool) {
 	switch kind := apply.EventType(&c.Condition); {
-	case kind == "withheld", kind == "left":
+	case kind == "withheld", kind == "left", c.Reason.Code == plan.Cordoned, c.Reason.Code == plan.Draining:
 		text = c.About + ": "
 	case c.Reason.Code != apply.ConfigurationApplied:
 		return "", false

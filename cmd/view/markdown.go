@@ -36,6 +36,7 @@ func WritePlanMarkdown(w io.Writer, m *PlanModel) error {
 	waits, held := parted(m.Eltrain.Waits)
 	out.list("Waiting", waitItems(waits))
 	out.list("Held back", waitItems(held))
+	out.list("Cordoned", m.nodeItems())
 	out.list("Partial plan", m.boundItems())
 	out.list("Left unchanged", m.leftItems())
 	out.list("Not enforced here", m.Eltrain.Caveats)

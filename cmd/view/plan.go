@@ -38,6 +38,7 @@ func WritePlan(s Screen, m *PlanModel) {
 	t.failed(m.Eltrain.Failed)
 	t.list("Ended:", m.endedItems())
 	t.waits(m.Eltrain.Waits)
+	t.list("Cordoned:", m.nodeItems())
 	t.list("Left unchanged:", m.leftItems())
 	t.list("Not enforced here:", m.Eltrain.Caveats)
 	t.list("Failed checks:", m.failedChecks())

@@ -29,7 +29,7 @@ func NewPlan(f PlanFacts, r *Redactor) *PlanModel {
 		destroy:   f.Input.Destroy,
 		Eltrain:   PlanExtras{Version: f.Version, Summary: f.Plan.Summary(), Caveats: r.Texts(f.Plan.Caveats)},
 	}
-	m.Eltrain.Waits = planWaits(f.Plan.Waits, r)
+	m.Eltrain.Waits, m.Eltrain.Nodes = planWaits(f.Plan.Waits, r), planNodes(f.Plan.Nodes, r)
 	for _, w := range plan.Left(&f.Input) {
 		m.Eltrain.Left = append(m.Eltrain.Left, w.Address())
 	}

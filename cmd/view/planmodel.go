@@ -3,6 +3,7 @@ package view
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -82,6 +83,7 @@ type PlanExtras struct {
 	Version string       `json:"version"`
 	Summary plan.Summary `json:"summary"`
 	Waits   []PlanWait   `json:"waits,omitempty"`
+	Nodes   []PlanNode   `json:"nodes,omitempty"`
 	Caveats []string     `json:"caveats,omitempty"`
 	Costs   []JobCost    `json:"costs,omitempty"`
 	Sizes   []RoleSize   `json:"sizes,omitempty"`
@@ -96,6 +98,31 @@ type PlanExtras struct {
 	Excludes    []string `json:"excludes,omitempty"`
 	Replace     []string `json:"replace,omitempty"`
 	RefreshOnly bool     `json:"refresh_only,omitempty"`
+}
+
+// PlanNode is a node that an operator keeps new slots off.
+type PlanNode struct {
+	Address    string     `json:"address"` // node.NAME
+	Reason     string     `json:"reason"`
+	ReasonCode job.Reason `json:"reason_code"`
+}
+
+// planNodes returns the nodes that operators keep new slots off.
+func planNodes(nodes []job.NodeRecord, r *Redactor) (out []PlanNode) {
+	cordons := plan.Cordons(nodes)
+	for _, address := range slices.Sorted(maps.Keys(cordons)) {
+		why := []job.Reason{cordons[address]}
+		out = append(out, PlanNode{address, r.Sentences(why)[0], r.Reasons(why)[0]})
+	}
+	return out
+}
+
+// nodeItems say which nodes operators keep new slots off.
+func (m *PlanModel) nodeItems() (items []string) {
+	for _, n := range m.Eltrain.Nodes {
+		items = append(items, n.Address+": "+n.Reason)
+	}
+	return items
 }
 
 // EndedJob is a declared job that has succeeded or was canceled, and that the plan does not start again.

@@ -162,6 +162,7 @@ var sentences = map[job.Code]sentence{
 	plan.MemoryEnlarged:     says("memory ${from} -> ${to} after running out of memory"),
 	plan.NoRoomToReturn:     says("no node has room for it: it starts again once one does"),
 	plan.NodeDrained:        says("node ${node} is drained (${message})"),
+	plan.DrainAsked:         either("why", "${by} drains node ${node}: ${why}", "${by} drains node ${node}"),
 	plan.NodeOverloaded:     says("node ${node} has less than its slots need"),
 	plan.JobLimits:          says("the job's limits"),
 	plan.RoleMax:            says("at most ${most:slots}"),
@@ -246,8 +247,11 @@ var sentences = map[job.Code]sentence{
 	plan.NodeNothingFree:  nodeWith("nothing free"),
 	plan.NodeFull:         nodeIs(" ", "full with ${most:slots}"),
 	plan.NodeClosed:       nodeIs(" ", "${message}"),
+	plan.NodeCordoned:     nodeIs(" ", "cordoned by ${by}"),
 	plan.NodeBarred:       nodeIs(": ", "${message}"),
 	plan.NotForRole:       says("not for ${role}: ${message}"),
+	plan.NodeUnlisted:     says("node ${node} is not listed by its provider"),
+	plan.NodeAvoided:      nodeAvoided,
 	plan.MoreNodes:        says("and ${count} more nodes"),
 	plan.MoreUselessNodes: says("and ${count} more unsuitable nodes"),
 
@@ -371,6 +375,10 @@ var sentences = map[job.Code]sentence{
 		}
 		return says("${path} = ${value}, which ${by} asked for, is over: ${path} was edited in the files")(r, nil)
 	},
+	plan.Cordoned:        cordoned("Cordoned", ""),
+	plan.Draining:        cordoned("Drained", " Slots leave it if there is room elsewhere."),
+	plan.NoSuchNode:      noSuchNode,
+	plan.NodeScheduled:   nodeScheduled,
 	plan.OverrideExpired: says("${path} = ${value}, which ${by} asked for, is over: its time has come"),
 	plan.OverrideIllegal: says("${path} = ${value}, which ${by} asked for, is over: the files no longer allow it"),
 	plan.NotTraining:     says("no training process of ${address} runs"),
@@ -456,6 +464,50 @@ func sizeNotLegal(r job.Reason, _ []string) string {
 		text += ". ${nearest} would be legal"
 	}
 	return says(text)(r, nil)
+}
+
+// cordoned says who keeps new slots off a node, and how it ends.
+func cordoned(what, more string) sentence {
+	return func(r job.Reason, _ []string) string {
+		text := what + " by ${by} since ${at:date}"
+		if r.Args["why"] != "" {
+			text += ": ${why}"
+		}
+		if r.Args["until"] != "" {
+			text += ", until ${until:date}"
+		}
+		return says(text+"."+more+" eltrain uncordon ${node} ends this.")(r, nil)
+	}
+}
+
+func noSuchNode(r job.Reason, _ []string) string {
+	text := "there is no node " + r.Args["node"]
+	switch {
+	case r.Args["more"] != "":
+		text += ", only ${there} and ${more} more"
+	case r.Args["there"] != "":
+		text += ", only ${there}"
+	}
+	return says(text)(r, nil)
+}
+
+// nodeScheduled says which command does what was asked for a node on which a scheduler places slots. Slots leave a node there that is
+// cordoned.
+func nodeScheduled(r job.Reason, _ []string) string {
+	const here = "the scheduler of provider ${provider} chooses what runs on node ${node}: use kubectl "
+	if job.Verb(r.Args["verb"]) == job.AskUncordon {
+		return says(here+"uncordon ${node}")(r, nil)
+	}
+	return says(here+"cordon ${node}, and slots leave it if there is room elsewhere")(r, nil)
+}
+
+// nodeAvoided says which slots avoid a node.
+func nodeAvoided(r job.Reason, _ []string) string {
+	text := "avoided by ${slots}"
+	if number(r, "count") > len(strings.Split(r.Args["slots"], ", ")) {
+		text += " and others"
+	}
+	return says(text+": lost or moved from there")(r, nil)
 }
 
 // headlines are the summaries of refusals by code.

@@ -40,10 +40,7 @@ type RequestsModel struct {
 
 // RequestStatus returns a request for JSON.
 func RequestStatus(a state.Asked, r *Redactor) RequestModel {
-	m := RequestModel{ID: a.ID, Verb: a.Verb, Addresses: []string{}, By: a.By, At: a.At, Expires: a.Expires, Why: r.Text(a.Why), Value: a.Value, Mode: a.Mode, State: stateOf(a)}
-	for _, sel := range a.On {
-		m.Addresses = append(m.Addresses, sel.String())
-	}
+	m := RequestModel{ID: a.ID, Verb: a.Verb, Addresses: a.Addresses(), By: a.By, At: a.At, Expires: a.Expires, Why: r.Text(a.Why), Value: a.Value, Mode: a.Mode, State: stateOf(a)}
 	if !a.Until.IsZero() {
 		m.Until = &a.Until
 	}

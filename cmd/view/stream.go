@@ -148,6 +148,9 @@ func (s *Stream) Plan(m *PlanModel) {
 		s.line("info", f.Address+": "+strings.Join(f.sentences(), " "), "planned_failed", map[string]any{"failed": f})
 	}
 	s.waits(m.Eltrain.Waits)
+	for _, n := range m.Eltrain.Nodes {
+		s.line("info", n.Address+": "+n.Reason, "planned_cordon", map[string]any{"node": n})
+	}
 	for i := range m.Eltrain.Costs {
 		c := &m.Eltrain.Costs[i]
 		message := strings.Join(c.sentences(), " ")

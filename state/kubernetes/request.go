@@ -133,14 +133,19 @@ func (r *request) read(by string) (job.Request, error) {
 	at := r.CreationTimestamp.Time
 	asked := job.Request{ID: r.id(), By: by, At: at, Expires: at.Add(r.Spec.Expires.Duration), Value: r.Spec.Value, Mode: r.Spec.Mode, Why: r.Spec.Why, Files: r.Spec.Files, Commit: r.Spec.Commit}
 	var on []job.Selector
+	var nodes []string
 	for _, address := range r.Spec.Addresses {
+		if node, is := strings.CutPrefix(address, job.NodePrefix); is {
+			nodes = append(nodes, node)
+			continue
+		}
 		sel, err := job.ParseSelector(address)
 		if err != nil {
 			return asked, fmt.Errorf("request %s: %w", r.id(), err)
 		}
 		on = append(on, sel)
 	}
-	asked.Verb, asked.On = r.Spec.Verb, on
+	asked.Verb, asked.On, asked.Nodes = r.Spec.Verb, on, nodes
 	if r.Spec.Until != nil {
 		asked.Until = at.Add(r.Spec.Until.Duration)
 	}
@@ -152,11 +157,8 @@ func (s *Store) requestObject(r job.Request) *request {
 	o := &request{
 		ObjectMeta: metav1.ObjectMeta{Name: objectName(r.ID), Namespace: s.namespace, Labels: s.labels(kindRequest)},
 		Spec: requestSpec{
-			State: s.name, Verb: r.Verb, Value: r.Value, Mode: r.Mode, Why: r.Why, Expires: metav1.Duration{Duration: r.Expires.Sub(r.At)}, Files: r.Files, Commit: r.Commit,
+			State: s.name, Verb: r.Verb, Addresses: r.Addresses(), Value: r.Value, Mode: r.Mode, Why: r.Why, Expires: metav1.Duration{Duration: r.Expires.Sub(r.At)}, Files: r.Files, Commit: r.Commit,
 		},
-	}
-	for _, sel := range r.On {
-		o.Spec.Addresses = append(o.Spec.Addresses, sel.String())
 	}
 	if !r.Until.IsZero() {
 		o.Spec.Until = &metav1.Duration{Duration: r.Until.Sub(r.At)}

@@ -113,7 +113,7 @@ func requestRoundTrip(t *testing.T, o RequestsOpener) {
 		t.Fatal(err)
 	}
 	want := job.Request{
-		Verb: job.AskRestart, On: []job.Selector{{Job: "a"}, on}, By: "another user", Why: "the <switch> & \"rack\" 3\nü", At: at,
+		Verb: job.AskRestart, On: []job.Selector{{Job: "a"}, on}, Nodes: []string{"n1", "gpu-2.example.com"}, By: "another user", Why: "the <switch> & \"rack\" 3\nü", At: at,
 		Expires: at.Add(10 * time.Minute), Until: at.Add(2*time.Hour + 30*time.Second), Files: "sha256:0123", Commit: "4be01c2a", Value: "SIGUSR2", Mode: "force",
 	}
 	for field, value := range reflect.ValueOf(want).Fields() {
