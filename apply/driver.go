@@ -504,6 +504,14 @@ func (d *Driver) Observed() (o Observation, whole bool) {
 	return d.loop.observation()
 }
 
+// Nodes returns what is known of nodes now.
+func (d *Driver) Nodes() Nodes {
+	d.mu.Lock()
+	in, unobserved := d.loop.known(), d.loop.sight.unobserved()
+	d.mu.Unlock()
+	return nodesOf(in, unobserved, time.Now())
+}
+
 // Live returns a copy of what the master knows now.
 func (d *Driver) Live() Live {
 	facts := d.observer.sealFacts(d.parts.Service.Observe())

@@ -21,6 +21,12 @@ import (
 // liveSocket is where the directory's master answers, in the run directory. Only its owner can connect.
 const liveSocket = "master.sock"
 
+// What it answers.
+const (
+	livePath  = "/v1/live"
+	nodesPath = "/v1/nodes"
+)
+
 // Bounds of a request to a master, which is on this machine and answers from memory.
 const (
 	liveTimeout  = 5 * time.Second
@@ -36,12 +42,16 @@ type LiveServer struct {
 }
 
 // ServeLive serves what the master knows to other processes of the same user, on a socket in runDir.
-func ServeLive(live func() Live, runDir string) (*LiveServer, error) {
+func ServeLive(live func() Live, nodes func() Nodes, runDir string) (*LiveServer, error) {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /v1/live", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		json.NewEncoder(w).Encode(live()) // an error is the client's broken connection
-	})
+	serve := func(path string, content func() any) {
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			json.NewEncoder(w).Encode(content()) // an error is the client's broken connection
+		})
+	}
+	serve(livePath, func() any { return live() })
+	serve(nodesPath, func() any { return nodes() })
 	s := &LiveServer{
 		http: &http.Server{Handler: mux, ReadHeaderTimeout: liveTimeout, ReadTimeout: liveTimeout, WriteTimeout: time.Minute, MaxHeaderBytes: 8 << 10},
 		path: filepath.Join(runDir, liveSocket),
@@ -111,13 +121,24 @@ func (s *LiveServer) Close() {
 var ErrNoMaster = errors.New("no master is running")
 
 // Fetch asks the master of a run directory what it knows. It returns ErrNoMaster if there is none.
-func Fetch(ctx context.Context, runDir string) (Live, error) {
-	var live Live
+func Fetch(ctx context.Context, runDir string) (live Live, err error) {
+	err = fetch(ctx, runDir, livePath, &live)
+	return live, err
+}
+
+// FetchNodes asks the master of a run directory what it knows of nodes. It returns ErrNoMaster if there is none.
+func FetchNodes(ctx context.Context, runDir string) (nodes Nodes, err error) {
+	err = fetch(ctx, runDir, nodesPath, &nodes)
+	return nodes, err
+}
+
+// fetch decodes what the master of a run directory answers.
+func fetch(ctx context.Context, runDir, path string, into any) error {
 	ctx, cancel := context.WithTimeout(ctx, liveTimeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://master/v1/live", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://master"+path, nil)
 	if err != nil {
-		return live, fmt.Errorf("ask the master: %w", err)
+		return fmt.Errorf("ask the master: %w", err)
 	}
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (conn net.Conn, err error) {
 		err = withShort(runDir, func(dir string) error {
@@ -129,20 +150,23 @@ func Fetch(ctx context.Context, runDir string) (Live, error) {
 	resp, err := transport.RoundTrip(req)
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return live, fmt.Errorf("find the master: %w", err)
+		return fmt.Errorf("find the master: %w", err)
 	case err != nil:
-		return live, ErrNoMaster // it never was, or died without removing its socket
+		return ErrNoMaster // it never was, or died without removing its socket
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, liveMaxBytes))
 	if err != nil && ctx.Err() == nil {
-		return live, ErrNoMaster // it exited in the middle of its answer
+		return ErrNoMaster // it exited in the middle of its answer
 	}
 	if err != nil {
-		return live, fmt.Errorf("ask the master: %w", err)
+		return fmt.Errorf("ask the master: %w", err)
 	}
-	if err := json.Unmarshal(body, &live); err != nil {
-		return live, fmt.Errorf("ask the master: %w", err)
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("ask the master: %s", resp.Status) // of an earlier version
 	}
-	return live, nil
+	if err := json.Unmarshal(body, into); err != nil {
+		return fmt.Errorf("ask the master: %w", err)
+	}
+	return nil
 }

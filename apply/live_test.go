@@ -12,6 +12,7 @@ import (
 
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/job/jobtest"
+	"github.com/eltrain/eltrain/plan"
 	"github.com/eltrain/eltrain/state"
 )
 
@@ -21,16 +22,25 @@ func oneJob() Live {
 	return l.Live(jobtest.Epoch, nil)
 }
 
+// oneNode is what is known of a node.
+func oneNode() Nodes {
+	return Nodes{Nodes: []plan.NodeUse{{Node: jobtest.Node("n1", jobtest.Cores(2)), Free: jobtest.Cores(1)}}}
+}
+
 func TestFetchGivesWhatTheMasterKnows(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := Fetch(t.Context(), dir); !errors.Is(err, ErrNoMaster) {
 		t.Errorf("without a master: %v", err)
 	}
-	s, err := ServeLive(oneJob, dir)
+	s, err := ServeLive(oneJob, oneNode, dir)
 	must(t, err)
 	live, err := Fetch(t.Context(), dir)
 	if err != nil || live.Records["a"] == nil || live.Records["a"].Phase != job.JobRunning {
 		t.Errorf("fetched %+v, %v", live, err)
+	}
+	nodes, err := FetchNodes(t.Context(), dir)
+	if err != nil || len(nodes.Nodes) != 1 || nodes.Nodes[0].Name != "n1" || nodes.Nodes[0].Capacity.CPU != 2000 || nodes.Nodes[0].Free.CPU != 1000 {
+		t.Errorf("fetched %+v, %v", nodes, err)
 	}
 	info, err := os.Stat(filepath.Join(dir, liveSocket))
 	must(t, err)
@@ -67,7 +77,7 @@ func TestAMasterThatEndsAmidItsAnswerIsNoMaster(t *testing.T) {
 func TestAKilledMastersSocketIsNoMaster(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), strings.Repeat("a-long-name/", 12)) // a socket's path has at most 107 bytes
 	must(t, os.MkdirAll(dir, 0o700))
-	killed, err := ServeLive(oneJob, dir)
+	killed, err := ServeLive(oneJob, oneNode, dir)
 	must(t, err)
 	killed.http.Close() // its socket stays
 	killed.serving.Wait()
@@ -75,7 +85,7 @@ func TestAKilledMastersSocketIsNoMaster(t *testing.T) {
 	if _, err := Fetch(t.Context(), dir); !errors.Is(err, ErrNoMaster) {
 		t.Errorf("of a killed master: %v", err)
 	}
-	next, err := ServeLive(oneJob, dir)
+	next, err := ServeLive(oneJob, oneNode, dir)
 	must(t, err)
 	defer next.Close()
 	killed.Close()

@@ -27,7 +27,8 @@ import (
 type asking struct {
 	verb    job.Verb
 	on      []job.Selector
-	value   string // what the verb takes
+	nodes   []string // instead of on
+	value   string   // what the verb takes
 	mode    string
 	why     string
 	until   time.Duration
@@ -41,7 +42,7 @@ type asking struct {
 const defaultExpiry = 10 * time.Minute
 
 // lasting are the verbs whose effect has an end.
-var lasting = map[job.Verb]bool{job.AskSuspend: true, job.AskResume: true, job.AskScale: true}
+var lasting = map[job.Verb]bool{job.AskSuspend: true, job.AskResume: true, job.AskScale: true, job.AskCordon: true, job.AskDrain: true}
 
 // modes are the flavors of verbs, each a flag.
 var modes = map[job.Verb][]struct{ name, doc string }{
@@ -92,12 +93,16 @@ requests and what became of them.`,
 			others, err = a.takeSignal(others)
 		}
 		if err == nil && len(others) == 0 {
-			err = fmt.Errorf("an address is missing: write %s", examples[operand(verb)])
+			err = errors.New(missing[operand(verb)])
 		}
 		if err == nil && verb == job.AskScale {
 			others, a.value, err = sizes(others)
 		}
-		if err == nil {
+		switch {
+		case err != nil:
+		case operand(verb) == "NODE":
+			a.nodes = others
+		default:
 			a.on, err = selectors(others)
 		}
 		if err != nil {
@@ -110,13 +115,21 @@ requests and what became of them.`,
 
 // operand is what a verb takes, as its usage says.
 func operand(verb job.Verb) string {
-	if verb == job.AskScale {
+	switch verb {
+	case job.AskScale:
 		return "ADDRESS=SIZE"
+	case job.AskCordon, job.AskUncordon, job.AskDrain:
+		return "NODE"
 	}
 	return "ADDRESS"
 }
 
-var examples = map[string]string{"ADDRESS": "job.NAME", "ADDRESS=SIZE": "job.NAME.ROLE=SIZE"}
+// missing says what to write if there is no operand.
+var missing = map[string]string{
+	"ADDRESS":      "an address is missing: write job.NAME",
+	"ADDRESS=SIZE": "an address is missing: write job.NAME.ROLE=SIZE",
+	"NODE":         "a node is missing: eltrain nodes lists them",
+}
 
 // sizes splits ADDRESS=SIZE into the addresses and the value of the request. Which sizes are legal is known to whoever leads.
 func sizes(args []string) (addresses []string, value string, err error) {
@@ -229,7 +242,7 @@ func (s *session) ask(a asking) int {
 		return s.fail("Cannot ask", err)
 	}
 	now := time.Now()
-	r := job.Request{Verb: a.verb, On: a.on, Why: a.why, Value: a.value, Mode: a.mode, At: now, Expires: now.Add(a.expires)}
+	r := job.Request{Verb: a.verb, On: a.on, Nodes: a.nodes, Why: a.why, Value: a.value, Mode: a.mode, At: now, Expires: now.Add(a.expires)}
 	if a.until > 0 {
 		r.Until = now.Add(a.until)
 	}
@@ -398,7 +411,7 @@ func (s *session) leadFor(ctx context.Context, w *workspace.Workspace, a asking)
 		return s.fail("Cannot lock the state", makeRoom(err))
 	}
 	defer s.unlock(lock)
-	setup, err := s.asApplied(ctx, w, a.on)
+	setup, err := s.asApplied(ctx, w, a)
 	if err != nil {
 		return s.fail("Cannot read the state", err)
 	}
@@ -420,7 +433,7 @@ func (s *session) leadFor(ctx context.Context, w *workspace.Workspace, a asking)
 }
 
 // asApplied is the setup of a run over some of the jobs as they were last applied.
-func (s *session) asApplied(ctx context.Context, w *workspace.Workspace, on []job.Selector) (setup apply.Setup, err error) {
+func (s *session) asApplied(ctx context.Context, w *workspace.Workspace, a asking) (setup apply.Setup, err error) {
 	stored, err := w.Store.Read(ctx)
 	if err != nil {
 		return setup, err
@@ -441,10 +454,21 @@ func (s *session) asApplied(ctx context.Context, w *workspace.Workspace, on []jo
 			setup.Files.Jobs = append(setup.Files.Jobs, declared[i])
 		}
 	}
-	for _, sel := range on {
+	for _, sel := range a.on {
 		setup.Scope.Targets = append(setup.Scope.Targets, job.Selector{Job: sel.Job})
 	}
+	for i := 0; i < len(setup.Files.Jobs) && len(a.nodes) > 0; i++ {
+		name := setup.Files.Jobs[i].Name
+		if a.verb != job.AskDrain || stored.Jobs[name] == nil || !usesAny(stored.Jobs[name], a.nodes) {
+			setup.Scope.Excludes = append(setup.Scope.Excludes, job.Selector{Job: name})
+		}
+	}
 	return setup, nil
+}
+
+// usesAny reports whether a job has slots on any of these nodes.
+func usesAny(record *job.Record, nodes []string) bool {
+	return slices.ContainsFunc(record.Slots, func(s job.Slot) bool { return s.Phase.Live() && slices.Contains(nodes, s.Node) })
 }
 
 // requestsArgs are the arguments of the command requests.

@@ -171,7 +171,7 @@ func (s *session) predictors() map[string]predictor {
 	return map[string]predictor{
 		"FILE": predictFiles, "PATH": predictFiles, "DIR": predictDirectories,
 		"ADDRESS": s.predictAddresses, "SOURCE": s.predictAddresses, "DESTINATION": s.predictAddresses,
-		"NAME": s.predictOutputs, "SIGNAL": predictSignals,
+		"NAME": s.predictOutputs, "SIGNAL": predictSignals, "NODE": s.predictNodes,
 	}
 }
 
@@ -255,6 +255,22 @@ func (s *session) predictAddresses(begun string) []string {
 // predictOutputs returns the names of the state's outputs.
 func (s *session) predictOutputs(string) []string {
 	return slices.Sorted(maps.Keys(s.storedNow().Outputs))
+}
+
+// predictNodes returns the names of the nodes that the state knows.
+func (s *session) predictNodes(string) []string {
+	stored, names := s.storedNow(), map[string]bool{}
+	for _, n := range stored.Nodes {
+		names[n.Name] = true
+	}
+	for _, rec := range stored.Jobs {
+		for i := range rec.Slots {
+			if node := rec.Slots[i].Node; node != "" {
+				names[node] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
 }
 
 // storedNow returns the state, or an empty one if it cannot be read in time.

@@ -66,6 +66,7 @@ func TestCompletion(t *testing.T) {
 		"eltrain graph -plan j":                  "job.hcl",
 		"eltrain status j":                       "job.a job.big",
 		"eltrain signal USR":                     "USR1 USR2",
+		"eltrain drain n":                        "n1 n2",
 		"eltrain signal SIGHU":                   "SIGHUP",
 		"eltrain signal USR1 job.b":              "job.big",
 		"eltrain logs 'job.big.ps[":              "job.big.ps[0]", // already in quotes
@@ -144,13 +145,15 @@ func remember(t *testing.T, path string) {
 		t.Fatal(err)
 	}
 	slot := func(role string, index int) job.Slot {
-		return job.Slot{Address: job.Address{Job: "big", Role: role, Index: index}}
+		return job.Slot{Address: job.Address{Job: "big", Role: role, Index: index}, Node: "n1"}
 	}
 	records := job.Records{
 		"a":   {Spec: job.Job{Name: "a"}, UID: "a"},
 		"big": {Spec: job.Job{Name: "big", Roles: []job.Role{{Name: "worker"}, {Name: "ps"}}}, UID: "b", Slots: []job.Slot{slot("worker", 0), slot("worker", 1), slot("ps", 0)}},
 	}
-	if err := store.Write(t.Context(), state.State{}.Next(records), lock); err != nil {
+	stored := state.State{}.Next(records)
+	stored.Nodes = []job.NodeRecord{{Provider: "local", Name: "n2"}}
+	if err := store.Write(t.Context(), stored, lock); err != nil {
 		t.Fatal(err)
 	}
 	if err := lock.Unlock(t.Context()); err != nil {

@@ -82,8 +82,8 @@ func mainCommands() []*command {
 
 func otherCommands() []*command {
 	return []*command{
-		agentCommand(), cancelCommand(), checkpointCommand(), consoleCommand(), eventsCommand(), execCommand(), fmtCommand(), forceUnlockCommand(), graphCommand(), importCommand(), initCommand(),
-		logsCommand(), outputCommand(), providersCommand(), readFilesCommand(), reloadCommand(), requestsCommand(), restartCommand(), resumeCommand(), runCommand(), scaleCommand(), showCommand(), signalCommand(), stacksCommand(), stateCommand(), suspendCommand(), versionCommand(),
+		agentCommand(), cancelCommand(), checkpointCommand(), consoleCommand(), cordonCommand(), drainCommand(), eventsCommand(), execCommand(), fmtCommand(), forceUnlockCommand(), graphCommand(), importCommand(), initCommand(),
+		logsCommand(), nodesCommand(), outputCommand(), providersCommand(), readFilesCommand(), reloadCommand(), requestsCommand(), restartCommand(), resumeCommand(), runCommand(), scaleCommand(), showCommand(), signalCommand(), stacksCommand(), stateCommand(), suspendCommand(), uncordonCommand(), versionCommand(),
 	}
 }
 

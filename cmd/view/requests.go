@@ -105,6 +105,9 @@ func asked(r *job.Request) string {
 			text += "=" + r.ValueOf(i)
 		}
 	}
+	for _, name := range r.Nodes {
+		text += " " + name
+	}
 	return text
 }
 

@@ -45,7 +45,7 @@ func (w *Workspace) Facts(ctx context.Context) (view.Facts, error) {
 	if errors.Is(err, apply.ErrNoMaster) {
 		var stored state.State
 		if stored, err = w.Store.Read(ctx); err == nil {
-			live = apply.NewPlanner(apply.Setup{State: stored, NewUID: NewUID, Words: view.Words{}}, w.Providers, nil).Offline(ctx, time.Now())
+			live = w.planner(stored).Offline(ctx, time.Now())
 		}
 	}
 	if err != nil {
@@ -57,6 +57,24 @@ func (w *Workspace) Facts(ctx context.Context) (view.Facts, error) {
 		facts.Capabilities[name] = p.Capabilities()
 	}
 	return facts, nil
+}
+
+// Nodes asks the running master, or else the state and the providers.
+func (w *Workspace) Nodes(ctx context.Context) (apply.Nodes, error) {
+	all, err := apply.FetchNodes(ctx, RunDirectory)
+	if !errors.Is(err, apply.ErrNoMaster) {
+		return all, err
+	}
+	stored, err := w.Store.Read(ctx)
+	if err != nil {
+		return apply.Nodes{}, err
+	}
+	return w.planner(stored).Nodes(ctx, time.Now()), nil
+}
+
+// planner plans from a state, without files.
+func (w *Workspace) planner(stored state.State) *apply.Planner {
+	return apply.NewPlanner(apply.Setup{State: stored, NewUID: NewUID, Words: view.Words{}}, w.Providers, nil)
 }
 
 // FactsOf returns the facts that a master has.

@@ -52,6 +52,20 @@ func (l *Lookout) Facts(ctx context.Context) (view.Facts, error) {
 	return view.Facts{}, l.failed
 }
 
+// Nodes says what is known of nodes, as Facts does of jobs.
+func (l *Lookout) Nodes(ctx context.Context) (apply.Nodes, error) {
+	l.update(ctx)
+	if l.open != nil {
+		return l.open.Nodes(ctx)
+	}
+	if _, unopened := l.failed.(*OpenError); !unopened {
+		if all, err := apply.FetchNodes(ctx, RunDirectory); err == nil {
+			return all, nil
+		}
+	}
+	return apply.Nodes{}, l.failed
+}
+
 // update opens the directory if it is not open, or if its files have changed since.
 func (l *Lookout) update(ctx context.Context) {
 	switch {
