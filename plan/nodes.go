@@ -120,7 +120,7 @@ func (sp *space) limits(pl *place) (why []job.Reason) {
 	if pl.cordoned() {
 		why = append(why, keptFromUse(pl.mark))
 	}
-	if pl.node.Closed != "" {
+	if pl.node.Closed != "" && pl.node.Closed != pl.node.Drained {
 		add(NodeClosed, "message", pl.node.Closed)
 	}
 	if pl.node.Drained != "" {

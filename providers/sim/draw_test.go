@@ -147,6 +147,9 @@ func draw(seed int) (k walk) {
 		if drops && r.IntN(12) == 0 {
 			add("request scale %s.worker=%s", r.of("a", "b"), r.of("2", "3", "4", "6", "auto"))
 		}
+		if drops && r.IntN(8) == 0 {
+			add("request %s node.%s", r.of("cordon", "drain", "drain", "uncordon", "uncordon"), r.node())
+		}
 		d := 3 * time.Second
 		if many && r.IntN(5) == 0 {
 			d = 30 * time.Second

@@ -252,6 +252,9 @@ func (w *world) repair() {
 		}
 		a.Wake()
 	}
+	if names := w.operators.askedAbout(); len(names) > 0 {
+		w.request(append([]string{"uncordon"}, names...))
+	}
 	w.start("d") // because all others may be about to end
 	for _, m := range w.all() {
 		if m.leads() {

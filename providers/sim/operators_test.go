@@ -61,6 +61,10 @@ func (w *world) request(args []string) error {
 			continue
 		}
 		address, value, has := strings.Cut(arg, "=")
+		if node, is := strings.CutPrefix(address, job.NodePrefix); is {
+			r.Nodes = append(r.Nodes, node)
+			continue
+		}
 		sel, err := job.ParseSelector("job." + address)
 		if err != nil {
 			return err
@@ -125,6 +129,17 @@ func (m *master) respond(e apply.Respond, done func(any, error)) {
 	}))
 }
 
+// askedAbout lists the addresses of nodes that requests are about.
+func (o *operators) askedAbout() (nodes []string) {
+	for _, a := range o.asked {
+		for _, name := range a.Nodes {
+			nodes = append(nodes, job.NodeAddress(name))
+		}
+	}
+	slices.Sort(nodes)
+	return slices.Compact(nodes)
+}
+
 // toSuspend reports whether a job is to be suspended: as the last of its requests says that is in effect, or else the files.
 func toSuspend(j *job.Job, rec *job.Record) bool {
 	if o := rec.Override("suspend"); o != nil {
@@ -182,7 +197,7 @@ func (w *world) canceled(name string) bool {
 // destroyed reports whether somebody destroyed a job, and nobody restarted it since.
 func (w *world) destroyed(name string) (is bool) {
 	for _, a := range w.operators.asked {
-		if a.On[0].Job == name && a.Reply.State == job.Done && (a.Verb == job.AskDestroy || a.Verb == job.AskRestart) {
+		if (a.Verb == job.AskDestroy || a.Verb == job.AskRestart) && a.On[0].Job == name && a.Reply.State == job.Done {
 			is = a.Verb == job.AskDestroy
 		}
 	}

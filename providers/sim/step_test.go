@@ -23,7 +23,7 @@ import (
 //	                                        edits of the files: a variable is set; a job is removed, and added again; suspended
 //	ask a | serve a                         a request to reconcile; its service gets another address
 //	request suspend b | request scale b.worker=2 | request signal b.worker[0]=SIGUSR2 | request reload b=100
-//	                                        an operator's request
+//	request drain node.n1 node.n2           an operator's request
 //	fault launch job.a.worker[1] crash after
 //	fault store delay before 3s             a fault of the next effect of a kind: crash, pause, delay, and error, busy,
 //	                                        conflict, which after it mean a lost answer
