@@ -619,6 +619,11 @@ func (s *supervisor) awaitsRootCause() bool {
 func (s *supervisor) stop(how stop) {
 	s.stopping = true
 	switch {
+	case how.grace == 0:
+		s.ask()
+		s.poll.Stop()
+		s.checkpointTimeout.Stop()
+		s.killAll()
 	case !s.killAt.IsZero():
 		if at := time.Now().Add(how.grace); at.Before(s.killAt) {
 			s.killAt = at

@@ -103,7 +103,7 @@ type (
 	// stop the processes: SIGTERM, then SIGKILL after grace; with checkpoint, ask for one first. A stop during another can only
 	// make it shorter.
 	stop struct {
-		grace      time.Duration
+		grace      time.Duration // from SIGTERM to SIGKILL; 0 is SIGKILL alone
 		checkpoint bool
 	}
 	// perform an act; its outcome follows as acted.
@@ -167,10 +167,15 @@ func (l *life) Step(e event) []effect {
 // followOrder compares the newest order with the state of the processes. It is level-triggered: it may be called at any time, and does
 // nothing if there is nothing to do.
 func (l *life) followOrder() []effect {
-	if l.ending != "" {
+	switch {
+	case l.order.Do == elastic.Leave && l.order.Force:
+		if l.ending != "" {
+			return l.stopFaster(stop{})
+		}
+		return l.leave(job.EndOrdered, stop{})
+	case l.ending != "":
 		return nil
-	}
-	if l.order.Do == elastic.Leave {
+	case l.order.Do == elastic.Leave:
 		return l.leave(job.EndOrdered, stop{grace: l.stopGrace, checkpoint: l.order.Checkpoint})
 	}
 	switch l.procs {

@@ -46,7 +46,7 @@ func parseEvent(t *testing.T, d *datadriven.TestData) event {
 	}
 	switch d.Cmd {
 	case "order":
-		o := elastic.Order{Do: elastic.Do(d.CmdArgs[0].Key), Checkpoint: d.HasArg("checkpoint"), InPlace: number("in_place")}
+		o := elastic.Order{Do: elastic.Do(d.CmdArgs[0].Key), Checkpoint: d.HasArg("checkpoint"), Force: d.HasArg("force"), InPlace: number("in_place")}
 		if d.HasArg("gen") {
 			o.World = &elastic.Place{Generation: number("gen"), GroupRank: number("rank"), GroupSize: number("slots")}
 		}

@@ -572,6 +572,9 @@ func newsText(n News) string {
 			if d.Leave {
 				text += " leaves"
 			}
+			if d.Force {
+				text += " by force"
+			}
 			slots = append(slots, text)
 		}
 		text := "job " + n.Job + " of " + n.Desired.Token + " is to be " + cmp.Or(strings.Join(slots, ", "), "nothing yet")

@@ -55,7 +55,7 @@ func (s *service) prune(seen *sight) {
 func (s *service) instruct(l *Loop, p *plan.Plan) {
 	leaving := map[incarnation]*plan.Change{}
 	for i := range p.Changes {
-		if c := &p.Changes[i]; isStop(c) && c.Wave == 0 && !c.Force {
+		if c := &p.Changes[i]; isStop(c) && c.Wave == 0 {
 			for _, n := range c.Stop {
 				leaving[incarnationOf(c.UID, c.Slot, n)] = c
 			}
@@ -88,7 +88,7 @@ func (s *service) instruct(l *Loop, p *plan.Plan) {
 			}
 			stop := leaving[incarnationOf(rec.UID, s.Address, s.Incarnation)]
 			slot := elastic.DesiredSlot{Address: s.Address, Incarnation: s.Incarnation, InPlace: s.InPlace, Rank: s.Rank, Node: s.Node,
-				Leave: stop != nil && !l.groups.holds(stop) || s.Phase == job.Succeeded, Return: s.Return, Processes: 1}
+				Leave: stop != nil && !l.groups.holds(stop) || s.Phase == job.Succeeded, Force: stop != nil && stop.Force, Return: s.Return, Processes: 1}
 			if role := rec.Spec.Role(s.Address.Role); role != nil {
 				slot.Processes = role.Processes
 			}

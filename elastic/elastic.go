@@ -37,6 +37,7 @@ type DesiredSlot struct {
 	InPlace     int    // restarts in place granted to it
 	Rank        int    // its last rank, -1 if none
 	Leave       bool   // it is being stopped: its member is ordered to leave
+	Force       bool   // with Leave: its processes are killed, without a signal that they could handle
 	Return      bool   // with Leave: its next incarnation will follow, and worlds wait for it as for any desired slot
 	Processes   int    // number of training processes, at least 1; for ROLE_RANK if the role is unranked
 	Node        string // planned node; what its member reports takes precedence

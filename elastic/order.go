@@ -72,7 +72,7 @@ func (r *Rendezvous) orderToRun(s *slot) Order {
 	held := !r.headUntil.IsZero() && s.rank > 0
 	switch {
 	case s.Leave:
-		return Order{Do: Leave, Checkpoint: s.checkpoint}
+		return Order{Do: Leave, Checkpoint: s.checkpoint && !s.Force, Force: s.Force}
 	case s.place != nil && !held:
 		return Order{Do: Run, World: s.place}
 	}
@@ -121,7 +121,7 @@ func (o Order) equal(p Order) bool {
 	if (o.World == nil) != (p.World == nil) || o.World != nil && *o.World != *p.World {
 		return false
 	}
-	return o.Do == p.Do && o.Checkpoint == p.Checkpoint && o.InPlace == p.InPlace && slices.Equal(o.Acts, p.Acts)
+	return o.Do == p.Do && o.Checkpoint == p.Checkpoint && o.Force == p.Force && o.InPlace == p.InPlace && slices.Equal(o.Acts, p.Acts)
 }
 
 // sameExit compares the fields that a plan depends on.

@@ -20,7 +20,7 @@ import (
 //
 //	want [settle=5s] [lease=15s] [hold] [rank-by=(rack,switch)]     lines: ROLE 0-3 min=2 max=4 [step=2] [sizes=(2,4)] [processes=2]
 //	                                                                       ROLE 0-1 unranked
-//	slot worker[1] [incarnation=2] [in-place=1] [leave [return]] [back] [rank=3] [levels=(r1,s1)]      with the planned node's levels
+//	slot worker[1] [incarnation=2] [in-place=1] [leave [return] [force]] [back] [rank=3] [levels=(r1,s1)]      with the planned node's levels
 //	register worker[0-3] [incarnation=1] [state=running gen=1 rank=0 slots=4] [seq=1] [levels=(r1,s1)] [can]      with its node's levels; knows acts
 //	say worker[0] waiting|running|failed|succeeded|leaving [incarnation=1] [gen=1] [in-place=1] [code=1] [saved=1] [seq=3]      with a checkpoint of generation 1
 //	act r1 signal [value=SIGUSR2] worker[0-1], acted worker[0] r1 done, settled r1
@@ -292,6 +292,9 @@ func orderText(o Order) string {
 		b.WriteString("waits")
 	case Leave:
 		b.WriteString("leaves")
+		if o.Force {
+			b.WriteString(" by force")
+		}
 	case Run:
 		p := o.World
 		fmt.Fprintf(&b, "runs in world %d as %d of %d", p.Generation, p.GroupRank, p.GroupSize)
@@ -408,7 +411,7 @@ func (s *scenario) editSlot(t *testing.T, d *datadriven.TestData, a job.Address)
 	slot.InPlace = number(t, d, "in-place", slot.InPlace)
 	slot.Rank = number(t, d, "rank", slot.Rank)
 	slot.Leave = slot.Leave || d.HasArg("leave")
-	slot.Return = d.HasArg("return")
+	slot.Return, slot.Force = d.HasArg("return"), d.HasArg("force")
 	if d.HasArg("back") {
 		slot.Leave = false
 	}

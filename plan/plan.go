@@ -160,7 +160,7 @@ type Change struct {
 	// Stop are the slot's incarnations that still run and are stopped first, with Grace.
 	Stop  []int        `json:"stop,omitempty"`
 	Grace job.Duration `json:"grace,omitempty"`
-	// Force: its agents are not asked to leave with a checkpoint, but killed at once.
+	// Force: its processes are killed, without a signal that they could handle.
 	Force bool `json:"force,omitempty"`
 	// Wave orders the changes of one job: wave 0 can be done now; later waves follow in a later pass, once what they wait for
 	// has been observed.
