@@ -102,7 +102,7 @@ type Handled struct {
 type Reply struct {
 	ID    string     `json:"id"`
 	State ReplyState `json:"state"`
-	// Reason is why it was refused or has failed, or why its outcome is unknown; of one that is accepted, what it waited for then.
+	// Reason is why it was refused or has failed, or why its outcome is unknown; of one that is accepted, what it waits for.
 	Reason Reason `json:"reason,omitzero"`
 	// Results are what it has yielded, such as a checkpoint.
 	Results []Reason `json:"results,omitempty"`

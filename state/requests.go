@@ -23,7 +23,7 @@ type Requests interface {
 	Get(ctx context.Context, id string) (Asked, error)
 	// Pending returns those without a final reply, in order. It removes those that were answered long ago.
 	Pending(ctx context.Context) ([]job.Request, error)
-	// Reply stores what has become of a request. A final reply stays.
+	// Reply stores what has become of a request, instead of an earlier reply. A final reply stays.
 	Reply(ctx context.Context, r job.Reply) error
 }
 

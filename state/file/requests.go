@@ -30,7 +30,7 @@ const (
 )
 
 // Requests are files in a directory that only its owner can write to: ID.request.json each, and beside it a reply as
-// ID.accepted.json or ID.final.json. Each file is written once and whole.
+// ID.accepted.json or ID.final.json. Each file is written whole; only the reply of one that is accepted may be replaced.
 type Requests struct {
 	root, dir string
 
@@ -259,11 +259,12 @@ func (q *Requests) Reply(_ context.Context, r job.Reply) error {
 	if err != nil {
 		return err
 	}
-	suffix := acceptedSuffix
 	if r.State.Final() {
-		suffix = finalSuffix
+		err = atomicfile.Create(q.path(r.ID, finalSuffix), text, 0o600)
+	} else {
+		err = atomicfile.Write(q.path(r.ID, acceptedSuffix), text, 0o600) // counts only as long as there is no final one
 	}
-	if err := atomicfile.Create(q.path(r.ID, suffix), text, 0o600); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("reply to request %s: %w", r.ID, err)
 	}
 	return nil

@@ -345,7 +345,7 @@ func (q *Requests) reply(ctx context.Context, r job.Reply) error {
 				return err
 			}
 		}
-		if o.finished() || o.reply().State == r.State {
+		if was := o.reply(); was.State.Final() || was.State == r.State && was.Reason.Equal(r.Reason) {
 			return nil
 		}
 		replied := o.copy()

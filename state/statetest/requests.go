@@ -189,6 +189,11 @@ func finalReplyStays(t *testing.T, o RequestsOpener) {
 	if r := replyTo(t, o.Asker(), first.ID); r.State != job.Accepted || r.ID != first.ID {
 		t.Errorf("the reply is %+v", r)
 	}
+	waits := job.Because("node_drained", "node", "n1")
+	reply(t, leader, first.ID, job.Accepted, waits)
+	if r := replyTo(t, o.Asker(), first.ID); r.State != job.Accepted || !r.Reason.Equal(waits) {
+		t.Errorf("the newer reply is %+v", r)
+	}
 	why := job.Because("request_expired", "name", "<a & b>").With(job.Because("part"))
 	final := job.Reply{ID: first.ID, State: job.Unknown, Reason: why, Results: []job.Reason{job.Because("checkpoint_written", "path", "/a b/<c>")}}
 	if err := leader.Reply(t.Context(), final); err != nil {
