@@ -7,9 +7,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/eltrain/eltrain/cmd/view"
 	"github.com/eltrain/eltrain/cmd/workspace"
+	"github.com/eltrain/eltrain/internal/soak"
+	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/plan"
+	"github.com/eltrain/eltrain/state/file"
 )
 
 // An operator asks a watch, which knows what the files say, and acts at once.
@@ -296,4 +301,60 @@ func TestActs(t *testing.T) {
 	} {
 		eltrain(t, dir, strings.Fields(args)...).check(t, exitError, want)
 	}
+}
+
+// Of ten thousand contradicting requests at once each has one outcome, and the last one counts.
+func TestManyRequestsAtOnce(t *testing.T) {
+	t.Parallel()
+	soak.Only(t)
+	const many = 10_000
+	dir := execJob(t)
+	q := file.NewRequests(dir, filepath.Join(dir, ".eltrain", "requests"))
+	ids := make([]string, many)
+	for i := range ids {
+		r := job.Request{Verb: job.AskSuspend, On: []job.Selector{{Job: "tiny"}}, At: time.Now(), Expires: time.Now().Add(time.Hour)}
+		if i%2 == 1 {
+			r.Verb = job.AskResume
+		}
+		r, err := q.Ask(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids[i] = r.ID
+	}
+	startWatch(t, dir)
+	last := func() job.Reply {
+		asked, err := q.Get(t.Context(), ids[many-1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return asked.Reply
+	}
+	eventually(t, "all are answered", func() bool {
+		pending, err := q.Pending(t.Context())
+		return err == nil && len(pending) == 0
+	})
+	if r := last(); r.State != job.Done {
+		t.Errorf("the last one is %+v", r)
+	}
+	all, err := q.All(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	superseded := 0
+	for _, asked := range all {
+		switch {
+		case asked.Reply.Reason.Code == plan.RequestSuperseded:
+			superseded++
+		case asked.Reply.State != job.Done:
+			t.Errorf("%s is %+v", asked.ID, asked.Reply)
+		}
+	}
+	if superseded < len(all)/2 {
+		t.Errorf("%d of the %d that are kept were superseded", superseded, len(all))
+	}
+	if n := len(read(t, filepath.Join(dir, "eltrain.state"))); n > 1<<20 {
+		t.Errorf("the state has %d bytes afterwards", n)
+	}
+	eltrain(t, dir, "suspend", "job.tiny").check(t, exitDone, "suspend job.tiny: done")
 }
