@@ -20,6 +20,7 @@ var cases = []Case{
 	{Name: "masters killed again and again", Soak: Local | Kubernetes, Nodes: 4, Try: mastersKilled},
 	{Name: "plain apply leaves training to go on", Gate: Local | Kubernetes, Nodes: 4, Try: plainApply},
 	{Name: "suspended and resumed", Gate: Local | Kubernetes | Volcano, Nodes: 2, Try: suspended},
+	{Name: "resized, restarted and canceled", Gate: Local | Kubernetes | Volcano, Nodes: 3, Try: operated},
 	{Name: "asked to act", Gate: Local | Kubernetes | Volcano, Nodes: 2, Try: askedToAct},
 	{Name: "script with a bug", Gate: Local | Kubernetes, Nodes: 2, Try: scriptWithABug},
 	{Name: "missing command", Gate: Local | Kubernetes, Nodes: 2, Try: missingCommand},
@@ -166,6 +167,45 @@ func suspended(_ On, s *site.Site) {
 	s.Await("suspended", func(j site.Job) bool { return j.Phase == "Suspended" && j.Says("a test") })
 	site.Has(s.T, s.Must("resume", "job.mnist"), "done")
 	s.AwaitWorld(2, before.Generation+2)
+	s.ContinuesRight(long)
+}
+
+// Operators choose its size, replace a slot, end the job and run it again.
+func operated(_ On, s *site.Site) {
+	s.SetSteps(long)
+	s.NotByLease()
+	s.Watch()
+	whole := s.AwaitWorld(3, 1)
+	out, code := s.Run("scale", "job.mnist.worker=9")
+	if code != 1 {
+		s.T.Errorf("it grows above its maximum: %s", out)
+	}
+	site.Has(s.T, out, "refused", "4 would be legal")
+	site.Has(s.T, s.Must("scale", "-reason=room for others", "job.mnist.worker=2"), "done")
+	small := s.AwaitWorld(2, whole.Generation+1)
+	if !small.Says("room for others") {
+		s.T.Errorf("it does not say why it is small: %v", small.Reasons)
+	}
+	site.Has(s.T, s.Must("scale", "job.mnist.worker=auto"), "done")
+	grown := s.AwaitWorld(3, small.Generation+1)
+
+	site.Has(s.T, s.Must("restart", "job.mnist.worker[1]"), "done")
+	restarted := s.AwaitWorld(3, grown.Generation+1)
+	s.ReplacedOnce(grown, restarted, grown.Worker(1))
+	if n := len(restarted.Incidents); n > 0 {
+		s.T.Errorf("what operators ask for is an incident: %+v", restarted.Incidents)
+	}
+	s.MakesProgress()
+
+	site.Has(s.T, s.Must("cancel", "job.mnist"), "done")
+	s.Await("canceled", func(j site.Job) bool { return j.Phase == "Canceled" && len(j.Running()) == 0 })
+	if out, code := s.Run("plan", "-detailed-exitcode"); code != 0 {
+		s.T.Errorf("a canceled job has changes:\n%s", out)
+	}
+	site.Has(s.T, s.Must("restart", "job.mnist"), "done")
+	if again := s.AwaitWorld(3, 1); again.UID == whole.UID {
+		s.T.Error("what was canceled goes on, instead of another run")
+	}
 	s.ContinuesRight(long)
 }
 
