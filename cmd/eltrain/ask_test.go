@@ -176,7 +176,7 @@ func TestAWatchAppliesOnRequest(t *testing.T) {
 	eventually(t, "it is held back", runs("max-destroy"))
 	eltrain(t, dir, "apply", "-auto-approve", "-var=count=1", "-target=job.tiny").check(t, exitError, "the watch applies other files")
 	eltrain(t, dir, "apply", "-auto-approve", "-prune=false").check(t, exitError, "-prune=false cannot be used while a watch leads")
-	eltrain(t, dir, "apply", "-auto-approve", "-target=job.tiny").check(t, exitDone, "1 to destroy", "watches this directory and carries it out", "Apply complete! Resources: 0 added, 1 changed, 1 destroyed.")
+	eltrain(t, dir, "apply", "-auto-approve", "-target=job.tiny").check(t, exitDone, "1 to destroy", "watches this directory and carries it out", "job.tiny.worker[2]: is removed: its role may have at most 2 slots", "Apply complete! Resources: 0 added, 1 changed, 1 destroyed.")
 	eltrain(t, dir, "status", "job.tiny").check(t, exitDone, "2 processes")
 
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitError, "job.failing is Failed")

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/eltrain/eltrain/apply"
@@ -102,15 +103,18 @@ func (r *applyRun) followWatch(ctx context.Context, leader *state.LockInfo, fact
 	if err != nil {
 		return r.fail("Cannot ask the watch", err)
 	}
+	r.progress.Beside()
 	for _, request := range r.requestsFor(ctx, facts) {
 		request, err := to.requests.Ask(ctx, request)
 		if err != nil {
 			return r.fail("Cannot ask the watch", notAsked(err))
 		}
+		shown := r.showEvents(&request)
 		asked, err := r.await(ctx, r.Workspace, to, request, time.Now().Add(defaultExpiry))
 		if err == nil && asked.Reply.State == job.Done && request.Verb == job.AskDestroy {
 			err = r.awaitRemoval(ctx, request.On, facts.Input.Records, to.poll)
 		}
+		shown()
 		switch {
 		case errors.Is(err, errExpired):
 			return r.fail(hasExpired, err)
@@ -122,6 +126,28 @@ func (r *applyRun) followWatch(ctx context.Context, leader *state.LockInfo, fact
 	}
 	r.progress.CarriedOut(facts.Plan.Summary())
 	return r.succeeded()
+}
+
+// showEvents shows what happens to the jobs of a request, if the master's journal is in this directory. end stops that, once it has
+// shown what there is.
+func (r *applyRun) showEvents(asked *job.Request) (end func()) {
+	journal, next, screen := state.Reader{Dir: workspace.JournalDirectory}, uint64(0), r.view()
+	show := eachNotice(func(n job.Notice) error {
+		next = n.Seq + 1
+		about, err := job.ParseSelector(n.Address)
+		if err == nil && !n.Time.Before(asked.At) && slices.ContainsFunc(asked.On, about.Overlaps) {
+			screen.Noticed(n)
+		}
+		return nil
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	var following sync.WaitGroup
+	following.Go(func() { journal.Follow(ctx, 0, show) }) // an error leaves lines out: the outcome is known without them
+	return func() {
+		cancel()
+		following.Wait()
+		journal.Read(next, show)
+	}
 }
 
 // requestsFor returns what to ask for.

@@ -38,6 +38,7 @@ type Progress struct {
 	stopped  map[slotOf]int       // incarnations whose stop was counted, until the slot's next one is started
 	bursts   map[burstKey]*burst
 	trained  map[string]time.Time // when training progress of a job was last shown
+	beside   bool                 // a master makes the changes
 }
 
 // burstKey identifies changes that are shown as a group.
@@ -275,7 +276,7 @@ func (p *Progress) count(c *plan.Change) {
 
 // Noticed shows a notice.
 func (p *Progress) Noticed(n job.Notice) {
-	if !shownByChanges(n) {
+	if p.beside || !shownByChanges(n) {
 		p.tell(p.screen.notice(n, p.redactor))
 	}
 }
@@ -394,6 +395,9 @@ func (p *Progress) endBursts() {
 
 // Done returns what was done so far.
 func (p *Progress) Done() plan.Summary { return p.total }
+
+// Beside has it show notices of what a master does, whose changes it is not told.
+func (p *Progress) Beside() { p.beside = true }
 
 // CarriedOut sets the counts of the last line to the changes that a master made on request.
 func (p *Progress) CarriedOut(done plan.Summary) { p.total = done }
