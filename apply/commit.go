@@ -27,7 +27,10 @@ const (
 )
 
 // commitHash matches a full hash, SHA-1 or SHA-256.
-var commitHash = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
+var (
+	commitHash  = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
+	shortCommit = regexp.MustCompile(`^[0-9a-f]{7,64}$`)
+)
 
 // CommitAt describes the commit that is checked out at dir, for display: `1a2b3c4 "Add gpt"`, or the hash alone
 // if git is not installed or does not know it. It is "" outside a repository. Uncommitted edits are ignored.
@@ -128,15 +131,31 @@ func gitFile(path string) string {
 	return strings.TrimSpace(string(text))
 }
 
-// subjectOf asks git for a commit's subject, if git is installed. cat-file only reads: it runs no hook, filter or helper
-// that the repository configures.
-func subjectOf(ctx context.Context, dir, hash string) string {
+// Follows reports whether a commit has another one among its ancestors, both as CommitAt describes them. It is false if the repository of
+// dir does not know both.
+func Follows(ctx context.Context, dir, commit, ancestor string) bool {
+	later, _, _ := strings.Cut(commit, " ")
+	earlier, _, _ := strings.Cut(ancestor, " ")
+	if !shortCommit.MatchString(later) || !shortCommit.MatchString(earlier) || later == earlier {
+		return false
+	}
+	_, err := askGit(ctx, dir, "merge-base", "--is-ancestor", earlier, later)
+	return err == nil
+}
+
+// askGit runs a command of git that only reads: it runs no hook, filter or helper that the repository configures.
+func askGit(ctx context.Context, dir string, args ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, gitTimeout)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "git", "-C", dir, "cat-file", "commit", hash)
+	cmd := exec.CommandContext(ctx, "git", append([]string{"-C", dir}, args...)...)
 	cmd.Env = append(os.Environ(), "GIT_OPTIONAL_LOCKS=0", "GIT_NO_LAZY_FETCH=1", "GIT_TERMINAL_PROMPT=0")
 	cmd.WaitDelay = gitTimeout
-	text, err := cmd.Output()
+	return cmd.Output()
+}
+
+// subjectOf asks git for a commit's subject, if git is installed.
+func subjectOf(ctx context.Context, dir, hash string) string {
+	text, err := askGit(ctx, dir, "cat-file", "commit", hash)
 	if err != nil {
 		return ""
 	}

@@ -46,6 +46,10 @@ func TestTheCommitIsReadFromEveryFormOfACheckout(t *testing.T) {
 	expect("a directory below", filepath.Join(repo, "jobs"), first+` "Add gpt"`)
 	second := commit(strings.Repeat("é", maxSubject+1))
 	expect("a long subject", repo, second+` "`+strings.Repeat("é", maxSubject-1)+`…"`)
+	if !Follows(t.Context(), repo, second+` "x"`, first) || Follows(t.Context(), repo, first, second) || Follows(t.Context(), repo, first, first) ||
+		Follows(t.Context(), repo, "--all", first) || Follows(t.Context(), t.TempDir(), second, first) {
+		t.Error("the order of commits is wrong")
+	}
 	git(t, repo, "pack-refs", "--all")
 	third := git(t, repo, "rev-parse", "HEAD")[:shortHash]
 	if _, err := os.Stat(filepath.Join(repo, ".git/refs/heads/main")); err == nil {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -145,6 +146,16 @@ func TestAWatchDestroysOnRequest(t *testing.T) {
 	eltrain(t, dir, "events").check(t, exitDone, "is destroyed: ", "its block was edited since")
 }
 
+// commitAll makes a directory a repository with one commit.
+func commitAll(t *testing.T, dir string) {
+	t.Helper()
+	for _, args := range [][]string{{"init", "-q"}, {"add", "."}, {"-c", "user.name=A", "-c", "user.email=a@example.com", "commit", "-q", "-m", "Add jobs"}} {
+		if out, err := exec.Command("git", append([]string{"-C", dir}, args...)...).CombinedOutput(); err != nil {
+			t.Fatalf("git %v: %v\n%s", args, err, out)
+		}
+	}
+}
+
 // An apply beside a watch has it carry out what it holds back, start failed jobs again and replace slots, all in the same files.
 func TestAWatchAppliesOnRequest(t *testing.T) {
 	t.Parallel()
@@ -165,6 +176,7 @@ func TestAWatchAppliesOnRequest(t *testing.T) {
 `
 	dir := directoryWith(t, map[string]string{"main.hcl": files, "failing.hcl": failing})
 	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
+	commitAll(t, dir)
 	startWatch(t, dir, "-max-destroy=0")
 	runs := func(what string) func() bool {
 		return func() bool { return strings.Contains(eltrain(t, dir, "status", "job.tiny").out, what) }
@@ -174,7 +186,7 @@ func TestAWatchAppliesOnRequest(t *testing.T) {
 
 	rewrite(t, dir, strings.Replace(files, "default = 3", "default = 2", 1))
 	eventually(t, "it is held back", runs("max-destroy"))
-	eltrain(t, dir, "apply", "-auto-approve", "-var=count=1", "-target=job.tiny").check(t, exitError, "the watch applies other files")
+	eltrain(t, dir, "apply", "-auto-approve", "-var=count=1", "-target=job.tiny").check(t, exitError, "the watch applies other files of commit ", "not committed")
 	eltrain(t, dir, "apply", "-auto-approve", "-prune=false").check(t, exitError, "-prune=false cannot be used while a watch leads")
 	eltrain(t, dir, "apply", "-auto-approve", "-target=job.tiny").check(t, exitDone, "1 to destroy", "watches this directory and carries it out", "job.tiny.worker[2]: is removed: its role may have at most 2 slots", "Apply complete! Resources: 0 added, 1 changed, 1 destroyed.")
 	eltrain(t, dir, "status", "job.tiny").check(t, exitDone, "2 processes")

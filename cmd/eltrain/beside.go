@@ -121,11 +121,26 @@ func (r *applyRun) followWatch(ctx context.Context, leader *state.LockInfo, fact
 		case err != nil:
 			return r.fail("The outcome is not known", fmt.Errorf("%w. The request stays: eltrain requests %s shows what becomes of it", err, request.ID))
 		case asked.Reply.State != job.Done:
-			return r.fail(r.args.title()+" failed", errors.New(view.RequestText(asked, &r.redactor)))
+			return r.fail(r.args.title()+" failed", errors.New(view.RequestText(asked, &r.redactor)+r.whoseIsNewer(ctx, asked.Reply.Reason)))
 		}
 	}
 	r.progress.CarriedOut(facts.Plan.Summary())
 	return r.succeeded()
+}
+
+// whoseIsNewer says which of two configurations is the newer one, as far as this directory's repository knows; "" if a request was not
+// refused because they differ.
+func (r *applyRun) whoseIsNewer(ctx context.Context, why job.Reason) string {
+	here, there := why.Args["asked"], why.Args["commit"]
+	switch {
+	case why.Code != apply.ConfigDiffers:
+		return ""
+	case apply.Follows(ctx, r.dir.Path, here, there):
+		return ". The files here are newer: the watch has to get them first"
+	case apply.Follows(ctx, r.dir.Path, there, here):
+		return ". The watch's files are newer: get them here, and plan again"
+	}
+	return ""
 }
 
 // showEvents shows what happens to the jobs of a request, if the master's journal is in this directory. end stops that, once it has

@@ -291,7 +291,11 @@ var sentences = map[job.Code]sentence{
 	apply.NotStored:          says("The state cannot be stored; no changes are made until it can be: ${message}"),
 	apply.ConfigDiffers: func(r job.Reason, _ []string) string {
 		text, asked := "the watch applies other files, since ${since:date}", ", not those that were planned with"
-		if r.Args["commit"] != "" {
+		switch {
+		case r.Args["commit"] == "":
+		case r.Args["commit"] == r.Args["asked"]:
+			return says("the watch applies other files of commit ${commit:short}, since ${since:date}: edits that are not committed differ, or values of variables")(r, nil)
+		default:
 			text = "the watch applies commit ${commit:short}, since ${since:date}"
 		}
 		if r.Args["asked"] != "" {
