@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -13,13 +12,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/eltrain/eltrain/apply"
+	"github.com/eltrain/eltrain/cmd/logs"
 	"github.com/eltrain/eltrain/cmd/view"
 	"github.com/eltrain/eltrain/cmd/workspace"
 	"github.com/eltrain/eltrain/conditions"
@@ -130,7 +129,7 @@ func runLogs(s *session, args []string) int {
 			return s.fail("No such job", err)
 		}
 	}
-	if !a.follow && !slices.ContainsFunc(record.Slots, launched) {
+	if !a.follow && !slices.ContainsFunc(record.Slots, logs.Launched) {
 		return s.fail("No output yet", fmt.Errorf("no slot of job.%s has started; eltrain status shows what it is waiting for", a.selector.Job))
 	}
 	sources, err := logSources(record, a)
@@ -149,7 +148,7 @@ func runLogs(s *session, args []string) int {
 		options.Follow = whenOver(ctx, record, d.Facts)
 	}
 	read := func(ctx context.Context, slot job.Address) (io.ReadCloser, error) {
-		if s := record.Slot(slot.Role, slot.Index); !a.follow && !launched(*s) {
+		if s := record.Slot(slot.Role, slot.Index); !a.follow && !logs.Launched(*s) {
 			return nil, fs.ErrNotExist // any output is that of an earlier job of the same name
 		}
 		options := options
@@ -165,9 +164,9 @@ func runLogs(s *session, args []string) int {
 	out := s.redactor.Output(s.streams.Out)
 	var mute []job.Address
 	if a.follow {
-		err = followLogs(ctx, out, sources, read)
+		err = logs.Follow(ctx, out, sources, read)
 	} else {
-		mute, err = printLogs(ctx, out, sources, read)
+		mute, err = logs.Print(ctx, out, sources, read)
 	}
 	switch {
 	case err != nil && ctx.Err() == nil:
@@ -295,9 +294,6 @@ func variables(names []string) string {
 	return "variables " + strings.Join(names, ", ")
 }
 
-// launched reports whether a slot was ever started.
-func launched(s job.Slot) bool { return s.Incarnation > 0 }
-
 func noOutput(previous bool) string {
 	if previous {
 		return "No earlier output"
@@ -313,7 +309,7 @@ func whyNoOutput(record *job.Record, mute []job.Address, previous bool) string {
 	for _, a := range mute {
 		k := kind{a.Role, "has no output"}
 		switch s := record.Slot(a.Role, a.Index); {
-		case !launched(*s):
+		case !logs.Launched(*s):
 			k.why = "has not started"
 		case previous:
 			k.why = "no output of an earlier incarnation is left"
@@ -332,29 +328,21 @@ func whyNoOutput(record *job.Record, mute []job.Address, previous bool) string {
 	return strings.Join(lines, "\n")
 }
 
-// logSource is one slot whose output is shown.
-type logSource struct {
-	slot   job.Address
-	prefix string // before each line; "" for none
-	only   string // show only lines with this prefix
-	bare   bool   // and show them without it
-}
-
 // logSources returns the requested slots.
-func logSources(record *job.Record, a logsArgs) ([]logSource, error) {
-	holder, processes, err := rankHolder(record, a.rank)
+func logSources(record *job.Record, a logsArgs) ([]logs.Source, error) {
+	holder, processes, err := logs.HolderOf(record, a.rank)
 	if err != nil {
 		return nil, err
 	}
-	var sources []logSource
+	var sources []logs.Source
 	for i := range record.Slots {
 		slot := record.Slots[i].Address
 		if !a.selector.Matches(slot) || a.rank >= 0 && slot != holder {
 			continue
 		}
-		source := logSource{slot: slot}
+		source := logs.Source{Slot: slot}
 		if processes > 1 { // the agent prefixes each line with its process's rank
-			source.only = fmt.Sprintf("[rank %d] ", a.rank)
+			source.Only = fmt.Sprintf("[rank %d] ", a.rank)
 		}
 		sources = append(sources, source)
 	}
@@ -366,117 +354,8 @@ func logSources(record *job.Record, a logsArgs) ([]logSource, error) {
 	}
 	if len(sources) > 1 {
 		for i := range sources {
-			sources[i].prefix = sources[i].slot.Short() + " "
+			sources[i].Prefix = sources[i].Slot.Short() + " "
 		}
 	}
 	return sources, nil
-}
-
-// rankHolder returns the slot that has a process rank in the newest world, and the slot's number of processes. A rank of -1
-// matches none.
-func rankHolder(record *job.Record, rank int) (slot job.Address, processes int, err error) {
-	if rank < 0 {
-		return job.Address{}, 0, nil
-	}
-	first := 0
-	for _, m := range record.World.Members {
-		if rank < first+m.Processes {
-			return m.Slot, m.Processes, nil
-		}
-		first += m.Processes
-	}
-	if record.UID == "" {
-		return job.Address{}, 0, errors.New("the ranks of a job that is gone are unknown: name a slot instead")
-	}
-	if len(record.World.Members) == 0 {
-		return job.Address{}, 0, fmt.Errorf("there is no rank %d: no world has formed yet", rank)
-	}
-	return job.Address{}, 0, fmt.Errorf("there is no rank %d: the newest world has %d processes", rank, first)
-}
-
-// readLogs opens the output of one slot.
-type readLogs func(ctx context.Context, slot job.Address) (io.ReadCloser, error)
-
-// printLogs prints the slots' output in order, and returns the slots without output.
-func printLogs(ctx context.Context, out io.Writer, sources []logSource, read readLogs) (mute []job.Address, err error) {
-	for _, source := range sources {
-		switch err := source.copy(ctx, out, read); {
-		case errors.Is(err, fs.ErrNotExist):
-			mute = append(mute, source.slot)
-		case err != nil:
-			return nil, err
-		}
-	}
-	return mute, nil
-}
-
-// followLogs shows the output of all slots as it comes, until ctx ends or all slots have ended.
-func followLogs(ctx context.Context, out io.Writer, sources []logSource, read readLogs) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	shared := &lockedWriter{w: out}
-	errs := make([]error, len(sources))
-	var readers sync.WaitGroup
-	for i, source := range sources {
-		readers.Go(func() {
-			if errs[i] = source.copy(ctx, shared, read); errs[i] != nil {
-				cancel()
-			}
-		})
-	}
-	readers.Wait()
-	for _, err := range errs {
-		if err != nil && !errors.Is(err, context.Canceled) {
-			return err
-		}
-	}
-	return nil
-}
-
-// maxLogLine is where a longer line is broken, in bytes.
-const maxLogLine = 64 << 10
-
-// copy writes the slot's output line by line, each with one Write.
-func (l logSource) copy(ctx context.Context, out io.Writer, read readLogs) error {
-	r, err := read(ctx, l.slot)
-	if err != nil {
-		return err // the provider's error names the slot
-	}
-	defer r.Close()
-	lines := bufio.NewReaderSize(r, maxLogLine)
-	for {
-		line, err := lines.ReadSlice('\n')
-		if len(line) > 0 && strings.HasPrefix(string(line), l.only) {
-			text := string(line)
-			if l.bare {
-				text = text[len(l.only):]
-			}
-			text = l.prefix + text
-			if !strings.HasSuffix(text, "\n") {
-				text += "\n"
-			}
-			if _, err := io.WriteString(out, text); err != nil {
-				return err
-			}
-		}
-		switch {
-		case err == nil || errors.Is(err, bufio.ErrBufferFull):
-		case errors.Is(err, io.EOF):
-			return nil
-		default:
-			return fmt.Errorf("logs of %s: %w", l.slot, err)
-		}
-	}
-}
-
-// lockedWriter keeps lines of several writers whole.
-type lockedWriter struct {
-	mu sync.Mutex
-	w  io.Writer
-}
-
-func (l *lockedWriter) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.w.Write(b)
 }

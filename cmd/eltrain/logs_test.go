@@ -1,18 +1,10 @@
 package main
 
 import (
-	"bytes"
-	"context"
-	"errors"
-	"fmt"
-	"io"
-	"io/fs"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
-
-	"go.uber.org/goleak"
 
 	"github.com/eltrain/eltrain/apply"
 	"github.com/eltrain/eltrain/cmd/view"
@@ -60,7 +52,7 @@ func TestLogSources(t *testing.T) {
 		}
 		var got []string
 		for _, s := range sources {
-			got = append(got, s.slot.Short()+"|"+s.prefix+"|"+s.only)
+			got = append(got, s.Slot.Short()+"|"+s.Prefix+"|"+s.Only)
 		}
 		if err != nil || strings.Join(got, "; ") != c.want {
 			t.Errorf("%s of rank %d: %q, %v; want %q", c.address, c.rank, got, err, c.want)
@@ -100,85 +92,6 @@ func TestStatusOfWhatIsNotThereIsAnError(t *testing.T) {
 		if err := checkSlots(sel, record); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: %v", address, err)
 		}
-	}
-}
-
-func reader(texts map[int]string) readLogs {
-	return func(_ context.Context, slot job.Address) (io.ReadCloser, error) {
-		text, ok := texts[slot.Index]
-		if !ok {
-			return nil, fmt.Errorf("open the log of %s: %w", slot, fs.ErrNotExist)
-		}
-		return io.NopCloser(strings.NewReader(text)), nil
-	}
-}
-
-func TestPrintLogs(t *testing.T) {
-	sources := []logSource{
-		{slot: job.Address{Role: "w"}, prefix: "w[0] "},
-		{slot: job.Address{Role: "w", Index: 1}, prefix: "w[1] ", only: "[rank 1] "},
-	}
-	long := strings.Repeat("x", maxLogLine+10)
-	var out bytes.Buffer
-	mute, err := printLogs(context.Background(), &out, append(sources, logSource{slot: job.Address{Role: "w", Index: 2}}), reader(map[int]string{0: "one\n" + long + "\nlast", 1: "[rank 0] no\n[rank 1] yes\n"}))
-	if err != nil || len(mute) != 1 || mute[0].Index != 2 {
-		t.Fatalf("without output are %v, %v", mute, err)
-	}
-	want := "w[0] one\nw[0] " + long[:maxLogLine] + "\nw[0] " + long[maxLogLine:] + "\nw[0] last\nw[1] [rank 1] yes\n"
-	if out.String() != want {
-		t.Errorf("got\n%.300s", out.String())
-	}
-}
-
-func TestFollowLogsKeepsLinesWhole(t *testing.T) {
-	defer goleak.VerifyNone(t)
-	var sources []logSource
-	texts := map[int]string{}
-	for i := range 20 {
-		sources = append(sources, logSource{slot: job.Address{Role: "w", Index: i}, prefix: string(rune('a'+i)) + " "})
-		texts[i] = strings.Repeat(strings.Repeat(string(rune('a'+i)), 100)+"\n", 50)
-	}
-	var out bytes.Buffer
-	if err := followLogs(context.Background(), &out, sources, reader(texts)); err != nil {
-		t.Fatal(err)
-	}
-	lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
-	if len(lines) != 1000 {
-		t.Fatalf("%d lines", len(lines))
-	}
-	for _, line := range lines {
-		if line[1] != ' ' || line[2:] != strings.Repeat(line[:1], 100) {
-			t.Fatalf("a torn line: %q", line)
-		}
-	}
-}
-
-func TestFollowLogsEndsWithItsContextAndItsErrors(t *testing.T) {
-	defer goleak.VerifyNone(t)
-	sources := []logSource{{slot: job.Address{Role: "w"}}, {slot: job.Address{Role: "w", Index: 1}}}
-	// One slot's output never ends, the other's cannot be opened.
-	read := func(ctx context.Context, slot job.Address) (io.ReadCloser, error) {
-		if slot.Index == 1 {
-			return nil, errors.New("logs of w[1]: gone")
-		}
-		r, w := io.Pipe()
-		context.AfterFunc(ctx, func() { w.Close() })
-		return r, nil
-	}
-	err := followLogs(context.Background(), io.Discard, sources, read)
-	if err == nil || err.Error() != "logs of w[1]: gone" {
-		t.Errorf("the error is %v", err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	if err := followLogs(ctx, io.Discard, sources[:1], read); err != nil {
-		t.Errorf("an interrupt is the error %v", err)
-	}
-}
-
-func TestRankHolderOfNobody(t *testing.T) {
-	if slot, n, err := rankHolder(logRecord(), -1); err != nil || n != 0 || slot != (job.Address{}) {
-		t.Errorf("rank -1 is held by %v, %d, %v", slot, n, err)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/eltrain/eltrain/apply"
+	"github.com/eltrain/eltrain/cmd/logs"
 	"github.com/eltrain/eltrain/cmd/master"
 	"github.com/eltrain/eltrain/cmd/view"
 	"github.com/eltrain/eltrain/cmd/workspace"
@@ -280,8 +281,8 @@ func (r *jobsRun) do(ctx context.Context) int {
 		jobs = append(jobs, setup.Files.Jobs[i].Name)
 	}
 	var leading *master.Master
-	output := follow(jobs, r.args.all, r.Providers, func() job.Records { return leading.Records() }, r.redactor.Output(r.streams.Out))
-	shown := apply.View(view.Both{r.progress, output})
+	printed := logs.NewFollower(jobs, r.args.all, r.Providers, func() job.Records { return leading.Records() }, r.redactor.Output(r.streams.Out))
+	shown := apply.View(view.Both{r.progress, printed})
 	if r.args.detach {
 		shown = r.progress
 	}
@@ -289,7 +290,7 @@ func (r *jobsRun) do(ctx context.Context) int {
 	last, err := leading.Lead(ctx, r.lock, setup)
 	if err != nil {
 		r.unlock(r.lock)
-		return r.endedEarly(ctx, err, output)
+		return r.endedEarly(ctx, err, printed)
 	}
 	if r.args.detach {
 		r.unlock(r.lock)
@@ -297,8 +298,8 @@ func (r *jobsRun) do(ctx context.Context) int {
 	}
 	ended := ctx.Err() == nil || allEnded(jobs, last.Records)
 	if ended {
-		output.look(last.Records) // the last notices may have come when it had ended
-		output.drain()
+		printed.Look(last.Records) // the last notices may have come when it had ended
+		printed.Drain()
 	}
 	code := exitInterrupted
 	if ended {
@@ -306,7 +307,7 @@ func (r *jobsRun) do(ctx context.Context) int {
 	}
 	r.remove(jobs, last.Records, ended)
 	r.unlock(r.lock)
-	if err := output.end(); err != nil {
+	if err := printed.End(); err != nil {
 		r.diagnose(view.Caution("Some of the output is missing", view.Explain(err)))
 	}
 	return code
@@ -373,8 +374,8 @@ func isThere(stored *state.State, name string) error {
 }
 
 // endedEarly reports an error of leading.
-func (r *jobsRun) endedEarly(ctx context.Context, err error, output *following) int {
-	output.end()
+func (r *jobsRun) endedEarly(ctx context.Context, err error, printed *logs.Follower) int {
+	printed.End()
 	var start *master.StartError
 	switch {
 	case errors.As(err, &start) && ctx.Err() != nil:

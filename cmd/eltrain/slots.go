@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/eltrain/eltrain/cmd/logs"
 	"github.com/eltrain/eltrain/cmd/workspace"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/providers"
@@ -70,7 +71,7 @@ func (s *session) slotsNamed(ctx context.Context, d *workspace.Workspace, record
 
 // run runs a command in the slot. Its errors do not name the slot.
 func (l *liveSlot) run(ctx context.Context, c providers.Command) (code int, err error) {
-	if !launched(l.Slot) {
+	if !logs.Launched(l.Slot) {
 		return 0, fmt.Errorf("it has not started: it is %s", l.Phase)
 	}
 	code, err = l.executor.Exec(ctx, l.uid, l.launched, l.Incarnation, c)

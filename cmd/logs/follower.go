@@ -1,4 +1,4 @@
-package main
+package logs
 
 import (
 	"context"
@@ -14,9 +14,9 @@ import (
 	"github.com/eltrain/eltrain/providers"
 )
 
-// following prints the output of jobs while they are led: that of rank 0, in whichever slot it is, or of all slots. It is an
+// Follower prints the output of jobs while they are led: that of rank 0, in whichever slot it is, or of all slots. It is an
 // apply.View, which notices show when to look.
-type following struct {
+type Follower struct {
 	view.Quiet
 	jobs      []string
 	all       bool
@@ -40,22 +40,23 @@ type ofSlot struct {
 	slot job.Address
 }
 
-var _ apply.View = (*following)(nil)
+var _ apply.View = (*Follower)(nil)
 
-func follow(jobs []string, all bool, from map[string]providers.Provider, records func() job.Records, out io.Writer) *following {
+// NewFollower prints to out, from the beginning of the jobs that run then. records returns their newest records.
+func NewFollower(jobs []string, all bool, from map[string]providers.Provider, records func() job.Records, out io.Writer) *Follower {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &following{
+	return &Follower{
 		jobs: jobs, all: all, providers: from, records: records, out: &lockedWriter{w: out},
 		over: make(chan struct{}), ctx: ctx, cancel: cancel, read: map[ofSlot]bool{},
 	}
 }
 
 // Noticed looks where rank 0 is now.
-func (f *following) Noticed(job.Notice) { f.look(f.records()) }
+func (f *Follower) Noticed(job.Notice) { f.Look(f.records()) }
 
-// look starts a reader for each slot whose output is to be shown from now on. One that was rank 0 before may become it again: its
+// Look starts a reader for each slot whose output is to be shown from now on. One that was rank 0 before may become it again: its
 // reader stays.
-func (f *following) look(records job.Records) {
+func (f *Follower) Look(records job.Records) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, name := range f.jobs {
@@ -64,7 +65,7 @@ func (f *following) look(records job.Records) {
 			continue
 		}
 		for _, source := range f.sources(name, record) {
-			key := ofSlot{record.UID, source.slot}
+			key := ofSlot{record.UID, source.Slot}
 			if f.read[key] {
 				continue
 			}
@@ -75,27 +76,27 @@ func (f *following) look(records job.Records) {
 }
 
 // sources returns what is to be read of a job now.
-func (f *following) sources(name string, record *job.Record) (sources []logSource) {
+func (f *Follower) sources(name string, record *job.Record) (sources []Source) {
 	prefix := ""
 	if len(f.jobs) > 1 {
 		prefix = "job." + name + " "
 	}
 	ranked := slices.ContainsFunc(record.Spec.Roles, func(r job.Role) bool { return r.Ranked })
 	if !f.all && ranked {
-		if slot, _, err := rankHolder(record, 0); err == nil {
-			sources = append(sources, logSource{slot: slot, prefix: prefix, only: "[rank 0] ", bare: true})
+		if slot, _, err := HolderOf(record, 0); err == nil {
+			sources = append(sources, Source{Slot: slot, Prefix: prefix, Only: "[rank 0] ", Bare: true})
 		}
 		return sources
 	}
 	for i := range record.Slots {
-		if s := &record.Slots[i]; launched(*s) {
-			sources = append(sources, logSource{slot: s.Address, prefix: prefix + s.Address.Short() + " "})
+		if s := &record.Slots[i]; Launched(*s) {
+			sources = append(sources, Source{Slot: s.Address, Prefix: prefix + s.Address.Short() + " "})
 		}
 	}
 	return sources
 }
 
-func (f *following) print(source logSource, record *job.Record) {
+func (f *Follower) print(source Source, record *job.Record) {
 	err := source.copy(f.ctx, f.out, func(ctx context.Context, slot job.Address) (io.ReadCloser, error) {
 		slot.Job = record.LaunchedAs(slot.Job)
 		return f.providers[record.Spec.Provider].Logs(ctx, record.UID, slot, providers.LogOptions{Tail: -1, Own: true, Follow: f.over})
@@ -110,8 +111,8 @@ func (f *following) print(source logSource, record *job.Record) {
 // drainWithin bounds reading the output that is left after the end of the jobs.
 const drainWithin = 10 * time.Second
 
-// drain prints what is left of the output, and ends.
-func (f *following) drain() {
+// Drain prints what is left of the output, and ends.
+func (f *Follower) Drain() {
 	f.mu.Lock()
 	select {
 	case <-f.over:
@@ -130,9 +131,9 @@ func (f *following) drain() {
 	}
 }
 
-// end waits until nothing is printed any more, and returns the first error of reading.
-func (f *following) end() error {
-	f.drain()
+// End waits until nothing is printed any more, and returns the first error of reading.
+func (f *Follower) End() error {
+	f.Drain()
 	f.cancel()
 	f.readers.Wait() // a reader of the standard output that is slow gets all of it
 	return f.err
