@@ -279,7 +279,7 @@ func acting(rec *job.Record) bool {
 // reloading reports whether the job's next world is to form because of a reload. A request that cannot be read gets no reply.
 func reloading(l *Loop, rec *job.Record) bool {
 	return !rec.Phase.Ended() && slices.ContainsFunc(rec.Handled, func(h job.Handled) bool {
-		return !h.State.Final() && h.ID == rec.Reload.Request && l.requests.find(h.ID) != nil
+		return !h.State.Final() && h.ID == rec.Reload.Request && l.requests.open[h.ID] != nil
 	})
 }
 

@@ -100,7 +100,7 @@ func (h *holds) decide(l *Loop, in *plan.Input, p *plan.Plan) {
 		case k.About == aboutWebhook:
 			return !l.setup.Watch
 		case k.About == aboutRequests:
-			return !l.setup.Requests || k.Code == NotReplied && l.requests.known && len(l.requests.failing) == 0
+			return !l.setup.Requests || k.Code == NotReplied && l.requests.known && !l.requests.unstored()
 		case k.About == aboutFilesOf:
 			return k.Code != ConfigurationApplied && !l.setup.Watch // a watching run settles these as it follows the files
 		}

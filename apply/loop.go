@@ -89,7 +89,7 @@ func New(now time.Time, s Setup) *Loop {
 	l.files.since = now
 	l.sight = newSight(s.Providers)
 	l.publisher = newPublisher(l.sight.order)
-	l.exec, l.groups, l.service, l.requests = newExecutor(), newGroups(), newService(), newRequests()
+	l.exec, l.groups, l.service, l.requests = newExecutor(), newGroups(), newService(), requests{}
 	l.holds.Set = conditions.TakeOver(l.book.state.Conditions, plan.Supplies)
 	l.holds.show(s.Shown)
 	l.turn.pulse, l.turn.dirty, l.check.due = now.Add(pulseEvery), true, true

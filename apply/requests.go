@@ -1,7 +1,6 @@
 package apply
 
 import (
-	"maps"
 	"slices"
 	"time"
 
@@ -12,32 +11,42 @@ import (
 // requests are what operators ask of this run. The planner says what becomes of them; a reply is given once the decision that it
 // follows from is stored.
 type requests struct {
-	known   bool                 // they were read
-	pending []job.Request        // those without a stored final reply, as last read
-	replied map[string]bool      // the last plan replied to them
-	noted   map[string]bool      // their refusal was noted
-	failed  int                  // replies in a row that could not be stored
-	given   map[string]job.Reply // the newest reply that was to be stored
-	settled map[string]bool      // their final reply is stored, and pending may still have them
-	came    map[string]int       // how often the files had been read when a request to apply came
-	failing map[string]bool      // their last reply could not be stored
+	known  bool                // they were read
+	open   map[string]*request // those of the last reading, by ID
+	order  []*request          // the same, in order
+	failed int                 // replies in a row that could not be stored
 }
 
-func newRequests() requests {
-	return requests{came: map[string]int{}, given: map[string]job.Reply{}, settled: map[string]bool{}, failing: map[string]bool{}, replied: map[string]bool{}, noted: map[string]bool{}}
+// request is one without a stored final reply when they were last read.
+type request struct {
+	job.Request
+	came    int       // how often the files had been read when this request to apply came
+	replied bool      // the last plan replied to it
+	given   job.Reply // the newest reply that was to be stored
+	settled bool      // its final reply is stored
+	failing bool      // its last reply could not be stored
+	noted   bool      // its refusal was noted
 }
 
 // take handles a reading of the requests.
 func (q *requests) take(l *Loop, pending []job.Request) {
-	same := q.known && slices.EqualFunc(pending, q.pending, func(a, b job.Request) bool { return a.ID == b.ID })
-	q.known, q.pending = true, pending
-	gone := func(id string) bool { return q.find(id) == nil }
-	maps.DeleteFunc(q.given, func(id string, _ job.Reply) bool { return gone(id) })
-	maps.DeleteFunc(q.settled, func(id string, _ bool) bool { return gone(id) })
-	maps.DeleteFunc(q.came, func(id string, _ int) bool { return gone(id) })
-	maps.DeleteFunc(q.noted, func(id string, _ bool) bool { return gone(id) })
-	maps.DeleteFunc(q.failing, func(id string, _ bool) bool { return gone(id) }) // it was stored all the same
+	same := q.known && slices.EqualFunc(pending, q.order, func(a job.Request, b *request) bool { return a.ID == b.ID })
+	before := q.open
+	q.known, q.open, q.order = true, make(map[string]*request, len(pending)), nil
+	for _, asked := range pending {
+		r := before[asked.ID]
+		if r == nil {
+			r = &request{came: l.files.readings}
+		}
+		r.Request = asked
+		q.open[asked.ID], q.order = r, append(q.order, r)
+	}
 	l.turn.dirty = l.turn.dirty || !same
+}
+
+// unstored reports whether the last reply to any could not be stored.
+func (q *requests) unstored() bool {
+	return slices.ContainsFunc(q.order, func(r *request) bool { return r.failing })
 }
 
 // enter enters the requests without a stored final reply into the input of the next plan. Those about a job that it leaves out,
@@ -58,34 +67,29 @@ func (q *requests) enter(l *Loop, in *plan.Input) {
 			inEffect[h.ID] = true
 		}
 	}
-	in.Requests, in.Deferred = make([]job.Request, 0, min(len(q.pending), mostRequests)), map[string]bool{}
+	in.Requests, in.Deferred = make([]job.Request, 0, min(len(q.order), mostRequests)), map[string]bool{}
 	in.Refused = map[string]job.Reason{}
-	for _, r := range q.pending {
-		if q.settled[r.ID] || len(in.Requests)-len(in.Deferred) >= mostRequests && !inEffect[r.ID] {
+	for _, r := range q.order {
+		if r.settled || len(in.Requests)-len(in.Deferred) >= mostRequests && !inEffect[r.ID] {
 			continue
 		}
-		in.Requests = append(in.Requests, r)
+		in.Requests = append(in.Requests, r.Request)
 		leftOut := func(sel job.Selector) bool { return l.leftOut(in, sel.Job) }
 		if slices.ContainsFunc(r.On, leftOut) || l.sight.incomplete() && !in.KnowsNodes(r.Nodes) {
 			in.Deferred[r.ID] = true
 		} else if r.Verb == job.AskApply {
-			q.apply(l, in, &r)
+			r.apply(l, in)
 		}
 	}
 }
 
 // apply lets a request to apply take effect if the files in effect are those that it is about. It waits until they have been read
 // since it came.
-func (q *requests) apply(l *Loop, in *plan.Input, r *job.Request) {
+func (r *request) apply(l *Loop, in *plan.Input) {
 	f := &l.files
-	came, known := q.came[r.ID]
-	if !known {
-		came = f.readings
-		q.came[r.ID] = came
-	}
 	switch {
 	case r.Files == f.digest && f.stale.IsZero():
-	case l.setup.Watch && f.readings == came:
+	case l.setup.Watch && f.readings == r.came:
 		in.Deferred[r.ID] = true
 		f.changed = true
 	default:
@@ -95,16 +99,15 @@ func (q *requests) apply(l *Loop, in *plan.Input, r *job.Request) {
 
 // awaitReading reports whether a request to apply waits for the files to be read.
 func (q *requests) awaitReading(f *files) bool {
-	return slices.ContainsFunc(q.pending, func(r job.Request) bool {
-		came, known := q.came[r.ID]
-		return known && came == f.readings && r.Files != f.digest
+	return slices.ContainsFunc(q.order, func(r *request) bool {
+		return r.Verb == job.AskApply && r.came == f.readings && r.Files != f.digest
 	})
 }
 
 // confirmed reports whether a request that the plan has accepted asks for a job's change, however many slots it removes.
 func (q *requests) confirmed(p *plan.Plan, name string) bool {
 	return slices.ContainsFunc(p.Replies, func(reply job.Reply) bool {
-		r := q.find(reply.ID)
+		r := q.open[reply.ID]
 		return reply.State == job.Accepted && r != nil && r.Verb == job.AskApply && slices.ContainsFunc(r.On, func(sel job.Selector) bool { return sel.Job == name })
 	})
 }
@@ -115,19 +118,25 @@ const mostRequests = 100
 
 // respond gives the replies of a stored plan that are new.
 func (q *requests) respond(l *Loop, p *plan.Plan) {
-	clear(q.replied)
-	for _, r := range p.Replies {
-		q.replied[r.ID] = true
-		if given := q.given[r.ID]; given.State == r.State && given.Reason.Equal(r.Reason) {
+	for _, r := range q.order {
+		r.replied = false
+	}
+	for _, reply := range p.Replies {
+		r := q.open[reply.ID]
+		if r == nil {
+			continue // it was removed
+		}
+		r.replied = true
+		if r.given.State == reply.State && r.given.Reason.Equal(reply.Reason) {
 			continue
 		}
-		q.given[r.ID] = r
-		if asked := q.find(r.ID); r.State == job.Refused && asked != nil && !q.noted[r.ID] && !handled(p.Records, r.ID) {
-			q.noted[r.ID] = true
-			why := job.Because(plan.RequestRefused, "verb", string(asked.Verb), "by", asked.By, "request", r.ID).With(r.Reason)
+		r.given = reply
+		if reply.State == job.Refused && !r.noted && !handled(p.Records, r.ID) {
+			r.noted = true
+			why := job.Because(plan.RequestRefused, "verb", string(r.Verb), "by", r.By, "request", r.ID).With(reply.Reason)
 			l.book.note(job.Notice{Time: l.now, Type: "request", Address: aboutRequests, Reason: why})
 		}
-		l.do(Respond{r})
+		l.do(Respond{reply})
 	}
 }
 
@@ -141,31 +150,25 @@ func handled(records job.Records, id string) bool {
 	return false
 }
 
-func (q *requests) find(id string) *job.Request {
-	if i := slices.IndexFunc(q.pending, func(r job.Request) bool { return r.ID == id }); i >= 0 {
-		return &q.pending[i]
-	}
-	return nil
-}
-
 // responded handles the outcome of a Respond. The request stays open until its final reply is stored: only then may the records
 // forget it.
 func (q *requests) responded(l *Loop, e Respond, err error) {
-	delete(q.failing, e.Reply.ID)
+	l.turn.dirty = true
 	q.failed++
 	if err == nil {
 		q.failed = 0
-	}
-	switch {
-	case err != nil:
-		delete(q.given, e.Reply.ID)
-		q.failing[e.Reply.ID] = true
+	} else {
 		l.holds.raiseIf(l, err, aboutRequests, NotReplied)
 		l.rest.pause(l.now, retryStore)
-	case e.Reply.State.Final():
-		q.settled[e.Reply.ID] = true
 	}
-	l.turn.dirty = true
+	r := q.open[e.Reply.ID]
+	if r == nil {
+		return
+	}
+	if r.failing = err != nil; r.failing {
+		r.given = job.Reply{}
+	}
+	r.settled = r.settled || err == nil && e.Reply.State.Final()
 }
 
 // busy reports whether a run that ends has to wait for a reading of the requests, or for replies to be stored. It does not wait for ever.
@@ -173,7 +176,7 @@ func (q *requests) busy(l *Loop) bool {
 	if _, unread := l.holds.Get(aboutRequests, RequestsUnread); unread || q.failed >= maxFailures {
 		return false
 	}
-	return l.setup.Requests && !q.known || slices.ContainsFunc(q.pending, func(r job.Request) bool {
-		return q.replied[r.ID] && (q.given[r.ID].State == "" || q.given[r.ID].State.Final() && !q.settled[r.ID])
+	return l.setup.Requests && !q.known || slices.ContainsFunc(q.order, func(r *request) bool {
+		return r.replied && (r.given.State == "" || r.given.State.Final() && !r.settled)
 	})
 }

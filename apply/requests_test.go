@@ -20,8 +20,8 @@ func TestRequestsInEffectAreNeverLeftOut(t *testing.T) {
 	rec := &job.Record{Handled: []job.Handled{{Reply: job.Reply{ID: last, State: job.Accepted}}}}
 	l := &Loop{}
 	l.book.state = state.State{Jobs: job.Records{"a": rec}}
-	q := newRequests()
-	q.known, q.pending = true, pending
+	q := requests{}
+	q.take(l, pending)
 	in := plan.Input{Records: l.book.state.Jobs}
 	q.enter(l, &in)
 	given := slices.Clone(pending[:mostRequests])
