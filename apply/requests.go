@@ -20,12 +20,12 @@ type requests struct {
 // request is one without a stored final reply when they were last read.
 type request struct {
 	job.Request
-	came    int       // how often the files had been read when this request to apply came
-	replied bool      // the last plan replied to it
-	given   job.Reply // the newest reply that was to be stored
-	settled bool      // its final reply is stored
-	failing bool      // its last reply could not be stored
-	noted   bool      // its refusal was noted
+	came    int        // how often the files had been read when this request to apply came
+	replied bool       // the last plan replied to it
+	given   job.Reply  // the newest reply that was to be stored
+	settled bool       // its final reply is stored
+	failing bool       // its last reply could not be stored
+	refused job.Reason // why, once a plan has refused it: nothing records that until the reply is stored
 }
 
 // take handles a reading of the requests.
@@ -75,7 +75,9 @@ func (q *requests) enter(l *Loop, in *plan.Input) {
 		}
 		in.Requests = append(in.Requests, r.Request)
 		leftOut := func(sel job.Selector) bool { return l.leftOut(in, sel.Job) }
-		if slices.ContainsFunc(r.On, leftOut) || l.sight.incomplete() && !in.KnowsNodes(r.Nodes) {
+		if !r.refused.IsZero() {
+			in.Refused[r.ID] = r.refused
+		} else if slices.ContainsFunc(r.On, leftOut) || l.sight.incomplete() && !in.KnowsNodes(r.Nodes) {
 			in.Deferred[r.ID] = true
 		} else if r.Verb == job.AskApply {
 			r.apply(l, in)
@@ -131,8 +133,8 @@ func (q *requests) respond(l *Loop, p *plan.Plan) {
 			continue
 		}
 		r.given = reply
-		if reply.State == job.Refused && !r.noted && !handled(p.Records, r.ID) {
-			r.noted = true
+		if reply.State == job.Refused && r.refused.IsZero() && !handled(p.Records, r.ID) {
+			r.refused = reply.Reason
 			why := job.Because(plan.RequestRefused, "verb", string(r.Verb), "by", r.By, "request", r.ID).With(reply.Reason)
 			l.book.note(job.Notice{Time: l.now, Type: "request", Address: aboutRequests, Reason: why})
 		}

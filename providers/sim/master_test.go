@@ -49,6 +49,9 @@ type master struct {
 	granted bool         // a run that does not watch may begin
 	address string       // of the service
 	asked   map[int]bool // requests to reconcile that have no answer yet
+
+	reading  bool // operators' requests are being read
+	outdated bool // and have to be read again
 	service
 }
 

@@ -97,18 +97,28 @@ func (w *world) reply(r job.Reply) {
 	}
 }
 
-// readRequests reads the requests after a while, and passes them to the loop.
+// readRequests reads the requests after a while, and passes them to the loop. As the driver does, it reads them once at a time: an older
+// reading never comes after a newer one.
 func (m *master) readRequests(after time.Duration) {
 	m.after(after, func() {
 		if !m.leads() {
 			return
 		}
+		if m.reading {
+			m.outdated = true
+			return
+		}
+		m.reading, m.outdated = true, false
 		sim.Call(m.w.cluster.Net, m.name, "store", callBound, func(answer func([]job.Request, error)) {
 			answer(m.w.operators.pending(), m.w.trouble("read"))
 		}, heard(m, func(pending []job.Request, err error) {
+			m.reading = false
 			if err != nil {
 				m.readRequests(retryRead)
 				return
+			}
+			if m.outdated {
+				m.readRequests(readDelay)
 			}
 			m.step(apply.Requested{Requests: pending})
 		}))
