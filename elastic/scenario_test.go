@@ -25,7 +25,7 @@ import (
 //	say worker[0] waiting|running|failed|succeeded|leaving [incarnation=1] [gen=1] [in-place=1] [code=1] [saved=1] [seq=3]      with a checkpoint of generation 1
 //	act r1 signal [value=SIGUSR2] worker[0-1], acted worker[0] r1 done, settled r1
 //	                                         the planner wants an act; a member reports its outcome; the planner has taken them
-//	reload 1 [step=100]                      worlds up to generation 1 are to end
+//	reload 1 [step=100] [save]               worlds up to generation 1 are to end
 //	gone worker[1] [incarnation=1] [succeeded]
 //	disconnect worker[1]
 //	silence worker[1], speak worker[1]       stops its beats, or resumes them
@@ -124,7 +124,7 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.want.Reload = job.Reload{Request: "r", Through: through, Step: int64(number(t, d, "step", 0))}
+		s.want.Reload = job.Reload{Request: "r", Through: through, Step: int64(number(t, d, "step", 0)), Save: d.HasArg("save")}
 		s.set()
 	case "gone":
 		for _, a := range s.selected(t, d) {

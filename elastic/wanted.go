@@ -30,7 +30,7 @@ func (r *Rendezvous) wanted(d Desired) {
 	case lostMember && r.trains():
 		r.breakWorld(false)
 	case r.trains() && r.world.Generation <= d.Want.Reload.Through:
-		r.breakWorld(false) // the members resume from an older checkpoint: another would be in their way
+		r.breakWorld(d.Want.Reload.Save)
 		r.world.Ordered = r.now
 	case r.trains() && r.hasUnwantedMember():
 		r.breakWorld(true)

@@ -47,10 +47,10 @@ type WantAct struct {
 	Slots map[string]int `json:"slots"` // their incarnations, by short address
 }
 
-// Reload ends the worlds up to a generation, without a checkpoint. Those that form later resume from Step, or from the newest checkpoint if
-// it is 0.
+// Reload ends the worlds up to a generation. Those that form later resume from Step, or from the newest checkpoint if it is 0.
 type Reload struct {
 	Request string `json:"request"` // its ID
 	Through int    `json:"through"`
 	Step    int64  `json:"step,omitempty"`
+	Save    bool   `json:"save,omitempty"` // after a checkpoint, as a planned stop
 }

@@ -55,6 +55,7 @@ func (r *Request) ValueFor(job string) string {
 const (
 	Force     = "force"     // cancel: without a checkpoint, and killed at once
 	Elsewhere = "elsewhere" // restart: on another node
+	InPlace   = "in-place"  // restart: the training processes alone
 )
 
 // AutoSize is the size that leaves a role's number of slots to its scaling.

@@ -60,8 +60,8 @@ func checkAct(p *pass, r *job.Request, i int) job.Reason {
 		world = seen
 	}
 	switch {
-	case r.Verb != job.AskSignal && !slices.ContainsFunc(old.Spec.Roles, func(r job.Role) bool { return r.Ranked }):
-		return job.Because(NoRankedRole, "job", sel.Job)
+	case r.Verb != job.AskSignal && !slices.ContainsFunc(old.Spec.Roles, func(r job.Role) bool { return r.Ranked && (sel.Role == "" || sel.Role == r.Name) }):
+		return job.Because(NoRankedRole, "address", sel.String())
 	case r.Verb == job.AskCheckpoint && (c == nil || c.Signal == "" || c.Dir == "" && c.Pattern == ""):
 		return job.Because(CheckpointUndeclared, "job", sel.Job)
 	case r.Verb == job.AskReload && r.Value != "" && (c == nil || c.Dir == ""):
@@ -119,6 +119,13 @@ func beginAct(p *pass, w *work, r *job.Request, h *job.Handled) {
 func (w *work) reload(h *job.Handled) {
 	step, _ := strconv.ParseInt(h.Act.Value, 10, 64) // validValue; "" is 0
 	w.rec.Reload = job.Reload{Request: h.ID, Through: w.world.Generation, Step: step}
+}
+
+// restartWorld ends the job's world once, with a checkpoint before. One that resumed from a step that an operator has chosen, and has written
+// no checkpoint since, does so again.
+func (w *work) restartWorld(h *job.Handled) {
+	step := w.rec.Reload.Step
+	w.rec.Reload = job.Reload{Request: h.ID, Through: w.world.Generation, Step: step, Save: step == 0}
 }
 
 // collectActs takes the outcomes of acts from the agents' reports.

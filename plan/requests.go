@@ -34,7 +34,7 @@ var verbs = map[job.Verb]verb{
 	job.AskResume:  {handle: override, outcome: overrideOutcome},
 	job.AskScale:   {roles: true, check: checkSize, handle: override, outcome: overrideOutcome},
 	job.AskCancel:  {modes: []string{job.Force}, handle: cancelJob, outcome: cancelOutcome},
-	job.AskRestart: {parts: true, ended: true, modes: []string{job.Elsewhere}, check: checkRestart, handle: restart, outcome: restartOutcome},
+	job.AskRestart: {parts: true, ended: true, modes: []string{job.Elsewhere, job.InPlace}, check: checkRestart, handle: restart, outcome: restartOutcome},
 	job.AskApply:   {ended: true, handle: func(*pass, *work, *job.Request, *job.Handled) {}, outcome: applyOutcome},
 	job.AskDestroy: {ended: true, handle: destroy, outcome: destroyOutcome},
 
@@ -302,8 +302,13 @@ func (p *pass) canTakeEffect(r *job.Request) bool {
 	return !p.requests.deferred[r.ID] && p.requests.refused[r.ID].IsZero()
 }
 
-// restart notes the incarnations that are to be replaced: how far it has come is known from them, whoever leads.
+// restart notes the incarnations that are to be replaced: how far it has come is known from them, whoever leads. In place the world ends
+// once, and the same incarnations form the next one.
 func restart(_ *pass, w *work, r *job.Request, h *job.Handled) {
+	if r.Mode == job.InPlace {
+		w.restartWorld(h)
+		return
+	}
 	h.Slots = map[string]int{}
 	for _, s := range w.slots {
 		if startedPhase(s) && slices.ContainsFunc(r.On, func(sel job.Selector) bool { return sel.Matches(s.Address) }) {
@@ -330,14 +335,16 @@ func (p *pass) replaceRestarted(w *work) {
 	}
 }
 
-// checkRestart says why slots cannot be restarted elsewhere.
+// checkRestart says why slots cannot be restarted in place or elsewhere.
 func checkRestart(p *pass, r *job.Request, i int) job.Reason {
 	name := r.On[i].Job
 	old := p.in.Records[name]
 	switch {
-	case r.Mode == "" || old == nil:
-	case old.Phase.Ended():
+	case r.Mode == "" || old == nil && r.Mode == job.Elsewhere:
+	case old != nil && old.Phase.Ended():
 		return job.Because(HasEnded, "job", name, "phase", string(old.Phase))
+	case r.Mode == job.InPlace:
+		return checkAct(p, r, i)
 	case !p.in.Capabilities[old.Spec.Provider].NodesUnknown && len(p.nodesOf(old.Spec.Provider)) < 2:
 		return job.Because(NoOtherNode, "job", name)
 	}
@@ -381,7 +388,10 @@ func (w *work) movedElsewhere(s *job.Slot) bool {
 }
 
 // restartOutcome is done once the next incarnation of each slot trains; for a new run, once its first slots do.
-func restartOutcome(_ *pass, w *work, _ *job.Request, h *job.Handled) (job.ReplyState, job.Reason) {
+func restartOutcome(p *pass, w *work, r *job.Request, h *job.Handled) (job.ReplyState, job.Reason) {
+	if h.Mode == job.InPlace {
+		return reloadOutcome(p, w, r, h)
+	}
 	trains := func(s *job.Slot) bool { return s.Phase == job.Running || s.Phase == job.Succeeded }
 	due := func(s *job.Slot) bool {
 		n, is := h.Slots[s.Address.Short()]

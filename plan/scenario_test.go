@@ -953,7 +953,11 @@ func (w *world) actsText() string {
 			b.WriteString("\n")
 		}
 		if r := want.Reload; r.Request != "" {
-			fmt.Fprintf(&b, "%s: %s ends worlds through %d, resume %d\n", name, r.Request, r.Through, r.Step)
+			fmt.Fprintf(&b, "%s: %s ends worlds through %d, resume %d", name, r.Request, r.Through, r.Step)
+			if r.Save {
+				b.WriteString(", after a checkpoint")
+			}
+			b.WriteString("\n")
 		}
 	}
 	return b.String()

@@ -192,6 +192,14 @@ func operated(_ On, s *site.Site) {
 	site.Has(s.T, s.Must("restart", "job.mnist.worker[1]"), "done")
 	restarted := s.AwaitWorld(3, grown.Generation+1)
 	s.ReplacedOnce(grown, restarted, grown.Worker(1))
+	site.Has(s.T, s.Must("restart", "-in-place", "job.mnist.worker[1]"), "done")
+	grown, restarted = restarted, s.AwaitWorld(3, restarted.Generation+1)
+	s.Untouched(grown, restarted)
+	for _, was := range grown.Running() {
+		if restarted.At(was.Address).PID == was.PID {
+			s.T.Errorf("the process of %s was not restarted", was.Address)
+		}
+	}
 	if n := len(restarted.Incidents); n > 0 {
 		s.T.Errorf("what operators ask for is an incident: %+v", restarted.Incidents)
 	}
