@@ -50,6 +50,8 @@ type Files struct {
 	Jobs   []job.Job
 	Blocks plan.Blocks // moved, removed and import blocks, and the jobs' owner
 	Values state.Values
+	// Notify are the notify blocks; nil if they are unknown, because the configuration was not read from files.
+	Notify []job.Notify
 	// Commit is the commit of the files, for display; "" if unknown. It is set even if reading failed.
 	Commit string
 	// Caution is FilesDoubtful if the files may be incomplete.

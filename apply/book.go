@@ -42,6 +42,11 @@ func newBook(s Setup) book {
 // set replaces the current state, with sensitive values sealed.
 func (b *book) set(s state.State) {
 	s.Jobs, s.Conditions = b.seal.Records(s.Jobs), sealed(s.Conditions, b.seal)
+	s.Notifications.Unsent = slices.Clone(s.Notifications.Unsent)
+	for i := range s.Notifications.Unsent {
+		m := &s.Notifications.Unsent[i]
+		m.Reason = m.Reason.Map(b.seal.Text)
+	}
 	b.state, b.names = s, namesOf(s.Jobs)
 }
 
@@ -176,8 +181,9 @@ func (b *book) store(l *Loop) {
 	}
 	d := &l.turn.decided
 	l.holds.fail(l, &d.Plan)
+	l.alerts.settle(l, d)
 	l.turn.phase, l.turn.storing = storing, l.now
-	if !d.Plan.Dirty && l.files.Values.Equal(b.state.Values) && l.holds.stored(b) {
+	if !d.Plan.Dirty && l.files.Values.Equal(b.state.Values) && l.holds.stored(b) && l.alerts.stored(b) {
 		b.journal(l)
 		return
 	}
@@ -223,7 +229,7 @@ func (b *book) next(l *Loop) state.State {
 		}
 	}
 	maps.Copy(next.Destroyed, p.Destroyed)
-	next.Nodes = p.Nodes
+	next.Nodes, next.Notifications = p.Nodes, l.alerts.next
 	return next
 }
 

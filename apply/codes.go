@@ -40,6 +40,10 @@ const (
 	RequestsUnread job.Code = "requests_unread" // operators' requests cannot be read
 	NotReplied     job.Code = "not_replied"     // a reply to an operator's request cannot be stored
 
+	NotNotified   job.Code = "not_notified"    // a notify block's messages cannot be delivered
+	Notified      job.Code = "notified"        // a message of a notify block was delivered
+	NotifyGivenUp job.Code = "notify_given_up" // a message of a notify block is not delivered any more
+
 	// Parts of FilesUnsteady.
 	GitBusy     job.Code = "git_busy"     // git is writing the files
 	JobsMissing job.Code = "jobs_missing" // jobs are no longer in the files, which may be half written
@@ -68,4 +72,5 @@ const (
 	aboutWebhook = "webhook"
 
 	aboutRequests = "requests"
+	aboutNotify   = "notify." // and the name of the block
 )

@@ -84,7 +84,7 @@ func (f *files) take(l *Loop, o Outcome) (news bool) {
 // same reports whether a reading matches what is in effect.
 func (f *files) same(now *Files) bool {
 	return now.Commit == f.Commit && now.Caution.IsZero() && now.Misnamed.IsZero() && reflect.DeepEqual(now.Jobs, f.Jobs) &&
-		reflect.DeepEqual(now.Blocks, f.Blocks) && now.Values.Equal(f.Values)
+		reflect.DeepEqual(now.Blocks, f.Blocks) && reflect.DeepEqual(now.Notify, f.Notify) && now.Values.Equal(f.Values)
 }
 
 // declare enters everything from the files and the user except the jobs.
@@ -139,7 +139,7 @@ func (f *files) takeUp(l *Loop) {
 	l.book.set(l.book.state)
 	f.lost = nil
 	f.Blocks, f.Values, f.stale, l.check.due = now.Blocks, now.Values, job.Reason{}, true
-	f.Commit = now.Commit
+	f.Commit, f.Notify = now.Commit, now.Notify
 	if digest := f.Digest(); digest != f.digest {
 		f.digest, f.since = digest, l.now
 	}

@@ -57,6 +57,8 @@ type Parts struct {
 	// Check evaluates the files' conditions on the running jobs, and maps the summary of each that does not hold to its detail;
 	// nil checks nothing. An error means that it is unknown.
 	Check func(ctx context.Context, records job.Records) (map[string]string, error)
+	// Notify delivers a message of a notify block, whose text contains the given sentence; nil if there are no such blocks.
+	Notify func(ctx context.Context, m job.Message, sentence string) error
 }
 
 // Requests are operators' requests, for whoever leads.
@@ -78,12 +80,15 @@ const (
 	stopMargin   = 15 * time.Second
 	// ReadTimeout bounds a reading of the files. The largest configurations take seconds.
 	ReadTimeout = 20 * time.Second
+	// NotifyTimeout bounds one attempt to deliver a message.
+	NotifyTimeout = 10 * time.Second
 )
 
 // Driver runs a Loop against the world. It carries out effects, each call of a store or provider with a timeout, and returns
 // their outcomes to the Loop; retries are the Loop's decision. Only Run's goroutine steps the Loop.
 type Driver struct {
 	parts    Parts
+	words    Words
 	observer observer
 	mail     mailbox
 	lanes    *lanes
@@ -112,8 +117,11 @@ func NewDriver(ctx context.Context, s Setup, p Parts) (*Driver, error) {
 	s.Files.Seal = p.Sealer
 	s.Approve, s.Check, s.Requests = p.Approve != nil, p.Check != nil, p.Requests != nil
 	s.Jitter = rand.Float64
+	if s.Words == nil {
+		s.Words = codes{}
+	}
 	d := &Driver{
-		parts: p, observer: observer{providers: p.Providers, sealer: p.Sealer}, mail: newMailbox(), lanes: newLanes(p), ended: make(chan struct{}),
+		parts: p, words: s.Words, observer: observer{providers: p.Providers, sealer: p.Sealer}, mail: newMailbox(), lanes: newLanes(p), ended: make(chan struct{}),
 		notifier: notifier{view: p.View}, loop: New(time.Now(), s),
 		replies: map[int]chan elastic.ReconcileReply{}, formed: map[int]chan error{}, cancels: map[ID]context.CancelFunc{},
 	}
@@ -311,6 +319,10 @@ func (d *Driver) carryOut(ctx context.Context, e Effect) (any, error) {
 		return d.parts.Store.Read(ctx)
 	case Journal:
 		return nil, AppendNotices(d.parts.Journal, e.Notices)
+	case Notify:
+		ctx, cancel := within(NotifyTimeout)
+		defer cancel()
+		return nil, d.parts.Notify(ctx, e.Message, d.words.Sentence(e.Message.Reason))
 	case Respond:
 		ctx, cancel := within(storeTimeout)
 		defer cancel()

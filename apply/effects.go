@@ -155,6 +155,9 @@ type Answer struct {
 // Respond stores what has become of an operator's request.
 type Respond struct{ Reply job.Reply }
 
+// Notify delivers a message of a notify block. There is one of each block at a time.
+type Notify struct{ Message job.Message }
+
 // Again retries an effect that failed temporarily, at a given time.
 type Again struct {
 	Effect
@@ -183,6 +186,7 @@ func (e Stop) ID() ID   { return ID{Kind: "stop", Of: e.UID, Slot: e.Slot, Numbe
 func (e Forget) ID() ID { return ID{Kind: "forget", Of: e.UID} }
 func (e Tell) ID() ID   { return ID{Kind: "tell", Of: e.news(), Number: e.Number} }
 func (e Answer) ID() ID { return ID{Kind: "answer", Number: e.Request} }
+func (e Notify) ID() ID { return ID{Kind: "notify", Of: e.Message.ID} }
 func (e Drop) ID() ID   { return e.Effect }
 func (e Respond) ID() ID {
 	return ID{Kind: "respond", Of: e.Reply.ID + " " + string(e.Reply.State)}

@@ -228,7 +228,7 @@ func (e *executor) holdFailed(l *Loop) {
 func (e *ending) isSettled(l *Loop, p *plan.Plan) bool {
 	waits := l.waits(p)
 	todo := slices.ContainsFunc(p.Changes, func(c plan.Change) bool { return !e.blocked(l, &c, p, waits) })
-	if l.sight.incomplete() || l.exec.busy() || l.groups.open() || l.requests.busy(l) || todo && !l.exec.stuck(&l.groups) {
+	if l.sight.incomplete() || l.exec.busy() || l.groups.open() || l.requests.busy(l) || l.alerts.busy(l) || todo && !l.exec.stuck(&l.groups) {
 		return false
 	}
 	for _, j := range l.files.Jobs {
@@ -256,7 +256,7 @@ func (e *ending) isSettled(l *Loop, p *plan.Plan) bool {
 
 // allEnded reports whether all declared jobs have ended, and nothing is left to do about them.
 func (e *ending) allEnded(l *Loop, p *plan.Plan) bool {
-	if l.sight.incomplete() || l.exec.busy() || l.groups.open() || l.requests.busy(l) || len(p.Changes) > 0 || !l.files.stale.IsZero() {
+	if l.sight.incomplete() || l.exec.busy() || l.groups.open() || l.requests.busy(l) || l.alerts.busy(l) || len(p.Changes) > 0 || !l.files.stale.IsZero() {
 		return false
 	}
 	for _, j := range l.files.Jobs {

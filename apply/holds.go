@@ -97,6 +97,8 @@ func (h *holds) decide(l *Loop, in *plan.Input, p *plan.Plan) {
 			return !l.leftOut(in, name)
 		case ofJob:
 			return whole && !l.leftOut(in, name)
+		case k.Code == NotNotified:
+			return l.files.Notify != nil && l.alerts.block(l, strings.TrimPrefix(k.About, aboutNotify)) == nil
 		case k.About == aboutWebhook:
 			return !l.setup.Watch
 		case k.About == aboutRequests:

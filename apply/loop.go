@@ -52,6 +52,7 @@ type Loop struct {
 
 	publisher publisher
 	requests  requests
+	alerts    alerts
 
 	inFlight map[ID]Effect
 	numbers  int // the last number given to an effect without one of its own
@@ -89,7 +90,7 @@ func New(now time.Time, s Setup) *Loop {
 	l.files.since = now
 	l.sight = newSight(s.Providers)
 	l.publisher = newPublisher(l.sight.order)
-	l.exec, l.groups, l.service, l.requests = newExecutor(), newGroups(), newService(), requests{}
+	l.exec, l.groups, l.service, l.requests, l.alerts = newExecutor(), newGroups(), newService(), requests{}, newAlerts()
 	l.holds.Set = conditions.TakeOver(l.book.state.Conditions, plan.Supplies)
 	l.holds.show(s.Shown)
 	l.turn.pulse, l.turn.dirty, l.check.due = now.Add(pulseEvery), true, true
@@ -183,6 +184,8 @@ func (l *Loop) outcome(o Outcome) {
 		l.turn.dirty = l.groups.ended(l, e, o) || l.turn.dirty
 	case Respond:
 		l.requests.responded(l, e, o.Err)
+	case Notify:
+		l.alerts.ended(l, e, o.Err)
 	case Launch, Stop, Forget:
 		l.exec.ended(l, e, o)
 	}
@@ -199,6 +202,7 @@ func (l *Loop) advance() {
 	if l.turn.phase == deciding {
 		l.book.store(l)
 	}
+	l.alerts.deliver(l)
 	l.beat()
 	if !l.exec.busy() {
 		l.book.chronicle(l)
@@ -240,7 +244,7 @@ func (l *Loop) next() time.Time {
 	}
 	at := l.turn.pulse
 	if !l.end.stopped() {
-		at = earliest(earliest(at, l.files.again), l.publisher.due())
+		at = earliest(earliest(earliest(at, l.files.again), l.publisher.due()), l.alerts.retry(l))
 	}
 	if l.turn.phase == resting && l.end.turns() {
 		at = earliest(at, l.turn.at(l.rest.until))

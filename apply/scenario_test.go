@@ -34,10 +34,11 @@ import (
 //	provider local [places] [nodes=8] [news=1m] [held] [refused] [site=west]    makes a provider with one node of this many cores;
 //	                a line says why objects take long to create
 //	node local-2 [provider=local] [cores=1] [closed] [gone]    adds a node, changes it, or removes it with all that is on it
-//	run [watch] [destroy] [keep] [rerun] [refresh] [max-destroy=2] [approve] [check] [target=a] [exclude=a] [providers=(local)]
+//	run [watch] [destroy] [keep] [rerun] [refresh] [unread] [max-destroy=2] [approve] [check] [target=a] [exclude=a] [providers=(local)]
 //	                begins a loop over the stored state
 //	                lines are the files: JOB ROLE=2 [ROLE=2-4] [provider=west] [command=x] [settle=1s] [grace=1s] [priority=1]
-//	                [suspend] [after=ROLE], commit=1a2b3c4, import=a u1, moved=a b or removed=a
+//	                [suspend] [after=ROLE], commit=1a2b3c4, import=a u1, moved=a b, removed=a or
+//	                notify=NAME EVENT … [for=5m] [job=a]; unread means that no files were read
 //	files [error=(…) [brief=(…)]] [unread=read_hangs] [unsteady=5s [lost=(a)]] [caution=(…)] [misnamed=(…)]    what the files say from now on
 //	unmet           lines are the files' conditions that do not hold from now on: SUMMARY: DETAIL
 //	pass 5s         time passes, with the ticks that are due
@@ -332,6 +333,9 @@ func (s *scenario) provider(d *datadriven.TestData) {
 
 func (s *scenario) begin(d *datadriven.TestData) {
 	s.read(d)
+	if d.HasArg("unread") {
+		s.files.Notify = nil
+	}
 	s.advance()
 	s.over, s.epoch = false, s.epoch+1
 	setup := Setup{
@@ -397,7 +401,7 @@ func replyText(r job.Reply) string {
 
 // read sets the files' content.
 func (s *scenario) read(d *datadriven.TestData) {
-	s.files, s.reading = Files{}, nil
+	s.files, s.reading = Files{Notify: []job.Notify{}}, nil
 	if d.HasArg("caution") {
 		s.files.Caution = job.Because(FilesDoubtful, "path", text(d, "caution", ""))
 	}
@@ -422,6 +426,8 @@ func (s *scenario) read(d *datadriven.TestData) {
 		case "import":
 			to, id, _ := strings.Cut(value, " ")
 			s.files.Blocks.Imports = append(s.files.Blocks.Imports, plan.Import{To: job.Selector{Job: to}, ID: id})
+		case "notify":
+			s.files.Notify = append(s.files.Notify, notifyOf(s.t, strings.Fields(value)))
 		case "removed":
 			s.files.Blocks.Forget = map[string]bool{value: true}
 		case "moved":
@@ -431,6 +437,21 @@ func (s *scenario) read(d *datadriven.TestData) {
 			s.files.Jobs = append(s.files.Jobs, jobOf(s.t, fields))
 		}
 	}
+}
+
+func notifyOf(t *testing.T, fields []string) job.Notify {
+	n := job.Notify{Name: fields[0], All: true}
+	for _, f := range fields[1:] {
+		switch name, value, is := strings.Cut(f, "="); {
+		case !is:
+			n.On = append(n.On, job.NotifyEvent(name))
+		case name == "for":
+			n.For = job.Duration(length(t, value))
+		default:
+			n.Jobs, n.All = append(n.Jobs, value), false
+		}
+	}
+	return n
 }
 
 func jobOf(t *testing.T, fields []string) job.Job {
@@ -550,6 +571,8 @@ func (s *scenario) tellEffect(e Effect) {
 		s.say("do %s", kind)
 	case Respond:
 		s.say("do respond: %s", replyText(e.Reply))
+	case Notify:
+		s.say("do %s: %s %s: %s", e.ID(), e.Message.Address, e.Message.Event, e.Message.Reason)
 	case Prepare:
 		s.say("do %s of job.%s%s", e.ID(), e.Group.Name, rolesText(e.Group))
 	case Launch:

@@ -201,7 +201,7 @@ func (l *Loop) act() {
 		l.book.chronicle(l) // the previous one, if it still waits
 		l.book.decision = &Decision{d.Input, d.Plan}
 	}
-	t.due = earliest(earliest(batch.due, d.Plan.Wake), l.groups.due())
+	t.due = earliest(earliest(earliest(batch.due, d.Plan.Wake), l.groups.due()), l.alerts.due)
 	if l.sight.incomplete() {
 		t.due = earliest(t.due, l.now.Add(retryObserve))
 	}

@@ -40,6 +40,8 @@ type State struct {
 	Values                  // when the configuration was last applied
 	// Conditions are those reported and in force when the state was written.
 	Conditions []conditions.Condition `json:"conditions,omitempty"`
+	// Notifications are what notify blocks know, and have to deliver.
+	Notifications job.Notifications `json:"notifications,omitzero"`
 }
 
 // Values are those of a configuration's variables and outputs, by name.

@@ -29,6 +29,7 @@ var conditionSummaries = map[job.Code]string{
 	apply.WebhookRefused:     "POST /v1/reconcile is disabled",
 	apply.RequestsUnread:     "Operators' requests cannot be read",
 	apply.NotReplied:         "The reply to an operator's request cannot be stored",
+	apply.NotNotified:        "Messages of notify ${name} cannot be delivered",
 	apply.NotStopped:         "Slots could not be stopped",
 	apply.OutputLeftOut:      "Some output was dropped",
 }

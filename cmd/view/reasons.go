@@ -269,10 +269,15 @@ var sentences = map[job.Code]sentence{
 	plan.ImportDuplicate:          says("The id ${id:q} is already imported to job.${as}."),
 
 	// What notices tell, and why a job failed.
-	plan.PhaseEntered:      says("${phase}"),
-	plan.StartsAnew:        says("starts again: it had ${phase}"),
-	plan.JobFailed:         says("Failed: ${of}"),
-	plan.Incident:          says("${cause}: ${action}"),
+	plan.PhaseEntered: says("${phase}"),
+	plan.StartsAnew:   says("starts again: it had ${phase}"),
+	plan.JobFailed:    says("Failed: ${of}"),
+	plan.Incident: func(r job.Reason, of []string) string {
+		if r.Args["slots"] == "" {
+			return says("${cause}: ${action}")(r, nil)
+		}
+		return failureText(r, of) + " -> " + spaced(r.Args["action"])
+	},
 	plan.EventRejected:     says("${message}"),
 	plan.SlotFailed:        says("a slot failed"),
 	plan.WorldBrokeTooLate: says("${slot} cannot continue: its world broke after another slot of its role succeeded"),
@@ -327,6 +332,9 @@ var sentences = map[job.Code]sentence{
 	apply.RemovedMisnamed:      says(MisnamedTrouble + ": ${message}"),
 	apply.WebhookRefused:       says("POST /v1/reconcile is disabled: ${message}"),
 	apply.RequestsUnread:       says("Operators' requests cannot be read: ${message}"),
+	apply.NotNotified:          says("Messages of a notify block cannot be delivered: ${message}"),
+	apply.Notified:             says("notify ${notify:q} was told: ${event}"),
+	apply.NotifyGivenUp:        says("notify ${notify:q} could not be told, and is not tried any more: ${event}: ${message}"),
 	apply.NotReplied:           says("The reply to an operator's request cannot be stored: ${message}"),
 	apply.NotChronicled:        says("A decision could not be written to the journal: ${message}"),
 	apply.NotStopped:           notStopped,
