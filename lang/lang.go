@@ -82,6 +82,7 @@ type Config struct {
 	Unknown   map[string][]string
 	Variables []Variable
 	Outputs   []Output
+	Notify    []Notify // nil if the files were not read
 	Moved     []Moved
 	Removed   []Removed
 	Imports   []Import
@@ -195,6 +196,7 @@ func (l *loader) run(files map[string][]byte) (*Config, hcl.Diagnostics) {
 	l.contents()
 	l.cfg.Jobs = l.all(func(m *loader) []job.Job { return m.ownJobs })
 	l.cfg.Templates = l.all(func(m *loader) []job.Job { return m.templates })
+	l.notifies()
 	l.moves()
 	l.imports()
 	l.cfg.Named = slices.Sorted(maps.Keys(l.named))
@@ -221,6 +223,7 @@ type root struct {
 	Jobs      []jobBlock      `hcl:"job,block" doc:"A training job."`
 	Modules   []moduleBlock   `hcl:"module,block" doc:"The jobs of another directory. All other arguments set its variables."`
 	Checks    []checkBlock    `hcl:"check,block" doc:"A condition. If it does not hold, that is a warning."`
+	Notify    []notifyBlock   `hcl:"notify,block" doc:"Who is notified of what happens to jobs. Not in a module."`
 	Moved     []movedBlock    `hcl:"moved,block" doc:"A job, or a module with its jobs, that was renamed: it keeps running under the new name."`
 	Removed   []removedBlock  `hcl:"removed,block" doc:"A job, or a module with its jobs, that is no longer declared."`
 	Imports   []importBlock   `hcl:"import,block" doc:"Something that is already running, to be managed as a job or a slot. Not in a module."`

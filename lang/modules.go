@@ -79,6 +79,7 @@ var notModuleArguments = map[string]string{
 var rootOnly = map[string]string{
 	"eltrain":  "settings belong in the directory where eltrain is run",
 	"provider": "providers belong in the directory where eltrain is run",
+	"notify":   "notifications belong in the directory where eltrain is run, and may name the module's jobs: jobs = [module.NAME]",
 	"import":   "imports belong in the directory where eltrain is run, with the full address: to = module.NAME.job.NAME",
 }
 

@@ -715,13 +715,7 @@ func (l *loader) checkImport(to target, id string, t *tree, jobs map[string]int)
 
 // undeclared describes what is wrong with the address of a job that is not declared.
 func (l *loader) undeclared(address string) string {
-	var known []string
-	if len(l.names) <= maxKnown {
-		for _, p := range l.names {
-			known = append(known, p.address)
-		}
-	}
-	slices.Sort(known)
+	known := l.addresses()
 	if i := slices.IndexFunc(known, func(of string) bool { return job.Selector{Declared: address}.Covers(of) }); i >= 0 {
 		return fmt.Sprintf("%s stands for all instances of for_each: write the key of one, as in %s.", address, known[i])
 	}

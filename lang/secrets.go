@@ -64,7 +64,7 @@ func (s *secrets) place(at job.Place, v cty.Value, within bool) {
 	}
 }
 
-// Secrets returns the strings to hide: those in jobs, and those of sensitive variables and outputs, even if no job
+// Secrets returns the strings to hide: those in jobs and notify blocks, and those of sensitive variables and outputs, even if no job
 // uses them. After errors it returns the known ones.
 func (c *Config) Secrets() []string {
 	var secrets []string
@@ -75,6 +75,9 @@ func (c *Config) Secrets() []string {
 		if v.Value != cty.NilVal {
 			secrets = appendSecrets(secrets, v.Value)
 		}
+	}
+	for i := range c.Notify {
+		secrets = append(secrets, c.Notify[i].Secrets...)
 	}
 	for _, o := range c.Outputs {
 		if o.Value != cty.NilVal {
