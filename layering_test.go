@@ -54,11 +54,12 @@ var rooms = map[string][]string{
 	"internal/filetest":      {}, // for tests
 	"internal/trusting":      {}, // for tests
 	"conditions":             {"job"},
+	"notify":                 {"job", "internal/hang"},
 	"apply":                  {"job", "conditions", "plan", "elastic", "providers", "state", "internal/atomicfile", "internal/regular"},
 	"cmd/view":               {"job", "conditions", "plan", "apply", "state"},
 	"cmd/planfile":           {"job", "lang", "plan", "cmd/view", "internal/atomicfile", "internal/regular"},
 	"cmd/workspace":          {"job", "lang", "plan", "apply", "providers", "state", "kube", "cmd/view", "cmd/planfile", "internal/confine", "internal/regular"},
-	"cmd/master":             {"job", "lang", "plan", "elastic", "apply", "providers", "state", "cmd/view", "cmd/workspace", "internal/regular"},
+	"cmd/master":             {"job", "lang", "plan", "elastic", "apply", "notify", "providers", "state", "cmd/view", "cmd/workspace", "internal/regular"},
 	"cmd/eltrain-agent":      {"job", "agent", "internal/atomicfile"},
 	"cmd/logs":             {"job", "apply", "providers", "cmd/view"},
 	"cmd/eltrain":            {"job", "lang", "plan", "agent", "conditions", "apply", "providers", "state", "cmd/view", "cmd/logs", "cmd/planfile", "cmd/workspace", "cmd/master", "internal/atomicfile", "internal/regular"},
@@ -295,7 +296,7 @@ func TestNoCommandIsNamedBelowCmd(t *testing.T) {
 }
 
 // below lists the rooms in the layers below cmd/.
-var below = []string{"job", "lang", "plan", "elastic", "agent", "conditions", "apply", "providers", "state", "kube", "internal"}
+var below = []string{"job", "lang", "plan", "elastic", "agent", "conditions", "apply", "notify", "providers", "state", "kube", "internal"}
 
 // commandLine returns a pattern for commands and flags of eltrain, which it reads from docs/commands.md and docs/api.md.
 func commandLine(t *testing.T) *regexp.Regexp {
