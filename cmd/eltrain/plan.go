@@ -304,7 +304,7 @@ func (a planning) setup(d *workspace.Workspace, stored state.State) apply.Setup 
 	return apply.Setup{
 		Intent: apply.Intent{Watch: a.watch, UntilEnded: a.untilDone, Destroy: a.destroy, Prevent: a.prevent(d.Config), Keep: a.keep, MaxDestroy: a.maxDestroy,
 			Rerun: a.rerun, Scope: a.scope(d.Config), Replace: a.replaces, Refresh: a.refreshOnly},
-		Files: apply.Files{Jobs: a.wanted(d.Config), Blocks: a.blocks(d.Config), Values: a.values(d)},
+		Files: apply.Files{Jobs: a.wanted(d.Config), Blocks: a.blocks(d.Config), Values: a.values(d), Notify: d.Config.Notified()},
 		State: stored, NewUID: a.newUID, Words: view.Words{},
 	}
 }

@@ -83,6 +83,7 @@ func (m *Master) reload(ctx context.Context, files *apply.FileWatcher) (apply.Fi
 		return read, &apply.UnusableError{Brief: m.o.Redactor.Hide(brief(cfg, diags)), Text: strings.TrimSpace(text.String())}
 	}
 	files.Further(further)
+	read.Notify = cfg.Notified()
 	read.Blocks, read.Values = workspace.BlocksOf(cfg), workspace.ValuesOf(cfg)
 	if detail, _ := workspace.Misnamed(cfg, workspace.AddressesOf(m.inForce.Jobs), lost); detail != "" {
 		read.Misnamed = job.Because(apply.RemovedMisnamed, "message", detail)
@@ -94,6 +95,7 @@ func (m *Master) reload(ctx context.Context, files *apply.FileWatcher) (apply.Fi
 		return read, err
 	}
 	m.inForce, m.further = cfg, further
+	m.hooks.set(cfg)
 	return read, nil
 }
 

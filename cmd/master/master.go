@@ -57,6 +57,7 @@ type Master struct {
 	server   *elastic.Server
 	worlds   *ledger
 	asked    *webhook
+	hooks    *hooks
 	renewals *renewals
 	driver   *apply.Driver // nil until it leads
 	inForce  *lang.Config  // the newest configuration without errors
@@ -66,7 +67,7 @@ type Master struct {
 // New returns a Master. It starts nothing.
 func New(o Options) *Master {
 	service := o.Workspace.Config.Settings.Service
-	m := &Master{o: o, worlds: new(ledger), asked: new(webhook), renewals: new(renewals), inForce: o.Workspace.Config}
+	m := &Master{o: o, worlds: new(ledger), asked: new(webhook), hooks: new(hooks), renewals: new(renewals), inForce: o.Workspace.Config}
 	serve := elastic.ServerOptions{Ledger: m.worlds, Certificates: authority(o.Workspace), Log: o.Log}
 	if service.TLSCert != "" {
 		serve.Certificates = elastic.NewCertificateFiles(service.TLSCert, service.TLSKey, m.renewals.tell, o.Log)
@@ -172,8 +173,9 @@ func (m *Master) Lead(ctx context.Context, lock state.Lock, setup apply.Setup) (
 		return failed("Cannot start the elastic training service", err)
 	}
 	m.inForce = w.Config
+	m.hooks.set(w.Config)
 	parts := apply.Parts{Store: w.Store, Lock: lock, Journal: journal, Service: m.server, Reached: m.reached(m.server.Certificates()), Providers: w.Providers,
-		View: m.o.View, Sealer: w.Sealer, Parallelism: m.o.Parallelism, Approve: m.o.Approve, Requests: w.Requests()}
+		View: m.o.View, Sealer: w.Sealer, Parallelism: m.o.Parallelism, Approve: m.o.Approve, Requests: w.Requests(), Notify: m.notify}
 	declared := setup.Files
 	parts.Reload = func(context.Context) (apply.Files, error) { return declared, nil }
 	if m.follows() {
