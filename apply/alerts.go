@@ -320,14 +320,14 @@ func (a *alerts) ended(l *Loop, e Notify, err error) {
 	case err == nil:
 		p.failures, p.until = 0, time.Time{}
 		l.holds.Clear(about, NotNotified)
-		done(job.Because(Notified, "notify", m.Notify, "event", string(m.Event)))
+		done(job.Because(Notified, "notify", m.Notify, "event", string(m.Event), "code", string(m.Reason.Code), "id", m.ID))
 	default:
 		p.until = l.now.Add(pauseAfter(p.failures, firstUnsent, mostPause, l.setup.Jitter()))
 		if p.failures++; p.failures >= tellUnsent {
 			l.holds.raiseIf(l, err, about, NotNotified)
 		}
 		if l.now.Sub(m.Time) >= keepSending {
-			done(job.Because(NotifyGivenUp, "notify", m.Notify, "event", string(m.Event), "message", err.Error()))
+			done(job.Because(NotifyGivenUp, "notify", m.Notify, "event", string(m.Event), "code", string(m.Reason.Code), "id", m.ID, "message", err.Error()))
 		}
 	}
 	l.turn.dirty = true

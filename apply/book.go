@@ -80,12 +80,12 @@ func (b *book) form(worlds []Forming) (jobs job.Records, unknown []Forming) {
 }
 
 // recognize handles a reread after a failed write, which may have been stored anyway. The decision in it is made again, but its
-// conditions were reported when it was made: they stay.
+// conditions were reported when it was made, and its messages may be over when it is made again: they stay.
 func (b *book) recognize(stored state.State) {
 	known := b.state
 	ours := stored.Lineage == known.Lineage || known.Lineage == ""
 	if ours && stored.Serial == known.Serial+1 && stored.Epoch == b.epoch {
-		known.Lineage, known.Serial, known.Conditions = stored.Lineage, stored.Serial, stored.Conditions
+		known.Lineage, known.Serial, known.Conditions, known.Notifications = stored.Lineage, stored.Serial, stored.Conditions, stored.Notifications
 	}
 	if stored.Serial == 0 {
 		known.Serial = 0 // the state was removed: rewrite it from memory
@@ -134,6 +134,9 @@ func (b *book) reread(l *Loop, o Outcome) {
 		return
 	}
 	b.recognize(o.Result.(state.State))
+	if b.decided {
+		l.alerts.settle(l, &l.turn.decided)
+	}
 	b.write(l)
 }
 

@@ -222,7 +222,7 @@ func (r drawer) onCluster() string {
 }
 
 // kinds are the kinds of all effects.
-var kinds = []string{"answer", "approve", "check", "chronicle", "forget", "gauge", "hear", "journal", "launch", "observe", "prepare",
+var kinds = []string{"answer", "approve", "check", "chronicle", "forget", "gauge", "hear", "journal", "launch", "notify", "observe", "prepare",
 	"publish", "read-files", "reread", "respond", "stop", "store", "tell"}
 
 // inMemory are those in the process's own memory, which take no time and do not fail.

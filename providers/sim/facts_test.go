@@ -27,6 +27,8 @@ type facts struct {
 	formed      map[formed]bool         // by any service
 	last        *told                   // by the newest master
 	incidents   []job.Incident          // reported
+	owed        map[string]bool         // IDs of messages of notify blocks that were stored
+	delivered   map[string]bool         // of those that were delivered
 	stale       map[incarnation]bool    // launched by a fenced master, and recorded by no other as the newest incarnation
 }
 
@@ -45,7 +47,7 @@ type incarnation struct {
 
 func newFacts() facts {
 	return facts{generations: map[string]int{}, recorded: map[string]job.JobPhase{}, phases: map[string]string{}, notices: map[string]bool{},
-		unheard: map[string]bool{}, raised: map[conditions.Key]bool{}, stale: map[incarnation]bool{}, formed: map[formed]bool{}}
+		unheard: map[string]bool{}, raised: map[conditions.Key]bool{}, stale: map[incarnation]bool{}, owed: map[string]bool{}, delivered: map[string]bool{}, formed: map[formed]bool{}}
 }
 
 // stored notes newly recorded phases. A phase that the master did not live to journal is never reported. A destroyed job that is
@@ -222,7 +224,9 @@ func (v logView) Withdrawn(c *plan.Change, _ time.Duration) {
 }
 
 func (v logView) Noticed(n job.Notice) {
-	v.say("%s %s: %s", n.Address, n.Type, n.Message)
+	if n.Type != "notify" { // in every scenario, and checked by deliver
+		v.say("%s %s: %s", n.Address, n.Type, n.Message)
+	}
 	if v.fenced() {
 		return // it reports what it stored while it led, which its successors have reported since
 	}

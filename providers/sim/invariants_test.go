@@ -228,6 +228,30 @@ func isNewest(records job.Records, named incarnation) bool {
 	return s != nil && s.Incarnation == named.number && s.Phase.Live() && s.Phase != job.Canceling
 }
 
+// notifies tell of everything, at once and after a while.
+var notifies = []job.Notify{
+	{Name: "once", On: job.NotifyEvents, All: true},
+	{Name: "later", On: job.NotifyEvents, All: true, For: job.Duration(5 * time.Second)},
+}
+
+// deliver delivers a message of a notify block. It was stored before, and while a master leads, no delivery is recorded.
+func (w *world) deliver(m *master, message job.Message) {
+	if !w.facts.owed[message.ID] {
+		w.fail("%s is delivered and was never stored", message.ID)
+	}
+	w.facts.delivered[message.ID] = true
+	if m.fenced() {
+		return
+	}
+	stored, err := w.store.Read(w.t.Context())
+	if err != nil {
+		w.fail("read the state: %v", err)
+	}
+	if !slices.ContainsFunc(stored.Notifications.Unsent, func(one job.Message) bool { return one.ID == message.ID }) {
+		w.fail("%s is delivered again after its delivery was recorded", message.ID)
+	}
+}
+
 // restTime bounds how long the loop may take to come to rest after all faults have ended: the leases of the lock and of the
 // agents, the longest retry pause and a rendezvous.
 const restTime = 3 * time.Minute
@@ -313,6 +337,11 @@ func (w *world) rest() {
 		}
 	}
 	w.journaledOnce()
+	for id := range w.facts.owed {
+		if !w.facts.delivered[id] {
+			w.fail("%s is not delivered", id)
+		}
+	}
 	before, entries := w.serial(), w.journal.entries()
 	w.run(5 * time.Minute)
 	m.request() // makes it plan once more

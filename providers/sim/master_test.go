@@ -130,7 +130,7 @@ func (m *master) lead(stored state.State) {
 		jobs = nil
 	}
 	m.l = apply.New(m.now(), apply.Setup{
-		Intent: m.intent, Files: apply.Files{Jobs: jobs}, Providers: []string{"local"},
+		Intent: m.intent, Files: apply.Files{Jobs: jobs, Notify: notifies}, Providers: []string{"local"},
 		State: stored, Epoch: m.lock.Info().Epoch, NewUID: m.w.newUID, Check: m.w.checks,
 		Approve: !m.intent.Watch, Requests: true,
 	})
@@ -386,7 +386,7 @@ func (m *master) carryOut(e apply.Effect, done func(any, error)) {
 	case apply.Chronicle:
 		done(nil, apply.AppendDecision(m.journal, &e.Decision))
 	case apply.ReadFiles:
-		done(apply.Files{Jobs: w.jobs}, nil)
+		done(apply.Files{Jobs: w.jobs, Notify: notifies}, nil)
 	case apply.Tell:
 		m.inform(e.News)
 		done(nil, nil)
@@ -421,6 +421,9 @@ func (m *master) carryOut(e apply.Effect, done func(any, error)) {
 		done(nil, nil)
 	case apply.Respond:
 		m.respond(e, done)
+	case apply.Notify:
+		w.deliver(m, e.Message)
+		done(nil, nil)
 	case apply.Forget:
 		m.ask(e, callBound, done, func() (any, error) { return nil, m.client.Forget(ctx, e.UID, e.Name) })
 	default: // Approve is granted, and Gauge has no use here

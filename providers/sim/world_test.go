@@ -145,6 +145,9 @@ func (w *world) write(ctx context.Context, next state.State, lock state.Lock, kn
 	}
 	w.worlds(next.Jobs)
 	w.facts.stored(next.Jobs)
+	for _, message := range next.Notifications.Unsent {
+		w.facts.owed[message.ID] = true
+	}
 	w.facts.kept(raised, known, before, next)
 	maps.DeleteFunc(w.dropped, func(name string, dropped bool) bool { // declared again, and decided on since
 		return !dropped && !reflect.DeepEqual(next.Jobs[name], before.Jobs[name])
