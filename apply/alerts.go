@@ -87,8 +87,8 @@ func (a *alerts) settle(l *Loop, d *Decision) {
 	}
 	waits := map[string][]event{} // by job
 	for _, c := range l.holds.All() {
-		if name, ofJob := conditions.Job(c.About); ofJob {
-			if kind := EventType(&c); lasts(&c) && (kind == "waiting" || kind == "refused") {
+		if name, ofJob := conditions.Job(c.About); ofJob && lasts(&c) && c.Reason.Code != plan.Overridden { // an operator's choice is no wait
+			if kind := EventType(&c); kind == "waiting" || kind == "refused" {
 				waits[name] = append(waits[name], event{job.NotifyWaiting, strings.TrimPrefix(c.About, "job."+name), c.Since, c.Reason, c.Reason.Code})
 			}
 		}

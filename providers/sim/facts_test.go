@@ -224,9 +224,10 @@ func (v logView) Withdrawn(c *plan.Change, _ time.Duration) {
 }
 
 func (v logView) Noticed(n job.Notice) {
-	if n.Type != "notify" { // in every scenario, and checked by deliver
-		v.say("%s %s: %s", n.Address, n.Type, n.Message)
+	if n.Type == notifyNotice { // what was told may hold again, also in no time; deliver checks more
+		return
 	}
+	v.say("%s %s: %s", n.Address, n.Type, n.Message)
 	if v.fenced() {
 		return // it reports what it stored while it led, which its successors have reported since
 	}
@@ -250,6 +251,9 @@ func (v logView) Noticed(n job.Notice) {
 
 // phaseNotice is the type of the notice that a job entered a phase.
 const phaseNotice = "job_phase"
+
+// notifyNotice is the type of the notices about messages of notify blocks.
+const notifyNotice = "notify"
 
 // noticeKey is what a notice is known by. An incident is reported again if another cause, culprit or action is found, but not
 // by the next master at another time.

@@ -53,7 +53,7 @@ func (w *world) journaledOnce() {
 			w.fail("entry %d of the journal: %v", e.Seq, err)
 			continue
 		}
-		if n.Type == phaseNotice || n.Condition != "" { // these may come back, also in no time
+		if n.Type == phaseNotice || n.Type == notifyNotice || n.Condition != "" { // these may come back, also in no time
 			continue
 		}
 		text := noticeKey(&n)
