@@ -61,7 +61,7 @@ var rooms = map[string][]string{
 	"cmd/workspace":          {"job", "lang", "plan", "apply", "providers", "state", "kube", "cmd/view", "cmd/planfile", "internal/confine", "internal/regular"},
 	"cmd/master":             {"job", "lang", "plan", "elastic", "apply", "notify", "providers", "state", "cmd/view", "cmd/workspace", "internal/regular"},
 	"cmd/eltrain-agent":      {"job", "agent", "internal/atomicfile"},
-	"cmd/logs":             {"job", "apply", "providers", "cmd/view"},
+	"cmd/logs":               {"job", "apply", "providers", "cmd/view"},
 	"cmd/eltrain":            {"job", "lang", "plan", "agent", "conditions", "apply", "providers", "state", "cmd/view", "cmd/logs", "cmd/planfile", "cmd/workspace", "cmd/master", "internal/atomicfile", "internal/regular"},
 	"job/jobtest":            {"job"},
 	"examples":               {},
