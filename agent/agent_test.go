@@ -757,6 +757,26 @@ func TestTheCheckpointOfAPlannedStopIsReported(t *testing.T) {
 	})
 }
 
+// withTraps runs a script that is asked for checkpoints with SIGUSR1, until it has set its traps and its helper runs. It has an older
+// checkpoint.
+func withTraps(t *testing.T, script, older string) *bench {
+	t.Helper()
+	b := newBench(t, 10*time.Minute, "sh", "-c", script)
+	b.config.StopGrace = job.Duration(10 * time.Minute) // nobody waits that long here
+	b.config.CheckpointDir, b.config.CheckpointSignal = filepath.Join(b.dir, "ckpt"), "SIGUSR1"
+	if err := os.Mkdir(b.config.CheckpointDir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	b.write(t, older, "an older one")
+	b.launch(t, "DIR="+b.dir)
+	b.service.run(1, 1)
+	eventually(t, "the traps are set", func() bool {
+		_, err := os.Stat(filepath.Join(b.dir, "helper"))
+		return err == nil && strings.Contains(b.read("log"), "ready")
+	})
+	return b
+}
+
 func TestPlannedStopAwaitsACheckpoint(t *testing.T) {
 	t.Parallel()
 	// The script writes a checkpoint on SIGUSR1 and keeps training; SIGTERM ends it. The helper reports the signal, which would
@@ -765,19 +785,7 @@ func TestPlannedStopAwaitsACheckpoint(t *testing.T) {
 	trap 'sleep 0.2; : > "$DIR/ckpt/9.tmp"; mv "$DIR/ckpt/9.tmp" "$DIR/ckpt/9"' USR1
 	trap 'ls "$DIR/ckpt" > "$DIR/at-term"; exit 0' TERM
 	echo ready; while :; do sleep 0.02; done`
-	b := newBench(t, 10*time.Minute, "sh", "-c", script)
-	b.config.StopGrace = job.Duration(10 * time.Minute) // nobody waits that long here
-	b.config.CheckpointDir, b.config.CheckpointSignal = filepath.Join(b.dir, "ckpt"), "SIGUSR1"
-	if err := os.Mkdir(b.config.CheckpointDir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	b.write(t, "ckpt/5", "an older one")
-	b.launch(t, "DIR="+b.dir)
-	b.service.run(1, 1)
-	eventually(t, "the traps are set", func() bool {
-		_, err := os.Stat(filepath.Join(b.dir, "helper"))
-		return err == nil && strings.Contains(b.read("log"), "ready")
-	})
+	b := withTraps(t, script, "ckpt/5")
 	b.service.give(elastic.Order{Do: elastic.Wait, Checkpoint: true})
 	b.service.awaitState(t, job.MemberWaiting, 1)
 	if got := b.read("at-term"); got != "5\n9\n" {
@@ -795,20 +803,8 @@ func TestActsAreDoneOnce(t *testing.T) {
 	trap 'echo got >> "$DIR/signals"' USR2
 	trap ': > "$DIR/ckpt/step-0012.pt.tmp"; mv "$DIR/ckpt/step-0012.pt.tmp" "$DIR/ckpt/step-0012.pt"' USR1
 	echo ready; while :; do sleep 0.02; done`
-	b := newBench(t, 10*time.Minute, "sh", "-c", script)
-	b.config.StopGrace = job.Duration(10 * time.Minute) // nobody waits that long here
-	b.config.CheckpointDir, b.config.CheckpointSignal = filepath.Join(b.dir, "ckpt"), "SIGUSR1"
-	if err := os.Mkdir(b.config.CheckpointDir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	b.write(t, "ckpt/step-0005.pt", "an older one")
-	b.launch(t, "DIR="+b.dir)
-	b.service.run(1, 1)
+	b := withTraps(t, script, "ckpt/step-0005.pt")
 	before := b.service.awaitState(t, job.MemberRunning, 1)
-	eventually(t, "the traps are set", func() bool {
-		_, err := os.Stat(filepath.Join(b.dir, "helper"))
-		return err == nil && strings.Contains(b.read("log"), "ready")
-	})
 	ordered := elastic.Order{Do: elastic.Run, World: &elastic.Place{Generation: 1, GroupSize: 1, WorldSize: 1}}
 	told := func(acts ...job.Act) elastic.Report {
 		ordered.Acts = append(slices.Clone(ordered.Acts), acts...)

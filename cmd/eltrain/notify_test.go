@@ -11,9 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
-	"github.com/eltrain/eltrain/internal/hang"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/notify"
 )
@@ -92,14 +90,6 @@ notify "hangs" {
 		"eltrain.vars": fmt.Sprintf("token = \"hunter2hunter2\"\nhook = %q\n", server.URL+"/secret-path"),
 	})
 	eltrain(t, dir, "validate").check(t, exitDone)
-	until := func(what string, is func() bool) {
-		t.Helper()
-		for deadline := time.Now().Add(hang.Bound); !is(); time.Sleep(50 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("%s: never; %s", what, eltrain(t, dir, "events").out)
-			}
-		}
-	}
 	told := func() string {
 		text, _ := os.ReadFile(filepath.Join(dir, "told"))
 		return string(text)
@@ -110,9 +100,9 @@ notify "hangs" {
 			return strings.Contains(events, "job."+name+": notify \"chat\" was told: failed") && strings.Contains(events, "job."+name+": notify \"file\" was told: failed")
 		}
 	}
-	shown := watch(t, dir, func(func() string) { until("job.a is told", recorded("a")) })
+	shown := watch(t, dir, func(func() string) { eventually(t, "job.a is told", recorded("a")) })
 	rewrite(t, dir, blocks+failing("a")+failing("b"))
-	shown += watch(t, dir, func(func() string) { until("job.b is told", recorded("b")) })
+	shown += watch(t, dir, func(func() string) { eventually(t, "job.b is told", recorded("b")) })
 
 	bodies := chat.received()
 	if len(bodies) != 3 || bodies[0].ID != bodies[1].ID {
