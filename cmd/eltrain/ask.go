@@ -60,7 +60,17 @@ func (a *asking) declare(fs *flags) {
 		fs.Func("step", "Resume from the checkpoint of step `N`, instead of the newest.", a.takeStep)
 	}
 	for _, m := range modes[a.verb] {
-		fs.BoolFunc(m.name, m.doc, func(string) error { a.mode = m.name; return nil })
+		fs.BoolFunc(m.name, m.doc, func(text string) error {
+			switch on, err := strconv.ParseBool(text); {
+			case err != nil:
+				return errors.New("write true or false")
+			case on && a.mode != "" && a.mode != m.name:
+				return fmt.Errorf("it cannot be used with -%s", a.mode)
+			case on:
+				a.mode = m.name
+			}
+			return nil
+		})
 	}
 	if lasting[a.verb] {
 		fs.waitVar(&a.until, "until", "End it by itself after `DURATION`, such as 2h.")

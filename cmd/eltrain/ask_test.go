@@ -254,6 +254,7 @@ func TestCancelByForce(t *testing.T) {
 			t.Errorf("%v: the processes got SIGTERM: %v", args, err == nil)
 		}
 		eltrain(t, dir, "restart", "-elsewhere", "job.tiny").check(t, exitError, "refused: job.tiny is Canceled")
+		eltrain(t, dir, "restart", "-elsewhere", "-in-place", "job.tiny").check(t, exitError, "cannot be used with -elsewhere")
 	}
 }
 
