@@ -23,7 +23,7 @@ const module = "github.com/eltrain/eltrain/"
 // rooms says which of our packages each room may import, by prefix. A new room must be added here.
 var rooms = map[string][]string{
 	"job":                    {},
-	"lang":                   {"job", "internal/regular"},
+	"lang":                   {"job", "internal/regular", "internal/sourcefiles"},
 	"lang/importer":          {"job", "lang"},
 	"plan":                   {"job"},
 	"elastic":                {"job", "internal/connlimit", "internal/regular"},
@@ -47,6 +47,7 @@ var rooms = map[string][]string{
 	"internal/regular":       {"job"},
 	"internal/logmarks":      {"internal/regular"},
 	"internal/confine":       {},
+	"internal/sourcefiles":   {},
 	"internal/trainlog":      {}, // for tests and benchmarks
 	"internal/loopback":      {}, // for tests
 	"internal/soak":          {}, // for tests

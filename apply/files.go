@@ -46,7 +46,7 @@ type FileWatcher struct {
 	working sync.WaitGroup
 
 	mu      sync.Mutex
-	further []string // paths of modules' directories, and of files that the configuration names
+	further []string // paths of modules' directories, and of files and directories that the configuration names
 
 	still stillness // of the files as they were read
 }
@@ -85,7 +85,8 @@ func WatchFiles(dir string, log *slog.Logger) (*FileWatcher, error) {
 	return w, nil
 }
 
-// Further sets what else the configuration is read from, by absolute paths: directories of modules, and single files.
+// Further sets what else the configuration is read from, by absolute paths: directories of modules, single files, and, with
+// a slash at the end, directories whose names matter.
 // If the paths differ from before, that counts as a change: they may have changed after they were read.
 func (w *FileWatcher) Further(paths []string) {
 	w.mu.Lock()
@@ -325,8 +326,9 @@ func addWatchDirs(path string, dirs map[string]bool) {
 }
 
 // Fingerprint identifies one state of the configuration in these directories and single files: where each path leads, and
-// the names, sizes, times and inodes of the files there, links followed. If it is the same before and after the
-// files are read, they were of one revision.
+// the names, sizes, times and inodes of the files there, links followed. Of a directory with a slash at the end it has all
+// names that patterns can match, and nothing else of the files. If it is the same before and after the files are read, they
+// were of one revision.
 func Fingerprint(paths ...string) string {
 	var text strings.Builder
 	for _, path := range paths {
@@ -345,6 +347,9 @@ func printPath(text *strings.Builder, path string) {
 	switch {
 	case err != nil:
 		fmt.Fprintln(text, path, "unreadable")
+	case info.IsDir() && strings.HasSuffix(path, "/"):
+		fmt.Fprintln(text, path, real, identity(info))
+		printNames(text, real)
 	case info.IsDir():
 		fmt.Fprintln(text, path, real, identity(info))
 		printDirectory(text, real)
@@ -373,5 +378,18 @@ func printDirectory(text *strings.Builder, real string) {
 			continue
 		}
 		printFile(text, e.Name(), info)
+	}
+}
+
+// printNames prints which files and directories a directory has.
+func printNames(text *strings.Builder, real string) {
+	entries, err := os.ReadDir(real)
+	if err != nil {
+		fmt.Fprintln(text, "unreadable")
+	}
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), ".") { // programs that replace files give the new ones such names first
+			fmt.Fprintln(text, e.Name(), e.Type())
+		}
 	}
 }

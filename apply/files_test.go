@@ -10,6 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/eltrain/eltrain/internal/hang"
+	"github.com/eltrain/eltrain/job"
 )
 
 // far is how long a test waits for a change before it fails. No timing depends on it.
@@ -304,5 +305,42 @@ func TestAFingerprintTellsRevisionsApart(t *testing.T) {
 	must(t, os.Symlink("2", link))
 	if Fingerprint(link, loop) == before {
 		t.Error("another directory does not change the fingerprint")
+	}
+}
+
+// Of a directory with a slash at the end it matters which files and directories it has, not what is in them: those that
+// count are named themselves.
+func TestFingerprintOfNames(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	print := func() string { return Fingerprint(dir + "/") }
+	write("train.log", "step 1\n")
+	before := print()
+	write("train.log", "step 1\nstep 2\n")
+	write(".train.py.draft", "")
+	if print() != before {
+		t.Error("a log that grows, or a hidden file, counts as a change")
+	}
+	write("train.py", "")
+	if print() == before {
+		t.Error("a new file does not count as a change")
+	}
+	if Fingerprint(dir) == Fingerprint(dir+"/") {
+		t.Error("the names in a module's directory count")
+	}
+}
+
+// What runs is compared with what is asked for by the content of the source files, too, wherever their directory is.
+func TestDigestHasTheSource(t *testing.T) {
+	of := func(digest string) string {
+		return (&Files{Jobs: []job.Job{{Name: "x", Roles: []job.Role{{Name: "w", Source: job.Files{"train.py": digest}}}}}}).Digest()
+	}
+	if of("d1") == of("d2") {
+		t.Error("an edit of a source file is no other configuration")
 	}
 }

@@ -72,7 +72,7 @@ func (j *Job) StartedFrom() string {
 // does not replace another's slots.
 func hashReplaced(enc *json.Encoder, v reflect.Value, ofJob bool) {
 	for _, f := range Fields(v.Type()) {
-		if f.Change != Replaces || ofJob && f.Repeated() {
+		if f.Change != Replaces || ofJob && f.Repeated() || f.Omitted && v.FieldByIndex(f.Index).IsZero() {
 			continue
 		}
 		enc.Encode(f.Name)

@@ -17,6 +17,7 @@ func sample() Job {
 			Name: "worker", Replicas: 2, Processes: 1, Ranked: true,
 			Scaling:   &Scaling{Min: 1, Max: 4, Step: 1, Sizes: []int{1, 4}},
 			Program:   Program{Image: "train:1", Command: []string{"train", "--fast"}, WorkingDir: ".", Env: map[string]string{"A": "1"}},
+			Source:    Files{"train.py": "d1"},
 			DependsOn: []string{"ps"}, Update: &Updating{MaxUnavailable: 2}, StopGrace: Duration(30e9),
 			Resources: Resources{CPU: 1000, Memory: 1 << 30, Devices: map[string]int{"gpu": 1}, Shm: 1 << 20},
 			Pod:       map[string]any{"a": "b"},

@@ -8,6 +8,14 @@
 // reference docs and the plan's diff all use that schema.
 package job
 
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"slices"
+)
+
 // Job is one training job as declared.
 type Job struct {
 	Name        string      `hcl:"name,label" doc:"The job's name, unique in the directory."`
@@ -56,6 +64,8 @@ type Role struct {
 	// PerSlot holds the program of each slot index, up to Max, if an argument refers to slot.*; otherwise it is nil.
 	PerSlot []Program `hcl:"-"`
 
+	Source Files `hcl:"source,patterns" change:"replace" json:",omitempty" doc:"Files that the program consists of, as patterns relative to the directory of the .hcl file: [\"train.py\", \"lib/**\"]. An edit of one replaces the slots. On Kubernetes the pods get these files; elsewhere they are read where they are."`
+
 	DependsOn []string       `hcl:"depends_on,references" change:"update" doc:"Roles that must be running before this one starts; on destroy it stops before them. Written role.NAME."`
 	Update    *Updating      `hcl:"update,block" change:"update" json:",omitempty" doc:"How an edit reaches the slots of an unranked role: some at a time. A ranked role is updated as a whole, since its world needs all."`
 	StopGrace Duration       `hcl:"stop_grace,optional" default:"30s" change:"replace" doc:"Time between SIGTERM and SIGKILL on a planned stop."`
@@ -77,6 +87,21 @@ func (r *Role) For(index int) Program {
 		return r.PerSlot[index]
 	}
 	return r.Program
+}
+
+// Files are the digests of files by path, with slashes.
+type Files map[string]string
+
+// Digest identifies all of them; "" if there are none.
+func (f Files) Digest() string {
+	if len(f) == 0 {
+		return ""
+	}
+	h := sha256.New()
+	for _, path := range slices.Sorted(maps.Keys(f)) {
+		fmt.Fprintf(h, "%q %s\n", path, f[path])
+	}
+	return hex.EncodeToString(h.Sum(nil))
 }
 
 // Scaling bounds an elastic role.

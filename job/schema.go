@@ -18,6 +18,7 @@ type Field struct {
 	Doc     string
 	Change  Change // effect of an edit on running slots
 	Late    bool   // may refer to slot.*
+	Omitted bool   // its zero value is not in the JSON, nor in fingerprints
 }
 
 // FieldKind is how a field is written.
@@ -29,6 +30,7 @@ const (
 	References FieldKind = "references" // argument: a list of role.NAME
 	Paths      FieldKind = "paths"      // argument: a list of paths of the job's arguments, in the form of FieldChange.Path
 	Any        FieldKind = "any"        // argument of any shape
+	Patterns   FieldKind = "patterns"   // argument: a list of patterns of files; the field holds the digests of the files by path
 	Block      FieldKind = "block"      // nested block: at most once for a struct or pointer, repeated for a slice
 	Label      FieldKind = "label"      // label of the block itself
 )
@@ -71,9 +73,10 @@ func Fields(t reflect.Type) []Field {
 			Name: name, Kind: FieldKind(kind), Type: sf.Type, Index: []int{i},
 			Default: sf.Tag.Get("default"), Doc: sf.Tag.Get("doc"),
 			Change: Change(sf.Tag.Get("change")), Late: sf.Tag.Get("late") == "slot",
+			Omitted: strings.Contains(sf.Tag.Get("json"), ",omit"),
 		}
 		switch f.Kind {
-		case Required, Optional, References, Paths, Any, Block, Label:
+		case Required, Optional, References, Paths, Patterns, Any, Block, Label:
 		default:
 			panic(fmt.Sprintf("job: %s.%s: unknown kind %q in its hcl tag", t, sf.Name, kind))
 		}

@@ -21,6 +21,8 @@ const (
 	maxNesting     = 500      // brackets and operators open at one point; the parser recurses on each
 	maxSteps       = 3e6      // evaluation steps per directory: one to two seconds
 	maxBlocks      = 20_000   // blocks that dynamic blocks and for_each expand to, and module instances
+	maxSourceFiles = 1000     // files of a role's source, and its patterns
+	maxSourceBytes = 64 << 20 // of all files of a role's source
 	maxPaths       = 1000     // paths in one ignore_changes: each is compared with every argument
 	maxDiagnostics = 1000     // diagnostics per directory: nobody reads more
 	maxExponent    = 4096     // binary exponent of a number: a larger one takes megabytes to print

@@ -40,13 +40,16 @@ func CheckJobs(jobs []job.Job) error {
 	return nil
 }
 
-// checkOutside checks what is not an argument: the address, and the programs of slots that differ.
+// checkOutside checks what is not written as an argument: the address, the files, and the programs of slots that differ.
 func checkOutside(j *job.Job) error {
 	if at, err := job.ParseTarget(j.Address); j.Address != "" && (err != nil || at.Job != j.Name || at.Declared != j.Address || at.Role != "") {
 		return fmt.Errorf("its address %q is not that of a job of this name", j.Address)
 	}
 	for i := range j.Roles {
 		r := &j.Roles[i]
+		if err := checkFiles(r.Source); err != nil {
+			return fmt.Errorf("role.%s: %w", r.Name, err)
+		}
 		_, most := r.Bounds()
 		if n := len(r.PerSlot); n > 0 && (n != most || !reflect.DeepEqual(r.PerSlot[0], r.Program)) {
 			return errors.New("role." + r.Name + ": its programs are not those of its slots")
@@ -94,6 +97,8 @@ func (w *writer) argument(f job.Field, field, v reflect.Value) hclsyntax.Express
 	case isScaling && f.Name == "step" && s.Step == 1 && s.Sizes != nil: // they exclude each other
 		return nil
 	case field.IsZero() && f.Default == "":
+		return nil
+	case f.Kind == job.Patterns: // the files are not here; see checkOutside
 		return nil
 	case f.Kind == job.References:
 		return w.list(field, func(name string) hcl.Traversal { return w.path("role." + name) })

@@ -260,6 +260,8 @@ func (d *decoder) argument(to reflect.Value, f job.Field, t *tree) {
 		to.Set(reflect.ValueOf(attr.Expr))
 	case f.Kind == job.References || f.Kind == job.Paths:
 		to.Set(reflect.ValueOf(d.references(t, attr)))
+	case f.Kind == job.Patterns:
+		d.files(to, f, t)
 	case f.Late && refersTo(attr.Expr, "slot"):
 		// Left to perSlot, which evaluates it for each slot.
 	default:
@@ -337,7 +339,7 @@ func (d *decoder) store(to reflect.Value, f job.Field, attr *hcl.Attribute, val 
 
 func setDefault(to reflect.Value, f job.Field) {
 	to.SetZero()
-	if f.Kind == job.References || f.Kind == job.Paths || f.Type == exprType {
+	if f.Kind == job.References || f.Kind == job.Paths || f.Kind == job.Patterns || f.Type == exprType {
 		return
 	}
 	val := defaultValue(f)

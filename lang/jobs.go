@@ -238,7 +238,7 @@ func (e *jobEval) collect(address string, t *tree) {
 	for _, f := range job.Fields(t.typ) {
 		inner := address + "." + f.Name
 		switch f.Kind {
-		case job.Label, job.References:
+		case job.Label, job.References, job.Patterns:
 		case job.Block:
 			b := t.block(f.Name)
 			switch {

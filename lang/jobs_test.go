@@ -56,6 +56,7 @@ job "full" {
     command     = ["run", "${slot.index}"]
     working_dir = "src"
     env         = { A = "1" }
+    source      = ["jobs_test.go"]
     depends_on  = [role.ps]
     stop_grace  = "1m"
     pod         = { spec = { priority = 3, names = ["a"], on = true, half = 0.5, none = null } }

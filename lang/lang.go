@@ -90,6 +90,7 @@ type Config struct {
 	// Directories lists the directories that were read: the job directory, then its modules'.
 	Directories []string
 	// Named lists the files that were read because an expression or the command line names them, and those that were missing.
+	// One that ends in a slash is a directory that patterns were matched in: the names there matter.
 	Named []string
 	// Invalid reports errors other than failed conditions; see Unsound.
 	Invalid bool
@@ -240,11 +241,12 @@ type shared struct {
 	diags    hcl.Diagnostics
 	meter    *meter
 	varFiles map[string]*hclsyntax.Body
-	named    map[string]bool    // see Config.Named
-	outside  map[string]error   // why paths that expressions name are not read; see Options.Within
-	sources  map[string]*source // module directories by path
-	slots    int                // declared so far, in all jobs
-	names    map[string]place   // all jobs by name
+	named    map[string]bool       // see Config.Named
+	outside  map[string]error      // why paths that expressions name are not read; see Options.Within
+	sources  map[string]*source    // module directories by path
+	files    map[string]foundFiles // of source arguments, by directory and pattern
+	slots    int                   // declared so far, in all jobs
+	names    map[string]place      // all jobs by name
 	// undecided holds the addresses of job and module blocks whose for_each is unknown.
 	undecided map[string]bool
 	// dynamic holds the block types that dynamic blocks generate, by the ranges of their for_each and labels.
@@ -289,6 +291,7 @@ func newLoader(o Options) *loader {
 		named:    map[string]bool{},
 		outside:  map[string]error{},
 		sources:  map[string]*source{},
+		files:    map[string]foundFiles{},
 		names:    map[string]place{},
 
 		undecided: map[string]bool{},

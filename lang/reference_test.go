@@ -132,6 +132,8 @@ func typeText(f job.Field) string {
 		return "list of role.NAME"
 	case f.Kind == job.Paths:
 		return "list of arguments, or `all`"
+	case f.Kind == job.Patterns:
+		return "list of patterns"
 	case f.Kind == job.Any:
 		return "any object"
 	case f.Type == exprType:

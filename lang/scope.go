@@ -328,6 +328,9 @@ func checkRoleReference(ref hcl.Traversal, s scope) *hcl.Diagnostic {
 		if f.Kind == job.References {
 			return bad("Invalid reference", "%s.%s is not a value: it is the order in which roles start.", path, name)
 		}
+		if f.Kind == job.Patterns {
+			return bad("Invalid reference", "%s.%s is not a value: it is the content of files. Put the patterns into a local.", path, name)
+		}
 		if f.Kind != job.Block {
 			return nil
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -57,9 +58,29 @@ func (l *loader) checkJob(j *job.Job, t *tree) {
 	for i := range j.Roles {
 		l.checkRole(&j.Roles[i], roles[i])
 	}
+	l.checkSources(j, roles)
 	l.checkStartOrder(j, roles)
 	l.checkLimits(j, t, roles)
 	l.checkPolicies(j, t)
+}
+
+// checkSources rejects a source that has checkpoints: each would replace the slots that have written it.
+func (l *loader) checkSources(j *job.Job, roles []*tree) {
+	if j.Checkpoint == nil || j.Checkpoint.Dir == "" {
+		return
+	}
+	dir := j.Checkpoint.Dir
+	if !filepath.IsAbs(dir) {
+		dir = filepath.Join(l.root().dir, dir)
+	}
+	for i := range j.Roles {
+		for _, path := range slices.Sorted(maps.Keys(j.Roles[i].Source)) {
+			if rel, err := filepath.Rel(dir, l.inDir(path)); err == nil && filepath.IsLocal(rel) {
+				l.complain(roles[i].at("source"), roles[i], "Invalid source", "%q is in checkpoint.dir, which the training processes write to: each checkpoint would replace the slots. Name only files that you edit.", path)
+				break
+			}
+		}
+	}
 }
 
 func (l *loader) checkRole(r *job.Role, t *tree) {

@@ -635,6 +635,12 @@ func setRole(r *job.Role, key, value string) error {
 		r.Command = []string{value}
 	case "image":
 		r.Image = value
+	case "source": // train.py:DIGEST,lib/a.py:DIGEST
+		r.Source = job.Files{}
+		for _, file := range strings.Split(value, ",") {
+			path, digest, _ := strings.Cut(file, ":")
+			r.Source[path] = digest
+		}
 	case "unranked":
 		r.Ranked = false
 	default:

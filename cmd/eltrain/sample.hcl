@@ -7,6 +7,9 @@ job "hello" {
     processes = 1 # training processes per slot, as torchrun's --nproc-per-node
     command   = ["sh", "-c", "for step in $(seq 300); do echo step $step loss 0.$((1000 - step)); sleep 1; done"]
 
+    # With this an edit of your script is an edit of the job; otherwise only its name in command is compared:
+    # source = ["train.py"]
+
     # With these, the number of slots follows the capacity, within bounds:
     # scaling {
     #   min = 1

@@ -102,7 +102,7 @@ func (d *Directory) Watched(further []string) []string {
 	paths := append([]string{d.Path}, further...)
 	for i := range paths[1:] {
 		if !filepath.IsAbs(paths[i+1]) {
-			paths[i+1] = filepath.Join(base, paths[i+1])
+			paths[i+1] = base + string(filepath.Separator) + paths[i+1] // not joined: a slash at the end has a meaning
 		}
 	}
 	return paths
