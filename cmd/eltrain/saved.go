@@ -78,6 +78,19 @@ func (s *session) unseal(ctx context.Context, d *workspace.Workspace, f *planfil
 	return err
 }
 
+// checkSource rejects a saved plan whose jobs would run other source files than it was made with.
+func (s *session) checkSource(f *planfile.File) error {
+	if !f.HasSource() {
+		return nil
+	}
+	cfg, diags := s.dir.Read(f.Assignments)
+	err := f.CheckSource(cfg.Jobs)
+	if err != nil && diags.HasErrors() {
+		s.diagnose(view.DiagnoseHCL(diags, cfg.Files)...) // usually the cause
+	}
+	return err
+}
+
 // notApplied says why an approved plan is not carried out: a saved one, or one made without asking the providers.
 func (s *session) notApplied(a applyArgs, err error) int {
 	saved := a.planFile != ""
@@ -118,7 +131,7 @@ func (s *session) applySaved(ctx context.Context, a applyArgs) int {
 		return exitError
 	}
 	defer d.Close()
-	if err := s.unseal(ctx, d, f); err != nil {
+	if err := errors.Join(s.unseal(ctx, d, f), s.checkSource(f)); err != nil {
 		return s.notApplied(a, err)
 	}
 	a.destroy, a.keep, a.rerun = f.Facts.Input.Destroy, f.Facts.Input.Keep, !f.Facts.Input.Destroy

@@ -94,6 +94,40 @@ type StaleError struct {
 	Why     []string // the differences, one sentence for each slot
 }
 
+// HasSource reports whether a role of the plan's jobs consists of files, which may have changed.
+func (f *File) HasSource() bool {
+	return slices.ContainsFunc(f.Facts.Input.Jobs, func(j job.Job) bool {
+		return slices.ContainsFunc(j.Roles, func(r job.Role) bool { return len(r.Source) > 0 })
+	})
+}
+
+// CheckSource returns a StaleError if source files are other ones than the plan was made with. declared are the jobs by the
+// files as they are now.
+func (f *File) CheckSource(declared []job.Job) error {
+	for i := range f.Facts.Input.Jobs {
+		planned := &f.Facts.Input.Jobs[i]
+		now := new(job.Job)
+		if at := slices.IndexFunc(declared, func(j job.Job) bool { return j.Name == planned.Name }); at >= 0 {
+			now = &declared[at]
+		}
+		for k := range planned.Roles {
+			role, files := &planned.Roles[k], job.Files(nil)
+			if r := now.Role(role.Name); r != nil {
+				files = r.Source
+			}
+			for _, path := range slices.Sorted(maps.Keys(role.Source)) {
+				if files[path] != role.Source[path] {
+					return &StaleError{Because: fmt.Sprintf("the source file %q of job.%s.%s has changed", path, planned.Name, role.Name)}
+				}
+			}
+			if len(files) > len(role.Source) {
+				return &StaleError{Because: fmt.Sprintf("job.%s.%s has more source files", planned.Name, role.Name)}
+			}
+		}
+	}
+	return nil
+}
+
 // maxWhy bounds the reasons shown: a plan for 10,000 slots may have as many.
 const maxWhy = 10
 
