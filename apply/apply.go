@@ -67,6 +67,10 @@ func (f *Files) Digest() string {
 	jobs := slices.Clone(f.Jobs)
 	for i := range jobs {
 		jobs[i].Source = job.Source{}
+		jobs[i].Roles = slices.Clone(jobs[i].Roles)
+		for k := range jobs[i].Roles {
+			jobs[i].Roles[k].SourceRoot = ""
+		}
 	}
 	slices.SortFunc(jobs, func(a, b job.Job) int { return strings.Compare(a.Name, b.Name) })
 	h := sha256.New()

@@ -145,8 +145,8 @@ func (g *groups) lapse(uid string) {
 }
 
 // holds reports whether a change must wait for its job's preparation: a launch for the first one, and for one with more
-// slots that start together; a permanent stop for one with fewer; and forgetting the job for one that is in flight, which
-// would leave objects behind.
+// slots that start together; a launch or a replacement for one with its source files; a permanent stop for one with fewer; and
+// forgetting the job for one that is in flight, which would leave objects behind.
 func (g *groups) holds(c *plan.Change) bool {
 	p := g.jobs[c.UID]
 	if c.Slot == (job.Address{}) {
@@ -160,6 +160,10 @@ func (g *groups) holds(c *plan.Change) bool {
 		return c.Launch != nil
 	}
 	known, next := together(p.group, c.Slot.Role), together(p.newest, c.Slot.Role)
+	starts := c.Launch != nil || c.Action == plan.Replace // which may only stop it at first
+	if starts && sourceOf(p.group, c.Slot.Role) != sourceOf(p.newest, c.Slot.Role) {
+		return true
+	}
 	if c.Launch != nil {
 		return next > known
 	}
@@ -174,6 +178,16 @@ func together(g job.Group, role string) int {
 		}
 	}
 	return 0
+}
+
+// sourceOf returns the digest of a role's source files; "" if it has none.
+func sourceOf(g job.Group, role string) string {
+	for _, r := range g.Roles {
+		if r.Role == role && r.Source != nil {
+			return r.Source.Digest
+		}
+	}
+	return ""
 }
 
 // open reports whether a preparation is in flight, or failed and may still succeed soon.

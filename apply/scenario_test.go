@@ -31,7 +31,7 @@ import (
 // printed after: show.
 //
 //	scenario        begins a new scenario from scratch
-//	provider local [places] [nodes=8] [news=1m] [held] [refused] [site=west]    makes a provider with one node of this many cores;
+//	provider local [places] [nodes=8] [news=1m] [held] [refused] [site=west] [ships]    makes a provider with one node of this many cores;
 //	                a line says why objects take long to create
 //	node local-2 [provider=local] [cores=1] [closed] [gone]    adds a node, changes it, or removes it with all that is on it
 //	run [watch] [destroy] [keep] [rerun] [refresh] [unread] [max-destroy=2] [approve] [check] [target=a] [exclude=a] [providers=(local)]
@@ -326,7 +326,7 @@ func (s *scenario) provider(d *datadriven.TestData) {
 	if d.HasArg("refused") {
 		p.can.Refused = "No job is let in."
 	}
-	p.can.Site = text(d, "site", "")
+	p.can.Site, p.can.Ships = text(d, "site", ""), d.HasArg("ships")
 	p.can.News = job.Duration(length(s.t, text(d, "news", "0s")))
 	p.SetNode(jobtest.Node(name+"-1", jobtest.Cores(float64(number(d, "nodes", 8)))))
 }
@@ -477,6 +477,8 @@ func jobOf(t *testing.T, fields []string) job.Job {
 			j.Heal.Budget.Restarts = n
 		case "after":
 			j.Roles[len(j.Roles)-1].DependsOn = []string{value}
+		case "source": // of train.py, a digest
+			j.Roles[len(j.Roles)-1].Source = job.Files{"train.py": value}
 		case "settle":
 			j.Rendezvous.Settle = job.Duration(length(t, value))
 		default:
@@ -634,6 +636,9 @@ func changesText(r elastic.ReconcileReply) (text string) {
 func rolesText(g job.Group) (text string) {
 	for _, r := range g.Roles {
 		text += fmt.Sprintf(", %d of %s together", r.Min, r.Role)
+		if r.Source != nil {
+			text += " with " + r.Source.Files["train.py"]
+		}
 	}
 	return text
 }

@@ -66,6 +66,10 @@ type Role struct {
 
 	Source Files `hcl:"source,patterns" change:"replace" json:",omitempty" doc:"Files that the program consists of, as patterns relative to the directory of the .hcl file: [\"train.py\", \"lib/**\"]. An edit of one replaces the slots. On Kubernetes the pods get these files; elsewhere they are read where they are."`
 
+	// SourceRoot is the directory that the paths in Source are relative to, and SourceSize what all these files have together.
+	SourceRoot string `hcl:"-" json:",omitempty"`
+	SourceSize Bytes  `hcl:"-" json:",omitempty"`
+
 	DependsOn []string       `hcl:"depends_on,references" change:"update" doc:"Roles that must be running before this one starts; on destroy it stops before them. Written role.NAME."`
 	Update    *Updating      `hcl:"update,block" change:"update" json:",omitempty" doc:"How an edit reaches the slots of an unranked role: some at a time. A ranked role is updated as a whole, since its world needs all."`
 	StopGrace Duration       `hcl:"stop_grace,optional" default:"30s" change:"replace" doc:"Time between SIGTERM and SIGKILL on a planned stop."`

@@ -15,6 +15,8 @@ type Launch struct {
 	Checkpoint  *Checkpoint `json:"checkpoint,omitempty"`
 	Progress    *Progress   `json:"progress,omitempty"`
 	Fingerprint string      `json:"fingerprint"`
+	// Source is the digest of the role's source files, which the job's Group has, if the provider ships them.
+	Source string `json:"source,omitempty"`
 	// Pod is the role's overlay on its pod, for providers with Capabilities.Pods.
 	Pod map[string]any `json:"pod,omitempty"`
 	// Held: it must wait until its whole gang exists. Launches after the first world formed are not held.
@@ -37,6 +39,15 @@ type GroupRole struct {
 	// Min is the number of slots that start together or not at all; 0 while the role waits for another to run.
 	Min  int       `json:"min"`
 	Each Resources `json:"each"` // what one slot reserves
+	// Source is what the role's program consists of, if that is declared and the provider ships it.
+	Source *SourceFiles `json:"source,omitempty"`
+}
+
+// SourceFiles are the source files of a role.
+type SourceFiles struct {
+	Digest string `json:"digest"` // of all
+	Files  Files  `json:"files"`
+	Root   string `json:"root"` // the directory that their paths are relative to
 }
 
 // Fit says where slots of a role can run, and what they use there.
@@ -58,6 +69,8 @@ type Capabilities struct {
 	Images bool `json:"images"`
 	// NeedsImage: a role without an image cannot run.
 	NeedsImage bool `json:"needs_image,omitempty"`
+	// Ships: the provider takes the files of a role's source to its processes. Otherwise they are read where they are.
+	Ships bool `json:"ships,omitempty"`
 	// Pods: the provider accepts the pod overlay.
 	Pods bool `json:"pods"`
 	// Shared: others use the infrastructure, too. Incarnations of unknown jobs belong to them and are left alone.

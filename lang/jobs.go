@@ -184,6 +184,7 @@ func (l *loader) job(e *jobEval, before int) job.Job {
 	j.Lifecycle = block.Lifecycle.Lifecycle
 	for i, r := range roles {
 		startAtMin(&j.Roles[i], r)
+		l.locate(&j.Roles[i], r)
 		l.perSlot(&d, e, &j.Roles[i], r)
 	}
 	l.checkJob(j, e.tree)

@@ -236,17 +236,18 @@ type providerBlock struct {
 
 // shared is the state that all modules of one Parse share.
 type shared struct {
-	opts     Options
-	cfg      *Config
-	diags    hcl.Diagnostics
-	meter    *meter
-	varFiles map[string]*hclsyntax.Body
-	named    map[string]bool       // see Config.Named
-	outside  map[string]error      // why paths that expressions name are not read; see Options.Within
-	sources  map[string]*source    // module directories by path
-	files    map[string]foundFiles // of source arguments, by directory and pattern
-	slots    int                   // declared so far, in all jobs
-	names    map[string]place      // all jobs by name
+	opts        Options
+	cfg         *Config
+	diags       hcl.Diagnostics
+	meter       *meter
+	varFiles    map[string]*hclsyntax.Body
+	named       map[string]bool       // see Config.Named
+	outside     map[string]error      // why paths that expressions name are not read; see Options.Within
+	sources     map[string]*source    // module directories by path
+	files       map[string]foundFiles // of source arguments, by directory and pattern
+	sourceSizes map[*tree]int64       // of the source files of each role, in bytes
+	slots       int                   // declared so far, in all jobs
+	names       map[string]place      // all jobs by name
 	// undecided holds the addresses of job and module blocks whose for_each is unknown.
 	undecided map[string]bool
 	// dynamic holds the block types that dynamic blocks generate, by the ranges of their for_each and labels.
@@ -284,15 +285,16 @@ type loader struct {
 
 func newLoader(o Options) *loader {
 	s := &shared{
-		opts:     o,
-		cfg:      &Config{Files: map[string]*hcl.File{}, Sizes: map[string]int{}, Directories: []string{o.BaseDir}, Unknown: map[string][]string{}},
-		meter:    newMeter(),
-		varFiles: map[string]*hclsyntax.Body{},
-		named:    map[string]bool{},
-		outside:  map[string]error{},
-		sources:  map[string]*source{},
-		files:    map[string]foundFiles{},
-		names:    map[string]place{},
+		opts:        o,
+		cfg:         &Config{Files: map[string]*hcl.File{}, Sizes: map[string]int{}, Directories: []string{o.BaseDir}, Unknown: map[string][]string{}},
+		meter:       newMeter(),
+		varFiles:    map[string]*hclsyntax.Body{},
+		named:       map[string]bool{},
+		outside:     map[string]error{},
+		sources:     map[string]*source{},
+		files:       map[string]foundFiles{},
+		sourceSizes: map[*tree]int64{},
+		names:       map[string]place{},
 
 		undecided: map[string]bool{},
 		dynamic:   map[hcl.Range]string{},

@@ -19,10 +19,10 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// foundFiles is what a pattern of a source argument matches: digests by path, and their size in bytes.
+// foundFiles is what a pattern of a source argument matches.
 type foundFiles struct {
-	digests map[string]string
-	bytes   int64
+	digests map[string]string // by path
+	sizes   map[string]int64  // in bytes
 	err     error
 }
 
@@ -38,7 +38,13 @@ func (d *decoder) files(to reflect.Value, f job.Field, t *tree) {
 	found, bytes := job.Files{}, int64(0)
 	for i, pattern := range patterns {
 		one := l.find(pattern)
-		if bytes += one.bytes; one.err == nil && (bytes > maxSourceBytes || len(found)+len(one.digests) > maxSourceFiles) {
+		for path, digest := range one.digests {
+			if found[path] == "" {
+				found[path] = digest
+				bytes += one.sizes[path]
+			}
+		}
+		if one.err == nil && (bytes > maxSourceBytes || len(found) > maxSourceFiles) {
 			one.err = fmt.Errorf("with %q these are more than %d files or %s: name what you edit, not data or packages", pattern, maxSourceFiles, job.Bytes(maxSourceBytes))
 		}
 		if one.err != nil {
@@ -47,10 +53,6 @@ func (d *decoder) files(to reflect.Value, f job.Field, t *tree) {
 				Severity: hcl.DiagError, Summary: "Invalid source", Detail: fmt.Sprintf("The argument %q: %s.", attr.Name, one.err),
 				Subject: elementRange(attr, i).Ptr(), Context: attr.Range.Ptr(),
 			})
-			continue
-		}
-		for path, digest := range one.digests {
-			found[path] = digest
 		}
 	}
 	if !ok {
@@ -59,6 +61,7 @@ func (d *decoder) files(to reflect.Value, f job.Field, t *tree) {
 	}
 	if len(found) > 0 {
 		to.Set(reflect.ValueOf(found))
+		l.sourceSizes[t] = bytes
 	}
 }
 
@@ -90,6 +93,13 @@ func (l *loader) patterns(attr *hcl.Attribute, val cty.Value, ctx *hcl.EvalConte
 		return nil, false
 	}
 	return patterns, true
+}
+
+// locate says where the files of a role's source are, and how large they are.
+func (l *loader) locate(r *job.Role, t *tree) {
+	if len(r.Source) > 0 {
+		r.SourceRoot, r.SourceSize = cmp.Or(l.dir, "."), job.Bytes(l.sourceSizes[t])
+	}
 }
 
 // elementRange returns the range of an element of a list that is written out, and of the whole list otherwise.
@@ -130,7 +140,8 @@ func (l *loader) findNow(pattern string) (out foundFiles) {
 	if len(found.Files) > maxSourceFiles {
 		return foundFiles{err: fmt.Errorf("%q matches %d files; the limit is %d: name what you edit, not data or packages", pattern, len(found.Files), maxSourceFiles)}
 	}
-	out.digests = map[string]string{}
+	out.digests, out.sizes = map[string]string{}, map[string]int64{}
+	left := int64(maxSourceBytes)
 	for _, path := range found.Files {
 		if err := checkPath(path); err != nil {
 			return foundFiles{err: err}
@@ -138,15 +149,16 @@ func (l *loader) findNow(pattern string) (out foundFiles) {
 		if err := l.inside(l.inDir(path)); err != nil {
 			return foundFiles{err: errors.New(strings.TrimSuffix(err.Error(), "."))}
 		}
-		content, executable, err := sourcefiles.Read(dir, path, maxSourceBytes-out.bytes)
+		content, executable, err := sourcefiles.Read(dir, path, left)
 		if errors.Is(err, sourcefiles.ErrTooLarge) {
 			err = fmt.Errorf("%q matches more than %s, with %s: name what you edit, not data or packages", pattern, job.Bytes(maxSourceBytes), path)
 		}
 		if err != nil {
 			return foundFiles{err: readable(path, err)}
 		}
-		out.bytes += int64(len(content))
-		out.digests[path] = sourcefiles.Digest(content, executable)
+		size := int64(len(content))
+		left -= size
+		out.digests[path], out.sizes[path] = sourcefiles.Digest(content, executable), size
 	}
 	return out
 }

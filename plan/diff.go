@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"reflect"
 	"slices"
 	"strconv"
@@ -247,6 +248,22 @@ func startedPhase(s *job.Slot) bool {
 		return true
 	}
 	return false
+}
+
+// shipped is the digest of a role's source files that its slots get; "" if they read them where they are, or have none.
+func (p *pass) shipped(w *work, role *job.Role) string {
+	if len(role.Source) == 0 || !p.in.Capabilities[cmp.Or(w.spec.Provider, w.rec.Spec.Provider)].Ships {
+		return ""
+	}
+	digest, known := w.sources[role]
+	if !known {
+		digest = role.Source.Digest()
+		if w.sources == nil {
+			w.sources = map[*job.Role]string{}
+		}
+		w.sources[role] = digest
+	}
+	return digest
 }
 
 // fingerprint is the fingerprint that the slot should have.

@@ -93,7 +93,7 @@ func (p *pass) emitDrift(w *work, s *job.Slot, role *job.Role) {
 		edits[i] = job.Because(EditedAttribute, "path", f.Path, "by", f.By)
 	}
 	p.out.Changes = append(p.out.Changes, Change{Action: Update, Job: w.name, UID: w.rec.UID, Slot: s.Address, Node: s.Node,
-		Incarnation: s.Incarnation, Fields: inc.Drift, Launch: w.launch(s, role),
+		Incarnation: s.Incarnation, Fields: inc.Drift, Launch: p.launch(w, s, role),
 		Reasons: []job.Reason{job.Because(Edited).With(edits...)}})
 }
 
@@ -224,7 +224,7 @@ func (p *pass) emitStart(w *work, s *job.Slot, role *job.Role, fields []job.Fiel
 	if p.schedules(w) && w.leaving(s) {
 		c.Grace = role.StopGrace // it was asked to stop, and is saving what it can
 	}
-	c.Launch = w.launch(s, role)
+	c.Launch = p.launch(w, s, role)
 	p.out.Changes = append(p.out.Changes, c)
 }
 
@@ -235,12 +235,12 @@ func (w *work) comesBack(s *job.Slot) bool {
 }
 
 // launch is what the slot's incarnation is started from.
-func (w *work) launch(s *job.Slot, role *job.Role) *job.Launch {
+func (p *pass) launch(w *work, s *job.Slot, role *job.Role) *job.Launch {
 	l := &job.Launch{
 		UID: w.rec.UID, Slot: s.Address, Incarnation: s.Incarnation, Node: s.Node, Program: role.For(s.Address.Index),
 		Processes: role.Processes, Ranked: role.Ranked, Reserved: s.Reserved, StopGrace: role.StopGrace,
 		MaxRestarts: w.spec.Heal.Budget.Restarts, Checkpoint: w.spec.Checkpoint, Progress: w.spec.Progress,
-		Fingerprint: s.Fingerprint, Pod: role.Pod, Held: w.gated[role.Name], Avoid: s.Avoid,
+		Fingerprint: s.Fingerprint, Source: p.shipped(w, role), Pod: role.Pod, Held: w.gated[role.Name], Avoid: s.Avoid,
 	}
 	return l
 }

@@ -118,6 +118,7 @@ type work struct {
 	outdated     []*job.Slot                  // running, and declared differently now
 	gone         bool                         // nothing of it runs, and it is not declared
 	fingerprints map[string]func(int) string
+	sources      map[*job.Role]string            // digests of their source files
 	total        *job.Resources                  // of all that it holds; computed on demand
 	freshFrom    map[string]int                  // by role: the first index that may be free, while growing
 	placeOf      map[job.Address]job.WorldMember // in world; computed on demand

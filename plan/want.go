@@ -45,16 +45,20 @@ func (p *pass) want(w *work) {
 	w.wantActs(&want)
 	p.out.Wants[w.name] = want
 	if w.begun() || !w.suspended() && p.refused(w).IsZero() {
-		p.out.Groups[w.name] = w.group(spec)
+		p.out.Groups[w.name] = p.group(w, spec)
 	}
 }
 
 // group is what the job's provider is told about it as a whole.
-func (w *work) group(spec *job.Job) job.Group {
+func (p *pass) group(w *work, spec *job.Job) job.Group {
 	g := job.Group{UID: w.rec.UID, Name: w.name, Priority: spec.Priority}
 	for i := range spec.Roles {
 		r := &spec.Roles[i]
-		g.Roles = append(g.Roles, job.GroupRole{Role: r.Name, Min: w.gangOf(r), Each: r.Resources})
+		role := job.GroupRole{Role: r.Name, Min: w.gangOf(r), Each: r.Resources}
+		if digest := p.shipped(w, r); digest != "" {
+			role.Source = &job.SourceFiles{Digest: digest, Files: r.Source, Root: r.SourceRoot}
+		}
+		g.Roles = append(g.Roles, role)
 	}
 	return g
 }
