@@ -38,7 +38,7 @@ var rooms = map[string][]string{
 	"providers/local":        {"job", "providers", "internal/atomicfile", "internal/execsocket", "internal/logmarks", "internal/regular"},
 	"providers/sim":          {"job", "providers", "elastic"}, // its agents use the service's wire types
 	"providers/volcano":      {"job", "providers", "providers/kubernetes", "kube"},
-	"providers/kubernetes":   {"job", "providers", "kube"},
+	"providers/kubernetes":   {"job", "providers", "kube", "internal/sourcefiles"},
 	"state/kubernetes":       {"job", "state", "kube"},
 	"kube":                   {},
 	"internal/atomicfile":    {},

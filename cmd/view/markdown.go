@@ -39,6 +39,7 @@ func WritePlanMarkdown(w io.Writer, m *PlanModel) error {
 	out.list("Cordoned", m.nodeItems())
 	out.list("Partial plan", m.boundItems())
 	out.list("Left unchanged", m.leftItems())
+	out.list("Taken to the pods", m.shippedItems())
 	out.list("Not enforced here", m.Eltrain.Caveats)
 	out.list("Failed checks", m.failedChecks())
 	out.list("Applied with these settings", settingItems(m))

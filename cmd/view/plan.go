@@ -40,6 +40,7 @@ func WritePlan(s Screen, m *PlanModel) {
 	t.waits(m.Eltrain.Waits)
 	t.list("Cordoned:", m.nodeItems())
 	t.list("Left unchanged:", m.leftItems())
+	t.list("Taken to the pods:", m.shippedItems())
 	t.list("Not enforced here:", m.Eltrain.Caveats)
 	t.list("Failed checks:", m.failedChecks())
 	t.list("Applied with these settings:", m.Eltrain.Settings)

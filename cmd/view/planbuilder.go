@@ -41,7 +41,7 @@ func NewPlan(f PlanFacts, r *Redactor) *PlanModel {
 	m.Configuration = b.configuration(declared)
 	m.Checks = checkResults(f.Checks, r)
 	m.Eltrain.Costs, m.Eltrain.Sizes, m.Eltrain.Failed = b.costs(), b.sizes(), b.failed()
-	m.Eltrain.Ended = b.ended()
+	m.Eltrain.Ended, m.Eltrain.Shipped = b.ended(), b.shipped()
 	m.Complete = len(f.Plan.Waits)+len(f.Plan.Refusals)+len(m.leftFailed()) == 0 && !f.Input.Scope.Limited()
 	m.bound(&f.Input)
 	m.Applyable = m.Applyable || m.changesOutputs() && !m.Errored

@@ -89,6 +89,8 @@ type PlanExtras struct {
 	Sizes   []RoleSize   `json:"sizes,omitempty"`
 	Failed  []FailedJob  `json:"failed,omitempty"`
 	Ended   []EndedJob   `json:"ended,omitempty"`
+	// Shipped are the source files that slots which start get from here.
+	Shipped []ShippedSource `json:"shipped,omitempty"`
 	// Left are the jobs that are no longer in the files, but stay because of -prune=false.
 	Left []string `json:"left,omitempty"`
 	// Settings are those that are not the defaults, a line for each block: what a plan is applied with besides its jobs.
@@ -121,6 +123,41 @@ func planNodes(nodes []job.NodeRecord, r *Redactor) (out []PlanNode) {
 func (m *PlanModel) nodeItems() (items []string) {
 	for _, n := range m.Eltrain.Nodes {
 		items = append(items, n.Address+": "+n.Reason)
+	}
+	return items
+}
+
+// ShippedSource is what a role's slots that start get: its source files, in a ConfigMap.
+type ShippedSource struct {
+	Address string `json:"address"` // of the role
+	Files   int    `json:"files"`
+	Bytes   int64  `json:"bytes"`
+}
+
+// shipped returns the source files that are taken to slots that start.
+func (b *planBuilder) shipped() (out []ShippedSource) {
+	starts := map[job.Address]bool{}
+	for i := range b.facts.Plan.Changes {
+		if c := &b.facts.Plan.Changes[i]; c.Action == plan.Create || c.Action == plan.Replace {
+			starts[job.Address{Job: c.Slot.Job, Role: c.Slot.Role}] = true
+		}
+	}
+	in := &b.facts.Input
+	for i := range in.Jobs {
+		for k := range in.Jobs[i].Roles {
+			j, r := &in.Jobs[i], &in.Jobs[i].Roles[k]
+			if len(r.Source) > 0 && in.Capabilities[j.Provider].Ships && starts[job.Address{Job: j.Name, Role: r.Name}] {
+				out = append(out, ShippedSource{"job." + j.Name + "." + r.Name, len(r.Source), int64(r.SourceSize)})
+			}
+		}
+	}
+	return out
+}
+
+// shippedItems say which source files reach pods.
+func (m *PlanModel) shippedItems() (items []string) {
+	for _, s := range m.Eltrain.Shipped {
+		items = append(items, fmt.Sprintf("%s: %s, %s, in a ConfigMap", s.Address, plural(s.Files, "source file"), job.Bytes(s.Bytes)))
 	}
 	return items
 }

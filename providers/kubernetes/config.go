@@ -83,6 +83,9 @@ func (c Config) CheckFor(r *job.Role, s Scheduling) error {
 	if err := checkNames(job.Address{Job: "job", Role: r.Name}); err != nil {
 		return err
 	}
+	if err := checkSource(r); err != nil {
+		return err
+	}
 	_, err := c.template(r, s)
 	return err
 }

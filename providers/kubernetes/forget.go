@@ -51,6 +51,15 @@ func (p *Provider) forget(ctx context.Context, uid, name string) error {
 		return err
 	}
 	group := groupName(uid, name)
+	there, err := p.client.CoreV1().ConfigMaps(p.namespace).Get(ctx, group, metav1.GetOptions{})
+	switch {
+	case err == nil && there.Labels[labelUID] == uid:
+		if err := p.removeSources(ctx, uid, name, listedSources(there)); err != nil {
+			return err
+		}
+	case err != nil && !apierrors.IsNotFound(err):
+		return fmt.Errorf("look up its anchor: %w", explain(readError(err)))
+	}
 	for _, o := range append(p.children(group), p.anchor(group)) {
 		err := p.pacer.do(ctx, class{uid, "delete the " + o.kind}, func(ctx context.Context) error { return o.remove(ctx, uid) })
 		if err != nil {

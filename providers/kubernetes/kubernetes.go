@@ -106,7 +106,7 @@ func New(o Options) (*Provider, error) {
 // Capabilities reports that a scheduler places. The caveats depend on what the API server lets this master see.
 func (p *Provider) Capabilities() job.Capabilities {
 	c := job.Capabilities{
-		Images: true, NeedsImage: p.config.Image == "", Pods: true, Shared: true, Parallelism: p.config.parallelism(),
+		Images: true, NeedsImage: p.config.Image == "", Ships: true, Pods: true, Shared: true, Parallelism: p.config.parallelism(),
 		Owner: p.owner, Attributes: true, NodesUnknown: p.index.blind(),
 	}
 	if p.jobs.moved.Load() {

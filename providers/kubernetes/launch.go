@@ -40,11 +40,18 @@ func (p *Provider) Launch(ctx context.Context, l job.Launch) error {
 	if err := p.ensureAnchor(ctx, made); err != nil {
 		return err
 	}
+	source, shipped := made.volumes[l.Slot.Role], l.Source != ""
+	if shipped && (source == nil || made.digestOf(l.Slot.Role) != l.Source) {
+		return fmt.Errorf("%w with the source files of role %q", providers.ErrNotPrepared, l.Slot.Role)
+	}
+	if !shipped {
+		source = nil
+	}
 	scheduling := p.gang.Schedule(made.group, l.Slot)
 	scheduling.Gated = scheduling.Gated && l.Held
 	pod, err := p.config.pod(l, podContext{
 		namespace: p.namespace, version: p.version, owner: p.owner, anchor: made.anchor, scheduling: scheduling,
-		classes: p.index.runtimeClasses(),
+		classes: p.index.runtimeClasses(), source: source,
 	})
 	if err != nil {
 		return err
@@ -106,7 +113,7 @@ func (p *Provider) repair(ctx context.Context, there *pod, l job.Launch) error {
 	}
 	record := there.launched
 	if record.Image == "" { // the record was edited before this master saw it
-		record.Image, record.InitImage = p.config.image(l.Program), p.config.agentImage(p.version)
+		record.Image, record.InitImage, record.Source = p.config.image(l.Program), p.config.agentImage(p.version), shortDigest(l.Source)
 	}
 	record.Fingerprint, record.Reserved = l.Fingerprint, l.Reserved
 	labels, annotations := record.marks(there.key, l.Slot, p.owner)

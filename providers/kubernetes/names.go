@@ -84,6 +84,7 @@ type launched struct {
 	Extra       job.Resources `json:"extra,omitzero"`       // what the pod requests beyond that
 	Image       string        `json:"image"`                // of the main container
 	InitImage   string        `json:"init_image,omitempty"` // of the container that copies the agent; "" without one
+	Source      string        `json:"source,omitempty"`     // short digest of its source files
 	// SafeToEvict and DoNotDisrupt are the values of the annotations of these names.
 	SafeToEvict  string `json:"safe_to_evict,omitempty"`
 	DoNotDisrupt string `json:"do_not_disrupt,omitempty"`

@@ -2,6 +2,7 @@ package kubernetes
 
 import (
 	"maps"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -14,7 +15,7 @@ import (
 
 // A job's objects besides its pods: an anchor (a ConfigMap, which also says where the service is) that owns everything
 // else, so that deleting it deletes all; a Secret with the token; a headless Service, in which the pods have their DNS
-// names; all three with one name. And a PodDisruptionBudget for each role.
+// names; all three with one name. And a PodDisruptionBudget for each role, and a ConfigMap for its source files.
 
 // anchor identifies the object that owns everything of a job, for owner references.
 type anchor struct {
@@ -32,16 +33,22 @@ func (a anchor) reference() metav1.OwnerReference {
 var applyOptions = metav1.ApplyOptions{FieldManager: FieldManager, Force: true}
 
 // anchorOf is the anchor with the service's address, which is nil before it is published. moved is when the address last
-// changed; "" if that is long ago.
-func anchorOf(g job.Group, owner string, service map[string]string, moved string) *corev1.ConfigMap {
+// changed; "" if that is long ago. sources are the short digests of the source files that it owns.
+func anchorOf(g job.Group, owner string, service map[string]string, moved string, sources []string) *corev1.ConfigMap {
 	labels := jobLabels(g.UID, g.Name)
 	marks, annotations := stateMarks(owner)
 	maps.Copy(labels, marks)
-	if moved != "" {
-		merged := map[string]string{annotationMoved: moved}
-		maps.Copy(merged, annotations)
-		annotations = merged
+	annotations = maps.Clone(annotations)
+	note := func(name, text string) {
+		if annotations == nil {
+			annotations = map[string]string{}
+		}
+		if text != "" {
+			annotations[name] = text
+		}
 	}
+	note(annotationMoved, moved)
+	note(annotationSources, strings.Join(sources, " "))
 	return &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: groupName(g.UID, g.Name), Labels: labels, Annotations: annotations},
 		Data:       service,

@@ -60,6 +60,7 @@ type podContext struct {
 	anchor     anchor
 	scheduling Scheduling
 	classes    runtimeClasses
+	source     *corev1.ConfigMapVolumeSource // the role's source files; nil if it has none
 }
 
 // pod makes the pod of one incarnation. Errors are about what the role asks for and cannot have.
@@ -117,6 +118,9 @@ func (c Config) pod(l job.Launch, in podContext) (*corev1.Pod, error) {
 		pod.Spec.InitContainers = []corev1.Container{c.agentContainer(l, in.version)}
 		pod.Spec.Volumes = append(pod.Spec.Volumes, volume(agentVolume, corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}))
 	}
+	if in.source != nil {
+		addSource(pod, in.source)
+	}
 	in.scheduling.applyTo(pod)
 	for _, o := range []overlay{
 		{owner: "the provider", fields: c.Pod, scheduling: in.scheduling},
@@ -129,7 +133,7 @@ func (c Config) pod(l job.Launch, in podContext) (*corev1.Pod, error) {
 		pod = merged
 	}
 	pod.Annotations[annotationLaunch] = launched{
-		Fingerprint: l.Fingerprint, Reserved: l.Reserved, Extra: extraOf(in.classes.admitted(pod), l.Reserved), Image: c.image(l.Program), InitImage: c.agentImage(in.version),
+		Fingerprint: l.Fingerprint, Reserved: l.Reserved, Extra: extraOf(in.classes.admitted(pod), l.Reserved), Image: c.image(l.Program), InitImage: c.agentImage(in.version), Source: shortDigest(l.Source),
 		SafeToEvict: pod.Annotations[annotationSafeToEvict], DoNotDisrupt: pod.Annotations[annotationDoNotDisrupt],
 	}.text()
 	// Lists without merge keys: ours are added to the result of the overlays.
@@ -147,10 +151,14 @@ func extraOf(o *corev1.Pod, reserved job.Resources) job.Resources {
 
 // template is the pod of a role as far as placement goes: what Bars matches against nodes, and Check checks.
 func (c Config) template(r *job.Role, s Scheduling) (*corev1.Pod, error) {
+	in := podContext{scheduling: s}
+	if len(r.Source) > 0 {
+		in.source = volumeOf("template", "template", &job.SourceFiles{Digest: r.Source.Digest(), Files: r.Source})
+	}
 	return c.pod(job.Launch{
 		UID: "template", Slot: job.Address{Job: "template", Role: r.Name}, Incarnation: 1, Program: r.For(0),
 		Processes: r.Processes, Ranked: r.Ranked, Reserved: r.Resources, StopGrace: r.StopGrace, Pod: r.Pod,
-	}, podContext{scheduling: s})
+	}, in)
 }
 
 // mainContainer runs the agent. Users' strings are passed literally, as with every provider: Kubernetes would expand
@@ -215,7 +223,7 @@ func (c Config) agentContainer(l job.Launch, version string) corev1.Container {
 }
 
 // agentConfig is the agent's command line as a value. Its output is the container's; it chooses its own directory. A
-// relative working directory is relative to the image's.
+// relative working directory is relative to the image's, or to that of the source files.
 func agentConfig(l job.Launch) job.AgentConfig {
 	a := job.AgentConfig{
 		Job: l.Slot.Job, UID: l.UID, Slot: l.Slot.Short(), Incarnation: l.Incarnation,

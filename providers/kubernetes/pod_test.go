@@ -20,17 +20,22 @@ func TestPodsOfLaunches(t *testing.T) {
 	datadriven.Walk(t, filepath.Join("testdata", "pods"), func(t *testing.T, path string) {
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			var in struct {
-				Config Config     `json:"config"`
-				Launch job.Launch `json:"launch"`
-				Gated  bool       `json:"gated"`
+				Config Config           `json:"config"`
+				Launch job.Launch       `json:"launch"`
+				Gated  bool             `json:"gated"`
+				Source *job.SourceFiles `json:"source"`
 			}
 			in.Launch = job.Launch{UID: testUID, Incarnation: 1, Processes: 1, Ranked: true, StopGrace: job.Duration(30 * time.Second), Fingerprint: "f1"}
 			if err := yaml.UnmarshalStrict([]byte(d.Input), &in); err != nil {
 				d.Fatalf(t, "%v", err)
 			}
-			pod, err := in.Config.pod(in.Launch, podContext{
+			of := podContext{
 				namespace: "train", version: "1.2.3", anchor: anchor{"gpt-0b0e9", "anchor-uid"}, scheduling: Scheduling{Gated: in.Gated},
-			})
+			}
+			if in.Source != nil {
+				in.Launch.Source, of.source = in.Source.Digest, volumeOf(testUID, in.Launch.Slot.Job, in.Source)
+			}
+			pod, err := in.Config.pod(in.Launch, of)
 			if err != nil {
 				return err.Error() + "\n"
 			}

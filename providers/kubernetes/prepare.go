@@ -41,17 +41,28 @@ type prepared struct {
 	site      string // the namespace's UID at its first Prepare, as far as known
 	anchor    anchor
 	token     string
-	awake     *atomic.Bool              // its Service and budgets select its pods
-	writeLock chan struct{}             // holds a value while the Service or a budget is written
-	newest    *atomic.Pointer[prepared] // the latest that Prepare was called with; its objects may be incomplete
-	readiness *readiness                // of its pods; used by activateLoop alone
-	check     chan anchorCheck          // the last check of its anchor; empty while launches must wait for one
+	awake     *atomic.Bool                             // its Service and budgets select its pods
+	writeLock chan struct{}                            // holds a value while the Service or a budget is written
+	newest    *atomic.Pointer[prepared]                // the latest that Prepare was called with; its objects may be incomplete
+	readiness *readiness                               // of its pods; used by activateLoop alone
+	volumes   map[string]*corev1.ConfigMapVolumeSource // of the roles' source files
+	check     chan anchorCheck                         // the last check of its anchor; empty while launches must wait for one
 }
 
 // holds reports whether the last Prepare of the job was for this group and completed. One that failed may have written some
 // of its objects.
 func (j prepared) holds(g job.Group) bool {
 	return reflect.DeepEqual(j.group, g) && reflect.DeepEqual(j.newest.Load().group, g)
+}
+
+// digestOf returns the digest of a role's source files; "" if it has none.
+func (j prepared) digestOf(role string) string {
+	for _, r := range j.group.Roles {
+		if r.Role == role && r.Source != nil {
+			return r.Source.Digest
+		}
+	}
+	return ""
 }
 
 func newPreparations() *preparations {
@@ -145,7 +156,9 @@ func (p *Provider) prepare(ctx context.Context, g job.Group) (string, error) {
 			return "", err
 		}
 	}
-	complete := known && there != nil && there.UID == before.anchor.uid && before.holds(g)
+	listed := listedSources(there)
+	unused := p.unusedSources(g, listed)
+	complete := known && there != nil && there.UID == before.anchor.uid && before.holds(g) && len(unused) == 0
 	if complete {
 		if complete, err = p.complete(ctx, before); err != nil {
 			return "", err
@@ -157,12 +170,22 @@ func (p *Provider) prepare(ctx context.Context, g job.Group) (string, error) {
 		}
 		return before.token, p.publishTo(ctx, before, there)
 	}
+	if err := p.removeSources(ctx, g.UID, g.Name, unused); err != nil {
+		return "", err
+	}
+	sources := slices.Collect(maps.Keys(sourcesOf(g)))
+	for _, short := range listed {
+		if !slices.Contains(unused, short) && !slices.Contains(sources, short) {
+			sources = append(sources, short)
+		}
+	}
+	slices.Sort(sources)
 	former, service, moved := there, p.jobs.serviceData(), ""
 	if former != nil {
 		moved = p.jobs.noteMove(former, service) // before the anchor is overwritten: the answer may be lost
 	}
 	err = p.write(ctx, g, "the anchor", func(ctx context.Context) (err error) {
-		there, err = p.client.CoreV1().ConfigMaps(p.namespace).Apply(ctx, anchorOf(g, p.owner, service, moved), applyOptions)
+		there, err = p.client.CoreV1().ConfigMaps(p.namespace).Apply(ctx, anchorOf(g, p.owner, service, moved, sources), applyOptions)
 		return err
 	})
 	if err != nil {
@@ -171,6 +194,7 @@ func (p *Provider) prepare(ctx context.Context, g job.Group) (string, error) {
 	made := prepared{
 		group: g, site: site, anchor: anchor{there.Name, there.UID},
 		awake: new(atomic.Bool), writeLock: make(chan struct{}, 1), newest: new(atomic.Pointer[prepared]), readiness: new(readiness), check: make(chan anchorCheck, 1),
+		volumes: map[string]*corev1.ConfigMapVolumeSource{},
 	}
 	if known {
 		made.awake, made.writeLock, made.newest, made.readiness = before.awake, before.writeLock, before.newest, before.readiness
@@ -178,6 +202,11 @@ func (p *Provider) prepare(ctx context.Context, g job.Group) (string, error) {
 		made.awake.Store(anyUp(p.index.ofJob(g.UID)))
 	}
 	made.check <- checkedNow(time.Now())
+	for _, r := range g.Roles {
+		if r.Source != nil {
+			made.volumes[r.Role] = volumeOf(g.UID, g.Name, r.Source)
+		}
+	}
 	asked := made
 	made.newest.Store(&asked) // which the others read from now on
 	// All need the anchor and none another, so they run in parallel: a hundred new gangs reach their scheduler sooner.
@@ -187,6 +216,7 @@ func (p *Provider) prepare(ctx context.Context, g job.Group) (string, error) {
 		token, err = p.token(ctxAll, g, made.anchor, before.token)
 		return err
 	})
+	making.Go(func() error { return p.writeSources(ctxAll, g, made.anchor) })
 	making.Go(func() error {
 		if err := p.writeObjects(ctxAll, made); err != nil || former == nil { // a new job has no former roles
 			return err
@@ -215,7 +245,11 @@ func (p *Provider) prune(ctx context.Context, g job.Group) error {
 
 // complete reports whether a prepared job still has all that its anchor owns.
 func (p *Provider) complete(ctx context.Context, j prepared) (bool, error) {
-	for _, o := range append(p.children(j.anchor.name), p.budgets(j.group)...) {
+	objects := append(p.children(j.anchor.name), p.budgets(j.group)...)
+	for short := range sourcesOf(j.group) {
+		objects = append(objects, p.source(j.group.UID, j.group.Name, short))
+	}
+	for _, o := range objects {
 		there, err := o.get(ctx)
 		if apierrors.IsNotFound(err) || err == nil && !owns(j.anchor, there) {
 			return false, nil
