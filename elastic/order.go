@@ -88,6 +88,11 @@ func (r *Rendezvous) placeUnranked(s *slot) {
 	generation := s.report.Generation
 	switch s.report.State {
 	case job.MemberRunning, job.MemberSucceeded:
+		s.checkpoint = r.want.Idle
+		if r.want.Idle {
+			s.place = nil
+			return
+		}
 		if s.place != nil && s.place.Generation == generation {
 			return
 		}

@@ -58,7 +58,9 @@ func (f *fleet) draw(t *rapid.T) {
 		Settle: job.Duration(rapid.IntRange(0, 5).Draw(t, "settle")) * job.Duration(time.Second),
 		Lease:  job.Duration(15 * time.Second),
 		Hold:   rapid.IntRange(0, 9).Draw(t, "hold") == 0,
+		Idle:   rapid.IntRange(0, 9).Draw(t, "idle") == 0,
 	}
+	f.want.Hold = f.want.Hold || f.want.Idle
 	for i, most := range []int{6, 2} {
 		n := rapid.IntRange(1, most).Draw(t, "slots")
 		sizes := job.Sizes{Min: rapid.IntRange(1, n).Draw(t, "min"), Max: most, Step: rapid.IntRange(1, 2).Draw(t, "step")}
@@ -182,6 +184,9 @@ func (f *fleet) check(t *rapid.T) {
 		}
 		if f.r.claim != nil {
 			continue
+		}
+		if f.want.Idle {
+			t.Fatalf("%s is ordered to run, and all are to be idle", a)
 		}
 		p := o.World
 		if p.Generation != w.Generation || w.Broken || p.GroupSize != len(w.Members) || p.MasterAddr != w.MasterAddr {
@@ -356,7 +361,7 @@ func TestRendezvousKeepsItsPromises(t *testing.T) {
 
 // calm lets everything succeed until the world trains.
 func (f *fleet) calm(t *rapid.T) {
-	f.want.Hold = false
+	f.want.Hold, f.want.Idle = false, false
 	f.set(t)
 	for range 40 {
 		for _, a := range f.addresses() {

@@ -337,7 +337,8 @@ func (s *scenario) wants(t *testing.T, d *datadriven.TestData) {
 			s.want.RankBy = a.Vals
 		}
 	}
-	s.want.Hold = d.HasArg("hold")
+	s.want.Idle = d.HasArg("idle")
+	s.want.Hold = s.want.Idle || d.HasArg("hold")
 	if d.Input != "" {
 		s.want.Roles, s.want.Unranked = nil, nil
 		s.listed = slices.DeleteFunc(s.listed, func(a job.Address) bool { return !s.slots[a].Leave })

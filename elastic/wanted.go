@@ -29,9 +29,6 @@ func (r *Rendezvous) wanted(d Desired) {
 	switch {
 	case lostMember && r.trains():
 		r.breakWorld(false)
-	case r.trains() && r.world.Generation <= d.Want.Reload.Through:
-		r.breakWorld(d.Want.Reload.Save)
-		r.world.Ordered = r.now
 	case r.trains() && r.hasUnwantedMember():
 		r.breakWorld(true)
 		r.settled = waited && !added

@@ -28,9 +28,13 @@ func (r *Rendezvous) tick() {
 	}
 }
 
-// advance forms a world, or breaks one that can grow, when it is time.
+// advance forms a world when it is time, and breaks one that can grow, or that is to be idle.
 func (r *Rendezvous) advance() {
 	r.settleAt = time.Time{}
+	if r.isToEnd() && !r.awaits() {
+		r.breakWorld(r.want.Idle || r.want.Reload.Save)
+		r.world.Ordered = r.now
+	}
 	if r.proposed != nil || r.retryAt.After(r.now) {
 		return
 	}
@@ -59,6 +63,20 @@ func (r *Rendezvous) advance() {
 		return
 	}
 	r.propose(r.nextWorld())
+}
+
+// isToEnd reports whether the world trains that is to end, though nobody leaves it.
+func (r *Rendezvous) isToEnd() bool {
+	return r.trains() && (r.want.Idle || r.world.Generation <= r.want.Reload.Through)
+}
+
+// awaits reports whether a member of the world is still to register with this master. It would not learn that the world ends, and
+// take that for a fault.
+func (r *Rendezvous) awaits() bool {
+	return slices.ContainsFunc(r.world.Members, func(m job.WorldMember) bool {
+		s := r.slots[m.Slot]
+		return s != nil && s.awaited
+	})
 }
 
 // outlook reports the size in slots of a world formed now, and whether it has all wanted slots. It is not ok while a member is

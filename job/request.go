@@ -56,6 +56,7 @@ const (
 	Force     = "force"     // cancel: without a checkpoint, and killed at once
 	Elsewhere = "elsewhere" // restart: on another node
 	InPlace   = "in-place"  // restart: the training processes alone
+	Keep      = "keep"      // suspend: the slots stay, with their places
 )
 
 // AutoSize is the size that leaves a role's number of slots to its scaling.

@@ -211,6 +211,8 @@ type Want struct {
 	Unranked []Address `json:"unranked,omitempty"`
 	// Hold prevents worlds from forming: the job failed, ended, waits for capacity or is being destroyed.
 	Hold bool `json:"hold,omitempty"`
+	// Idle ends what trains, with a checkpoint. Members stay, and wait. It comes with Hold.
+	Idle bool `json:"idle,omitempty"`
 	// Acts are what members are to do, in order.
 	Acts []WantAct `json:"acts,omitempty"`
 	// Reload ends worlds.

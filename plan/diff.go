@@ -308,14 +308,14 @@ func (p *pass) roll(w *work) {
 			continue
 		}
 		waits := func(s *job.Slot) bool {
-			return s.Address.Role == role.Name && s.Phase == job.Running && !p.askedFor(w, s)
+			return s.Address.Role == role.Name && w.up(s) && !p.askedFor(w, s)
 		}
 		if !slices.ContainsFunc(w.outdated, waits) {
 			continue
 		}
 		free := role.Together()
 		for _, s := range w.index[role.Name] {
-			if holds(s) && s.Phase != job.Running && s.Phase != job.Succeeded || s.Phase == job.Running && p.askedFor(w, s) {
+			if holds(s) && !w.up(s) || s.Phase != job.Succeeded && w.up(s) && p.askedFor(w, s) {
 				free--
 			}
 		}

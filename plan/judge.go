@@ -33,6 +33,9 @@ func (p *pass) judge(w *work) {
 		phase = job.JobDegraded
 	}
 	if phase != w.rec.Phase {
+		if w.rec.Phase == job.JobSuspended {
+			w.waitAnew(p.in.Now)
+		}
 		if !phase.Ended() {
 			p.note("job."+w.name, "job_phase", entered(phase))
 		}
@@ -42,6 +45,15 @@ func (p *pass) judge(w *work) {
 	p.account(w)
 }
 
+// waitAnew has the slots of a job that is resumed wait for their world from now on.
+func (w *work) waitAnew(now time.Time) {
+	for _, s := range w.slots {
+		if s.Phase == job.Registered {
+			s.Since = now
+		}
+	}
+}
+
 func entered(phase job.JobPhase) job.Reason { return job.Because(PhaseEntered, "phase", string(phase)) }
 
 func (w *work) phase() job.JobPhase {
@@ -49,9 +61,10 @@ func (w *work) phase() job.JobPhase {
 		return w.rec.Phase
 	}
 	switch {
-	case w.suspended() && slices.ContainsFunc(w.slots, func(s *job.Slot) bool { return s.Phase.Live() }):
+	case w.suspended() && w.live(),
+		w.idle() && slices.ContainsFunc(w.slots, func(s *job.Slot) bool { return s.Phase == job.Running || s.Phase == job.Suspect }):
 		return w.rec.Phase // until all have stopped
-	case w.suspended():
+	case w.resting():
 		return job.JobSuspended
 	case !w.admitted():
 		return job.JobPending

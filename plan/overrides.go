@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strconv"
@@ -32,7 +33,10 @@ func (w *work) attribute(path string) (attribute, bool) {
 		declared := strconv.FormatBool(w.spec.Suspend)
 		return attribute{
 			declared: declared, neutral: declared, legal: func(string) bool { return true },
-			reached: func(value string) bool { return (value == "true") == (w.rec.Phase == job.JobSuspended) },
+			reached: func(value string) bool {
+				rests := w.rec.Phase == job.JobSuspended
+				return rests == (value != "false") && (value != "true" || !w.live())
+			},
 		}, true
 	}
 	for i := range w.spec.Roles {
@@ -59,21 +63,21 @@ func legalSize(sizes job.Sizes, value string) bool {
 	return err == nil && n > 0 && strconv.Itoa(n) == value && sizes.Floor(n) == n
 }
 
-// has reports whether so many slots of a role train and the others have stopped. A job without slots has what it will start with.
+// has reports whether so many slots of a role are up, and the others have stopped. A job without slots has what it will start with.
 func (w *work) has(r *job.Role, size string) bool {
 	if w.suspended() || !w.admitted() {
 		return true
 	}
-	trains := 0
+	up := 0
 	for _, s := range w.index[r.Name] {
 		switch {
-		case s.Phase == job.Running || s.Phase == job.Succeeded:
-			trains++
+		case w.up(s):
+			up++
 		case s.Phase.Live():
 			return false
 		}
 	}
-	return strconv.Itoa(trains) == size
+	return strconv.Itoa(up) == size
 }
 
 // value is an attribute's value: as an operator asked, or neutral.
@@ -88,8 +92,10 @@ func (w *work) value(path string) string {
 // asks are the attributes of a job that a request is about, by path, with the values that it asks for.
 func (w *work) asks(r *job.Request) map[string]string {
 	switch r.Verb {
-	case job.AskSuspend, job.AskResume:
-		return map[string]string{suspendPath: strconv.FormatBool(r.Verb == job.AskSuspend)}
+	case job.AskSuspend:
+		return map[string]string{suspendPath: cmp.Or(r.Mode, "true")}
+	case job.AskResume:
+		return map[string]string{suspendPath: "false"}
 	}
 	all := map[string]string{}
 	for i, sel := range r.On {
@@ -251,13 +257,8 @@ func (p *pass) overriddenBy(name string, o job.Override, files ...string) {
 	p.out.Waits = append(p.out.Waits, Wait{Job: name, Reasons: []job.Reason{job.Because(Overridden, args...)}})
 }
 
-// toSuspend reports whether the job is to be suspended, by the files or an operator.
-func (w *work) toSuspend() bool {
-	if o := w.rec.Override(suspendPath); o != nil {
-		return o.Value == "true"
-	}
-	return w.spec.Suspend
-}
+// suspension is whether the job is to be suspended, by the files or an operator: "true", "false", or job.Keep.
+func (w *work) suspension() string { return w.value(suspendPath) }
 
 // whySuspended is why the job's slots stop.
 func (w *work) whySuspended() job.Reason {

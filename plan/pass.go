@@ -503,15 +503,28 @@ func (w *work) admitted() bool {
 	return slices.ContainsFunc(w.slots, holds)
 }
 
+// live reports whether something of the job runs, or is to run.
+func (w *work) live() bool {
+	return slices.ContainsFunc(w.slots, func(s *job.Slot) bool { return s.Phase.Live() })
+}
+
 // active reports whether the job is to run at all.
 func (w *work) active() bool {
 	return w.declared && !w.ending && !w.rec.Phase.Ended() && !w.suspended()
 }
 
-// suspended reports whether the job is declared, but must not run for now. A job of which a slot has succeeded is about to end:
-// it is let finish, since nothing more can start in that role.
+// suspended reports whether the job must hold nothing for now. One that is to keep its slots is suspended only while it has none.
 func (w *work) suspended() bool {
-	return w.declared && w.toSuspend() && !w.rec.Phase.Ended() && len(w.finished) == 0
+	return w.resting() && (w.suspension() != job.Keep || !w.admitted())
+}
+
+// idle reports whether the job must not train for now, but keeps its slots: these are healed, moved and resized as if it trained.
+func (w *work) idle() bool { return w.resting() && !w.suspended() }
+
+// resting reports whether the job is declared, but must not train for now. A job of which a slot has succeeded is about to end:
+// it is let finish, since nothing more can start in that role.
+func (w *work) resting() bool {
+	return w.declared && w.suspension() != "false" && !w.rec.Phase.Ended() && len(w.finished) == 0
 }
 
 // succeeded reports whether a slot of the role has succeeded: no more starts in it.

@@ -30,7 +30,7 @@ type examined struct {
 }
 
 var verbs = map[job.Verb]verb{
-	job.AskSuspend: {handle: override, outcome: overrideOutcome},
+	job.AskSuspend: {modes: []string{job.Keep}, handle: override, outcome: overrideOutcome},
 	job.AskResume:  {handle: override, outcome: overrideOutcome},
 	job.AskScale:   {roles: true, check: checkSize, handle: override, outcome: overrideOutcome},
 	job.AskCancel:  {modes: []string{job.Force}, handle: cancelJob, outcome: cancelOutcome},
@@ -218,7 +218,7 @@ func (w *work) killed() bool {
 
 // cancelOutcome is done once nothing of the job runs.
 func cancelOutcome(_ *pass, w *work, _ *job.Request, _ *job.Handled) (job.ReplyState, job.Reason) {
-	if slices.ContainsFunc(w.slots, func(s *job.Slot) bool { return s.Phase.Live() }) {
+	if w.live() {
 		return job.Accepted, job.Reason{}
 	}
 	return job.Done, job.Reason{}

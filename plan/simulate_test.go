@@ -334,6 +334,11 @@ func (w *world) serve() {
 				inc.Member.State = job.MemberRunning
 			}
 		}
+		for a, inc := range members {
+			if want.Idle && rec.Spec.Role(a.Role) != nil && !rec.Spec.Role(a.Role).Ranked && inc.Member.State == job.MemberRunning {
+				inc.Member.State = job.MemberWaiting
+			}
+		}
 	}
 }
 
@@ -391,7 +396,7 @@ func (w *world) serveWorld(name string, rec *job.Record, want job.Want, members 
 	}
 	grows := len(chosen) > len(current.Members) && (complete || settled)
 	reload := current.Generation <= want.Reload.Through
-	if trains && !outgrown && !grows && !reload {
+	if trains && !outgrown && !grows && !reload && !want.Idle {
 		return
 	}
 	if trains && succeeded {

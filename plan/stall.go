@@ -45,10 +45,13 @@ func (p *pass) timedOut(w *work) bool {
 	return true
 }
 
-// waitingSince is when the last of the ranked slots registered; zero if none is registered, or if one runs or is about to be
-// restarted.
+// waitingSince is when the last of the ranked slots registered, or when the job was resumed; zero if none is registered, if one runs
+// or is about to be restarted, or if the job is suspended.
 func (w *work) waitingSince() time.Time {
 	var last time.Time
+	if w.rec.Phase == job.JobSuspended {
+		return last
+	}
 	for _, s := range w.slots {
 		role := w.spec.Role(s.Address.Role)
 		if role == nil || !role.Ranked {

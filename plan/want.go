@@ -17,7 +17,8 @@ func (p *pass) want(w *work) {
 	for _, label := range spec.Topology.RankBy {
 		want.RankBy = append(want.RankBy, strings.TrimPrefix(label, "node.labels."))
 	}
-	want.Hold = !w.active()
+	want.Idle = w.idle()
+	want.Hold = want.Idle || !w.active()
 	for i := range spec.Roles {
 		r := &spec.Roles[i]
 		if w.succeeded(r.Name) && r.Ranked {

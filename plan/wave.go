@@ -24,16 +24,16 @@ func (w *work) countReady(role string) bool {
 	}
 	up := 0
 	for _, s := range w.index[role] {
-		switch s.Phase {
-		case job.Running, job.Succeeded:
+		if w.up(s) || r.Ranked && (s.Phase == job.Registered || s.Phase == job.Suspect) {
 			up++
-		case job.Registered, job.Suspect:
-			if r.Ranked {
-				up++
-			}
 		}
 	}
 	return up >= w.sizes(r).Min
+}
+
+// up reports whether a slot trains or has trained to its end; of a job that is idle, whether it could.
+func (w *work) up(s *job.Slot) bool {
+	return s.Phase == job.Running || s.Phase == job.Succeeded || s.Phase == job.Registered && w.idle()
 }
 
 // startWave is how many waves of other roles have to start before this one.

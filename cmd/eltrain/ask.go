@@ -46,6 +46,7 @@ var lasting = map[job.Verb]bool{job.AskSuspend: true, job.AskResume: true, job.A
 
 // modes are the flavors of verbs, each a flag.
 var modes = map[job.Verb][]struct{ name, doc string }{
+	job.AskSuspend: {{job.Keep, "Keep the slots with their places: only the training processes end."}},
 	job.AskCancel:  {{job.Force, "Kill the processes at once, without a checkpoint and without their grace."}},
 	job.AskRestart: {{job.InPlace, "Restart the training processes of the world, and keep the slots where they are."}, {job.Elsewhere, "Start the next incarnations on other nodes than they are on now."}},
 }
@@ -171,7 +172,9 @@ together or, if one of the sizes is not legal, none is.`)
 func suspendCommand() *command {
 	return verbCommand(job.AskSuspend, "Suspend jobs",
 		`Suspends the jobs that the ADDRESSes name: they are asked for a checkpoint and stopped, and their places are given back.
-Their records stay. It lasts until eltrain resume, an edit of suspend in the files, or -until.`)
+Their records stay. It lasts until eltrain resume, an edit of suspend in the files, or -until. With -keep
+they keep their places: the training processes end after the checkpoint, the agents stay and wait, and train again as soon as the jobs
+are resumed. A job without places is suspended as without -keep.`)
 }
 
 func resumeCommand() *command {

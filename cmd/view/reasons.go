@@ -453,6 +453,8 @@ func overridden(r job.Reason, _ []string) string {
 		end = says(" eltrain scale job.${job}."+role+"=auto ends this.")(r, nil)
 	case r.Args["value"] == "false":
 		text, end = "Resumed by ${by} at ${at:date}, though the files suspend it", " eltrain suspend ends this."
+	case r.Args["value"] == job.Keep:
+		text = "Suspended by ${by} since ${at:date}, with its places kept"
 	}
 	if r.Args["why"] != "" {
 		text += ": ${why}"

@@ -162,11 +162,25 @@ func suspended(_ On, s *site.Site) {
 	s.AwaitWorld(2, before.Generation+1)
 	s.MakesProgress()
 
-	// An operator's request does the same, and an edit of anything else does not end it.
+	// With -keep its agents stay, and its next world has new processes in the same slots.
+	trained := s.AwaitWorld(2, before.Generation+1)
+	site.Has(s.T, s.Must("suspend", "-keep", "-until=1h", "job.mnist"), "done")
+	s.Await("suspended", func(j site.Job) bool { return j.Phase == "Suspended" && len(j.Running()) == 0 })
+	if out, code := s.Run("plan", "-detailed-exitcode"); code != 0 {
+		s.T.Errorf("a job that is suspended and keeps its slots has changes:\n%s", out)
+	}
+	site.Has(s.T, s.Must("resume", "job.mnist"), "done")
+	kept := s.AwaitWorld(2, before.Generation+2)
+	s.Untouched(trained, kept)
+	if n := len(kept.Incidents); n > 0 {
+		s.T.Errorf("that it was suspended is an incident: %+v", kept.Incidents)
+	}
+
+	// Without it a request does the same as the files, and an edit of anything else does not end it.
 	site.Has(s.T, s.Must("suspend", "-reason=a test", "job.mnist"), "done")
 	s.Await("suspended", func(j site.Job) bool { return j.Phase == "Suspended" && j.Says("a test") })
 	site.Has(s.T, s.Must("resume", "job.mnist"), "done")
-	s.AwaitWorld(2, before.Generation+2)
+	s.AwaitWorld(2, before.Generation+3)
 	s.ContinuesRight(long)
 }
 

@@ -384,6 +384,13 @@ func (w *world) healed(m *master) {
 		if rec.Phase.Ended() && w.finished[rec.UID] {
 			continue
 		}
+		if rec.Phase.Idle() {
+			for _, a := range w.cluster.Agents() {
+				if _, runs := a.Running(); runs && a.UID() == rec.UID {
+					w.fail("job.%s is %s and %s runs", j.Name, rec.Phase, a.Slot())
+				}
+			}
+		}
 		if rec.Phase == job.JobSuspended && toSuspend(&j, rec) || rec.Phase == job.JobCanceled && w.canceled(j.Name) {
 			continue
 		}

@@ -153,7 +153,7 @@ func (o *operators) askedAbout() (nodes []string) {
 // toSuspend reports whether a job is to be suspended: as the last of its requests says that is in effect, or else the files.
 func toSuspend(j *job.Job, rec *job.Record) bool {
 	if o := rec.Override("suspend"); o != nil {
-		return o.Value == "true"
+		return o.Value != "false"
 	}
 	return j.Suspend
 }
@@ -177,7 +177,7 @@ func (w *world) repliedTo(records job.Records) {
 		}
 	}
 	for name, rec := range records {
-		if o := rec.Override("suspend"); o != nil && (o.Value == "true") != (last[name] == job.AskSuspend) {
+		if o := rec.Override("suspend"); o != nil && (o.Value != "false") != (last[name] == job.AskSuspend) {
 			w.fail("job.%s has the override suspend = %s, and the last request done is %q", name, o.Value, last[name])
 		}
 	}
