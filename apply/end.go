@@ -416,22 +416,14 @@ func steps(f elastic.Facts) int64 {
 }
 
 // reportsDue is until when a run that does not watch waits for reports of agents that it found running: only they know of
-// processes that ended while there was no master. Zero if all have reported, or their time is over: the lease, or the time in
-// which a new service address reaches agents, whichever is longer. After that the service considers members lost.
+// processes that ended while there was no master. Zero if all have reported, or their time is over.
 func (e *ending) reportsDue(l *Loop, p *plan.Plan) (until time.Time) {
 	for _, j := range l.files.Jobs {
 		rec := p.Records[j.Name]
-		if rec == nil || !l.files.scope.Touches(j.Name) || rec.Phase.Idle() {
+		if rec == nil || !l.files.scope.Touches(j.Name) || rec.Phase.Idle() || l.service.jobs[rec.LaunchedAs(j.Name)].uid != rec.UID {
 			continue
 		}
-		known := l.service.jobs[rec.LaunchedAs(j.Name)]
-		if known.uid != rec.UID || !l.sight.silent(rec) {
-			continue
-		}
-		patience := max(rec.Spec.Detect.Lease.Std(), l.sight.providers[rec.Spec.Provider].can.News.Std())
-		if at := known.at.Add(patience + plan.Proof); l.now.Before(at) && at.After(until) {
-			until = at
-		}
+		until = latest(until, l.service.unheard(l, j.Name, rec))
 	}
 	return until
 }

@@ -98,7 +98,8 @@ type batch struct {
 }
 
 // take decides on every change of the first wave that is not in flight, and closes those that the plan no longer wants.
-// A change waits for its target's previous change, and for its job to be prepared or forgotten. Forgetting a job waits for
+// A change waits for its target's previous change, for its job to be prepared or forgotten, and a planned stop for those whose world
+// it ends. Forgetting a job waits for
 // its launches, which would otherwise leave objects behind.
 func (e *executor) take(l *Loop, p *plan.Plan) (b batch) {
 	e.plan++
@@ -111,7 +112,9 @@ func (e *executor) take(l *Loop, p *plan.Plan) (b batch) {
 		if x.is(c) {
 			x.asked = e.plan
 		}
-		held := c.Wave > 0 || l.groups.holds(c) || c.Launch != nil && e.forgets(c.UID) || isForget(c) && e.launching(c.UID)
+		unheard := l.service.holds(l, p, c)
+		b.due = earliest(b.due, unheard)
+		held := c.Wave > 0 || !unheard.IsZero() || l.groups.holds(c) || c.Launch != nil && e.forgets(c.UID) || isForget(c) && e.launching(c.UID)
 		if l.end.stopped() && !isStop(c) || held || x != nil && (x.busy() || x.is(c) && x.done && x.seen >= l.turn.number) {
 			continue
 		}

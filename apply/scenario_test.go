@@ -55,7 +55,7 @@ import (
 //	world a 1 worker[0-1]             the service forms a world
 //	ask [max-destroy=3]               a request to reconcile; new content of the files may be given as for: files
 //	request r1 VERB a [b] [node=(local-1)] [by=bob] [value=SIGUSR2]    an operator's request; replies are those that are stored
-//	crash           of the run: what is held or queued never comes back
+//	crash [unheard] of the run: what is held or queued never comes back; its agents have not reported to the next service yet
 //	serve           the service's address changes
 //	interrupt, lose-lock
 //	show KIND …     effects of these kinds are printed
@@ -250,6 +250,9 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 		s.over, s.held, s.queued, s.later = true, nil, nil, nil
 		clear(s.holding)
 		clear(s.queueing)
+		if d.HasArg("unheard") {
+			clear(s.facts)
+		}
 	case "interrupt":
 		s.step(Interrupted{})
 	case "lose-lock":

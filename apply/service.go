@@ -27,6 +27,35 @@ func newService() service {
 	return service{jobs: map[string]knownJob{}, gone: map[incarnation]bool{}}
 }
 
+// unheard is until when reports of agents of a job are awaited that had registered with an earlier master, and that according to their
+// provider still run. Zero if all have reported, or their time is over: the lease, or the time in which a new service address
+// reaches agents, whichever is longer. After that the service considers them lost.
+func (s *service) unheard(l *Loop, name string, rec *job.Record) (until time.Time) {
+	provider := l.sight.providers[rec.Spec.Provider]
+	if provider == nil || !l.sight.silent(rec) {
+		return time.Time{}
+	}
+	since := l.since
+	if known := s.jobs[rec.LaunchedAs(name)]; known.uid == rec.UID {
+		since = known.at
+	}
+	return later(l.now, since.Add(max(rec.Spec.Detect.Lease.Std(), provider.can.News.Std())+plan.Proof))
+}
+
+// holds is until when a planned stop in a world waits for its other members: one that has not reported to this master would not learn
+// that the world ends, and take that for a fault. Zero if it does not wait.
+func (s *service) holds(l *Loop, p *plan.Plan, c *plan.Change) (until time.Time) {
+	rec := p.Records[c.Job]
+	if !isStop(c) || c.Force || rec == nil || rec.UID != c.UID {
+		return time.Time{}
+	}
+	slot, role := rec.Slot(c.Slot.Role, c.Slot.Index), rec.Spec.Role(c.Slot.Role)
+	if slot == nil || slot.Phase != job.Canceling || role == nil || !role.Ranked {
+		return time.Time{}
+	}
+	return s.unheard(l, c.Job, rec)
+}
+
 // ends reports whether the end of an incarnation is to be reported now, and records that it is.
 func (s *service) ends(inc *job.Incarnation) bool {
 	key := keyOf(inc)
@@ -81,6 +110,9 @@ func (s *service) instruct(l *Loop, p *plan.Plan) {
 		if !prepared {
 			continue // meanwhile its agents keep training, unknown to the service
 		}
+		if launched := rec.LaunchedAs(name); s.jobs[launched].uid != rec.UID {
+			s.jobs[launched] = knownJob{rec.UID, l.now}
+		}
 		d := elastic.Desired{UID: rec.UID, Token: token, Want: want, World: rec.World, News: provider.can.News.Std(), Nodes: labels}
 		for _, s := range rec.Slots {
 			if s.Incarnation == 0 || s.Phase == job.Canceled {
@@ -88,7 +120,7 @@ func (s *service) instruct(l *Loop, p *plan.Plan) {
 			}
 			stop := leaving[incarnationOf(rec.UID, s.Address, s.Incarnation)]
 			slot := elastic.DesiredSlot{Address: s.Address, Incarnation: s.Incarnation, InPlace: s.InPlace, Rank: s.Rank, Node: s.Node,
-				Leave: stop != nil && !l.groups.holds(stop) || s.Phase == job.Succeeded, Force: stop != nil && stop.Force, Return: s.Return, Processes: 1}
+				Leave: stop != nil && !l.groups.holds(stop) && l.service.holds(l, p, stop).IsZero() || s.Phase == job.Succeeded, Force: stop != nil && stop.Force, Return: s.Return, Processes: 1}
 			if role := rec.Spec.Role(s.Address.Role); role != nil {
 				slot.Processes = role.Processes
 			}
@@ -97,9 +129,6 @@ func (s *service) instruct(l *Loop, p *plan.Plan) {
 		name, d = l.book.names.toService(name, d)
 		known[name] = true
 		l.inform(Wanted{name, d})
-		if s.jobs[name].uid != rec.UID {
-			s.jobs[name] = knownJob{rec.UID, l.now}
-		}
 	}
 	if !l.sight.incomplete() {
 		l.groups.keep(recorded)
