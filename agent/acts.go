@@ -42,6 +42,8 @@ func (l *life) beginActs() (effects []effect) {
 			b.result.State = job.ActUnsupported
 		case a.Kind != job.ActFind && !runs:
 			b.result.State = job.ActNoProcess
+		case a.Kind == job.ActRestart:
+			effects = append(effects, l.stop(stop{grace: l.stopGrace, checkpoint: true})...)
 		default:
 			effects = append(effects, perform{a})
 		}
@@ -67,10 +69,15 @@ func (l *life) endAct(r job.ActResult) []effect {
 	return []effect{report{}}
 }
 
-// failActs ends the acts that wait for processes, of which none runs any more.
-func (l *life) failActs() {
+// finishActs ends the acts that concern processes, of which none runs any more.
+func (l *life) finishActs() {
 	for i := range l.acts {
-		if b := &l.acts[i]; b.Kind != job.ActFind && b.result.State == "" {
+		b := &l.acts[i]
+		switch {
+		case b.Kind == job.ActFind || b.result.State != "":
+		case b.Kind == job.ActRestart:
+			b.result.State = job.ActDone
+		default:
 			b.result.State = job.ActNoProcess
 		}
 	}

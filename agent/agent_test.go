@@ -839,6 +839,30 @@ func TestActsAreDoneOnce(t *testing.T) {
 	}
 }
 
+// Processes that restart in place write a checkpoint before, and run again when they are given another place.
+func TestProcessesRestartInPlace(t *testing.T) {
+	t.Parallel()
+	script := `: > "$DIR/helper"
+	trap ': > "$DIR/ckpt/9.tmp"; mv "$DIR/ckpt/9.tmp" "$DIR/ckpt/9"' USR1
+	trap 'ls "$DIR/ckpt" > "$DIR/at-term"; exit 0' TERM
+	echo ready; while :; do sleep 0.02; done`
+	b := withTraps(t, script, "ckpt/5")
+	before := b.service.awaitState(t, job.MemberRunning, 1)
+	restart := job.Act{ID: "r1", Kind: job.ActRestart}
+	b.service.give(elastic.Order{Do: elastic.Run, World: &elastic.Place{Generation: 1, GroupSize: 1, WorldSize: 1}, Acts: []job.Act{restart}})
+	ended := b.service.awaitState(t, job.MemberWaiting, 1)
+	if want := []job.ActResult{{ID: "r1", State: job.ActDone}}; !slices.Equal(ended.Acts, want) || ended.Exit != nil {
+		t.Errorf("it reports %+v", ended)
+	}
+	if got := b.read("at-term"); got != "5\n9\n" {
+		t.Errorf("at SIGTERM the checkpoints were %q", got)
+	}
+	b.service.give(elastic.Order{Do: elastic.Run, World: &elastic.Place{Generation: 2, GroupSize: 1, WorldSize: 1}, Acts: []job.Act{restart}})
+	if after := b.service.awaitState(t, job.MemberRunning, 2); slices.Equal(after.PIDs, before.PIDs) {
+		t.Errorf("it has the processes %v as before", after.PIDs)
+	}
+}
+
 // A checkpoint that a process announces in its output, without a directory; and one that never comes, of which the stop grace is the end.
 func TestACheckpointIsReadFromTheOutput(t *testing.T) {
 	t.Parallel()

@@ -151,7 +151,7 @@ func (l *life) Step(e event) []effect {
 	case acted:
 		return l.endAct(e.ActResult)
 	case stopped:
-		l.failActs()
+		l.finishActs()
 		return l.stopped(e)
 	case overdue:
 		if l.awaitingAnswer {
@@ -182,14 +182,19 @@ func (l *life) followOrder() []effect {
 	case idle:
 		return l.followOrderIdle()
 	case running:
-		if l.order.Do == elastic.Wait || l.newWorld() {
+		if l.toStop() {
 			return l.stop(l.orderedStop())
 		}
 	case stopping:
-		return l.stopFaster(l.orderedStop())
+		if l.toStop() {
+			return l.stopFaster(l.orderedStop())
+		}
 	}
 	return nil
 }
+
+// toStop reports whether the order is to end the processes.
+func (l *life) toStop() bool { return l.order.Do == elastic.Wait || l.newWorld() }
 
 func (l *life) followOrderIdle() []effect {
 	switch {

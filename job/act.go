@@ -16,10 +16,11 @@ const (
 	ActSignal     ActKind = "signal"          // send a signal to each training process
 	ActCheckpoint ActKind = "checkpoint"      // ask for a checkpoint, and wait until it is whole
 	ActFind       ActKind = "find_checkpoint" // look for a checkpoint in the checkpoint directory
+	ActRestart    ActKind = "restart"         // end the training processes, as before a planned stop, and wait to be started again
 )
 
 // ActKinds are the acts that this version knows.
-var ActKinds = []ActKind{ActSignal, ActCheckpoint, ActFind}
+var ActKinds = []ActKind{ActSignal, ActCheckpoint, ActFind, ActRestart}
 
 // ActResult is the outcome of an act at one agent. Path is the checkpoint's, and Step its step, 0 if that is unknown.
 type ActResult struct {

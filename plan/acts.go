@@ -23,6 +23,8 @@ func actOf(r *job.Request, spec *job.Job) job.Act {
 		return job.Act{ID: r.ID, Kind: job.ActSignal, Value: r.Value}
 	case job.AskCheckpoint:
 		return job.Act{ID: r.ID, Kind: job.ActCheckpoint}
+	case job.AskRestart: // of what is in no world
+		return job.Act{ID: r.ID, Kind: job.ActRestart}
 	case job.AskReload:
 		if spec.Checkpoint != nil && spec.Checkpoint.Dir != "" {
 			return job.Act{ID: r.ID, Kind: job.ActFind, Value: r.Value}
@@ -60,25 +62,28 @@ func checkAct(p *pass, r *job.Request, i int) job.Reason {
 		world = seen
 	}
 	switch {
-	case r.Verb != job.AskSignal && !slices.ContainsFunc(old.Spec.Roles, func(r job.Role) bool { return r.Ranked && (sel.Role == "" || sel.Role == r.Name) }):
+	case r.Verb != job.AskSignal && r.Verb != job.AskRestart && !concernsWorld(&sel, &old.Spec):
 		return job.Because(NoRankedRole, "address", sel.String())
 	case r.Verb == job.AskCheckpoint && (c == nil || c.Signal == "" || c.Dir == "" && c.Pattern == ""):
 		return job.Because(CheckpointUndeclared, "job", sel.Job)
 	case r.Verb == job.AskReload && r.Value != "" && (c == nil || c.Dir == ""):
 		return job.Because(CheckpointDirUndeclared, "job", sel.Job)
 	}
-	asked := map[job.Address]int{}
+	asked, any := map[job.Address]int{}, false
+	kind := actOf(r, &old.Spec).Kind
 	for i := range old.Slots {
-		if s := &old.Slots[i]; sel.Matches(s.Address) && takesPart(r, s, &world) {
+		s := &old.Slots[i]
+		ranked := inWorld(&old.Spec, s)
+		if !sel.Matches(s.Address) || !takesPart(r, s, ranked, &world) {
+			continue
+		}
+		any = true
+		if kind != "" && (kind != job.ActRestart || !ranked) {
 			asked[s.Address] = s.Incarnation
 		}
 	}
-	if len(asked) == 0 {
+	if !any {
 		return job.Because(NotTraining, "address", sel.String())
-	}
-	kind := actOf(r, &old.Spec).Kind
-	if kind == "" {
-		return job.Reason{}
 	}
 	for i := range p.in.Snapshot.Incarnations {
 		inc := &p.in.Snapshot.Incarnations[i]
@@ -89,12 +94,27 @@ func checkAct(p *pass, r *job.Request, i int) job.Reason {
 	return job.Reason{}
 }
 
+// concernsWorld reports whether a selector matches slots of ranked roles.
+func concernsWorld(sel *job.Selector, spec *job.Job) bool {
+	return slices.ContainsFunc(spec.Roles, func(r job.Role) bool { return r.Ranked && (sel.Role == "" || sel.Role == r.Name) })
+}
+
+// inWorld reports whether a slot's role is ranked.
+func inWorld(spec *job.Job, s *job.Slot) bool {
+	r := spec.Role(s.Address.Role)
+	return r != nil && r.Ranked
+}
+
 // takesPart reports whether a slot's processes are asked: for a signal those that run, else the members of the world that trains, as before a
-// planned stop.
-func takesPart(r *job.Request, s *job.Slot, world *job.World) bool {
-	runs := s.Phase == job.Running || s.Phase == job.Suspect
-	if r.Verb == job.AskSignal || !runs {
-		return runs
+// planned stop. To be restarted, also those outside of it.
+func takesPart(r *job.Request, s *job.Slot, ranked bool, world *job.World) bool {
+	switch {
+	case s.Phase != job.Running && s.Phase != job.Suspect:
+		return false
+	case r.Verb == job.AskSignal:
+		return true
+	case !ranked:
+		return r.Verb == job.AskRestart
 	}
 	return !world.Broken && slices.ContainsFunc(world.Members, func(m job.WorldMember) bool {
 		return m.Slot == s.Address && m.Incarnation == s.Incarnation
@@ -105,7 +125,7 @@ func takesPart(r *job.Request, s *job.Slot, world *job.World) bool {
 func beginAct(p *pass, w *work, r *job.Request, h *job.Handled) {
 	h.Act, h.Slots = actOf(r, w.spec), map[string]int{}
 	for _, s := range w.slots {
-		if takesPart(r, s, &w.world) && slices.ContainsFunc(r.On, func(sel job.Selector) bool { return sel.Matches(s.Address) }) {
+		if takesPart(r, s, inWorld(w.spec, s), &w.world) && matches(r, s) {
 			h.Slots[s.Address.Short()] = s.Incarnation
 		}
 	}
@@ -119,6 +139,33 @@ func beginAct(p *pass, w *work, r *job.Request, h *job.Handled) {
 func (w *work) reload(h *job.Handled) {
 	step, _ := strconv.ParseInt(h.Act.Value, 10, 64) // validValue; "" is 0
 	w.rec.Reload = job.Reload{Request: h.ID, Through: w.world.Generation, Step: step}
+}
+
+// restartInPlace has the processes of slots end, with a checkpoint before, and start again in the same incarnations. A world ends as a
+// whole, once; agents outside of it are told each for itself.
+func (w *work) restartInPlace(r *job.Request, h *job.Handled) {
+	h.Slots = map[string]int{}
+	for _, s := range w.slots {
+		if !inWorld(w.spec, s) && takesPart(r, s, false, &w.world) && matches(r, s) {
+			h.Slots[s.Address.Short()] = s.Incarnation
+		}
+	}
+	if len(h.Slots) > 0 {
+		h.Act = actOf(r, w.spec)
+	}
+	if w.restartsWorld(r) {
+		w.restartWorld(h)
+	}
+}
+
+// restartsWorld reports whether a request to restart slots in place names slots in the job's world.
+func (w *work) restartsWorld(r *job.Request) bool {
+	return slices.ContainsFunc(r.On, func(sel job.Selector) bool { return sel.Job == w.name && concernsWorld(&sel, w.spec) })
+}
+
+// matches reports whether a request names a slot.
+func matches(r *job.Request, s *job.Slot) bool {
+	return slices.ContainsFunc(r.On, func(sel job.Selector) bool { return sel.Matches(s.Address) })
 }
 
 // restartWorld ends the job's world once, with a checkpoint before. One that resumed from a step that an operator has chosen, and has written
@@ -145,7 +192,10 @@ func (p *pass) collectActs(w *work) {
 				continue
 			}
 			delete(slots, short)
-			if result.State == job.ActDone {
+			switch {
+			case h.Act.Kind == job.ActRestart && result.State != job.ActUnsupported: // whatever ended the processes
+				continue
+			case result.State == job.ActDone:
 				noteCheckpoint(h, w.name, result)
 				continue
 			}
@@ -276,7 +326,7 @@ func reloadOutcome(_ *pass, w *work, _ *job.Request, h *job.Handled) (job.ReplyS
 	switch {
 	case len(h.Slots) > 0:
 		return job.Accepted, job.Reason{}
-	case h.Act.Kind != "" && len(h.Results) == 0:
+	case h.Act.Kind == job.ActFind && len(h.Results) == 0:
 		why, _ := firstFailed(h, false)
 		return job.Refused, why
 	case w.rec.Phase.Ended():

@@ -302,16 +302,16 @@ func (p *pass) canTakeEffect(r *job.Request) bool {
 	return !p.requests.deferred[r.ID] && p.requests.refused[r.ID].IsZero()
 }
 
-// restart notes the incarnations that are to be replaced: how far it has come is known from them, whoever leads. In place the world ends
-// once, and the same incarnations form the next one.
+// restart notes the incarnations that are to be replaced: how far it has come is known from them, whoever leads. In place the same
+// incarnations go on.
 func restart(_ *pass, w *work, r *job.Request, h *job.Handled) {
 	if r.Mode == job.InPlace {
-		w.restartWorld(h)
+		w.restartInPlace(r, h)
 		return
 	}
 	h.Slots = map[string]int{}
 	for _, s := range w.slots {
-		if startedPhase(s) && slices.ContainsFunc(r.On, func(sel job.Selector) bool { return sel.Matches(s.Address) }) {
+		if startedPhase(s) && matches(r, s) {
 			h.Slots[s.Address.Short()] = s.Incarnation
 		}
 	}
@@ -390,7 +390,7 @@ func (w *work) movedElsewhere(s *job.Slot) bool {
 // restartOutcome is done once the next incarnation of each slot trains; for a new run, once its first slots do.
 func restartOutcome(p *pass, w *work, r *job.Request, h *job.Handled) (job.ReplyState, job.Reason) {
 	if h.Mode == job.InPlace {
-		return reloadOutcome(p, w, r, h)
+		return restartedInPlace(p, w, r, h)
 	}
 	trains := func(s *job.Slot) bool { return s.Phase == job.Running || s.Phase == job.Succeeded }
 	due := func(s *job.Slot) bool {
@@ -406,6 +406,28 @@ func restartOutcome(p *pass, w *work, r *job.Request, h *job.Handled) (job.Reply
 		return job.Undone, job.Because(IsSuspended, "job", w.name)
 	}
 	return job.Accepted, job.Reason{}
+}
+
+// restartedInPlace is done once the next world trains, if the old one was to end, and the slots outside of it run again.
+func restartedInPlace(p *pass, w *work, r *job.Request, h *job.Handled) (job.ReplyState, job.Reason) {
+	starts := func(s *job.Slot) bool { return !inWorld(w.spec, s) && matches(r, s) && s.Phase.Live() && !w.up(s) }
+	why, failed := firstFailed(h, false)
+	switch {
+	case failed:
+		return job.Undone, why
+	case w.restartsWorld(r):
+		if state, why := reloadOutcome(p, w, r, h); state != job.Done {
+			return state, why
+		}
+	case w.rec.Phase.Ended():
+		return job.Undone, job.Because(HasEnded, "job", w.name, "phase", string(w.rec.Phase))
+	case w.rec.Phase == job.JobSuspended:
+		return job.Undone, job.Because(IsSuspended, "job", w.name)
+	}
+	if len(h.Slots) > 0 || slices.ContainsFunc(w.slots, starts) {
+		return job.Accepted, job.Reason{}
+	}
+	return job.Done, job.Reason{}
 }
 
 // prune forgets the requests that have their final reply. A plan without requests does not know which these are.

@@ -48,7 +48,7 @@ var lasting = map[job.Verb]bool{job.AskSuspend: true, job.AskResume: true, job.A
 var modes = map[job.Verb][]struct{ name, doc string }{
 	job.AskSuspend: {{job.Keep, "Keep the slots with their places: only the training processes end."}},
 	job.AskCancel:  {{job.Force, "Kill the processes at once, without a checkpoint and without their grace."}},
-	job.AskRestart: {{job.InPlace, "Restart the training processes of the world, and keep the slots where they are."}, {job.Elsewhere, "Start the next incarnations on other nodes than they are on now."}},
+	job.AskRestart: {{job.InPlace, "Restart the training processes, and keep the slots where they are."}, {job.Elsewhere, "Start the next incarnations on other nodes than they are on now."}},
 }
 
 func (a *asking) declare(fs *flags) {
@@ -192,7 +192,8 @@ slots are started from.`)
 func restartCommand() *command {
 	return verbCommand(job.AskRestart, "Restart slots, or jobs that have ended",
 		`Replaces the slots that the ADDRESSes name by their next incarnations, after a checkpoint; the world forms again with them. With
--in-place no slot is replaced: the world ends and forms again, with new training processes in all its slots. A job that succeeded, failed or was canceled starts anew, as a new run. ADDRESS is job.NAME, job.NAME.ROLE,
+-in-place no slot is replaced: the world ends and forms again, with new training processes in all its slots; a slot of an unranked
+role gets new ones by itself. A job that succeeded, failed or was canceled starts anew, as a new run. ADDRESS is job.NAME, job.NAME.ROLE,
 job.NAME.ROLE[3], or a set: [0-3,7], [*].`)
 }
 

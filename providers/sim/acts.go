@@ -37,6 +37,9 @@ func (a *Agent) actOn(o elastic.Order) {
 		case act.Kind == job.ActSignal:
 			r.State = job.ActDone
 			a.perform(act)
+		case act.Kind == job.ActRestart:
+			a.perform(act)
+			a.restart(act)
 		default:
 			a.perform(act)
 			a.checkpoint(act)
@@ -55,6 +58,19 @@ func (a *Agent) perform(act job.Act) {
 	if a.c.Acted != nil {
 		a.c.Acted(a, act)
 	}
+}
+
+// restart ends the processes, and reports so: those of the next start are others.
+func (a *Agent) restart(act job.Act) {
+	a.act(StopTime, func() {
+		a.did = slices.Clone(a.did) // reports have the old ones
+		for i := range a.did {
+			if a.did[i].ID == act.ID {
+				a.did[i].State = job.ActDone
+			}
+		}
+		a.become(job.MemberWaiting)
+	})
 }
 
 // checkpoint reports a checkpoint once it is written, or that the processes ended before.
