@@ -389,6 +389,55 @@ func TestAStoreThatTakesLongHoldsUpNobodyWhoReads(t *testing.T) {
 	})
 }
 
+// askedLater are requests that cannot be read at first.
+type askedLater struct {
+	mu      sync.Mutex
+	asked   []job.Request
+	unread  int // readings that fail
+	replies []job.Reply
+}
+
+func (a *askedLater) Pending(context.Context) ([]job.Request, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.unread > 0 {
+		a.unread--
+		return nil, errors.New("no route to host")
+	}
+	return a.asked, nil
+}
+
+func (a *askedLater) Reply(_ context.Context, r job.Reply) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.replies = append(a.replies, r)
+	a.asked = slices.DeleteFunc(slices.Clone(a.asked), func(q job.Request) bool { return r.State.Final() && q.ID == r.ID })
+	return nil
+}
+
+// Requests that cannot be read for a while are handled once they can, and what was raised is cleared.
+func TestRequestsThatCannotBeReadForAWhileAreHandledLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		requests := &askedLater{unread: 2, asked: []job.Request{
+			{ID: "r1", Verb: job.AskSuspend, On: []job.Selector{{Job: "b"}}, By: "ann", Expires: time.Now().Add(time.Hour)}}}
+		d := newDriven(t, func(s *Setup, p *Parts) { s.Watch, p.Requests = true, requests })
+		d.begin(t)
+		pass(requestsEvery / 2)
+		if d.provider.running() == 0 {
+			t.Error("nothing is launched while the requests are unknown")
+		}
+		pass(10 * time.Second)
+		if len(requests.replies) != 1 || requests.replies[0].ID != "r1" || requests.replies[0].State != job.Refused {
+			t.Errorf("the replies are %v", requests.replies)
+		}
+		must(t, d.end())
+		told := slices.DeleteFunc(slices.Clone(d.view.conditions), func(c string) bool { return !strings.Contains(c, string(RequestsUnread)) })
+		if len(told) != 2 || !strings.HasPrefix(told[0], "raised") || !strings.HasPrefix(told[1], "cleared") {
+			t.Errorf("reported %q", told)
+		}
+	})
+}
+
 // An interrupted run does not wait for observations.
 func TestAnInterruptedRunWaitsForNoProvider(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
