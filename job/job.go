@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 )
 
 // Job is one training job as declared.
@@ -177,7 +178,26 @@ type Detect struct {
 type Heal struct {
 	Budget Budget `hcl:"budget,block" change:"update" doc:"How many failures of the user's program are healed. Lost nodes do not count. Restarts of a slot without progress in between are delayed: the second by 1s, doubling to 1m."`
 	On     []On   `hcl:"on,block" change:"update" doc:"Overrides for one cause."`
+	// ExitCodes maps exit codes of training processes to a Verdict.
+	ExitCodes map[string]string `hcl:"exit_codes,optional" change:"update" json:",omitempty" doc:"What exit codes of the training processes mean, as { 3 = \"fail\", 75 = \"retry\" }: fail fails the job at once, retry restarts without being charged to the budget. Other codes are restarted and charged."`
 }
+
+// What heal's exit_codes say of an exit code. One that they do not name is restarted and charged to the budget.
+const (
+	ExitFails   = "fail"  // the job fails at once
+	ExitRetries = "retry" // restarted, as often as it takes
+)
+
+// Verdict is what the job says of an exit: ExitFails, ExitRetries, or "". Only an exit with a code of the program's own has one.
+func (h *Heal) Verdict(c Cause, e *Exit) string {
+	if c != ProcessFailed || e == nil {
+		return ""
+	}
+	return h.ExitCodes[strconv.Itoa(e.Code)]
+}
+
+// Charged reports whether a fault is charged to the budget.
+func (h *Heal) Charged(c Cause, e *Exit) bool { return c.Budgeted() && h.Verdict(c, e) != ExitRetries }
 
 // Budget is a number of restarts in a sliding window.
 type Budget struct {

@@ -104,6 +104,7 @@ job "full" {
       restarts = 1
       window   = "2h"
     }
+    exit_codes = { 3 = "fail" }
     on "oom" {
       memory = "x2"
       limit  = 5

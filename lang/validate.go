@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -366,8 +367,27 @@ func (l *loader) checkPolicies(j *job.Job, t *tree) {
 		l.checkBudget(j.Heal.Budget, b)
 	}
 	if heal != nil {
+		l.checkExitCodes(j.Heal.ExitCodes, heal)
 		for i, b := range heal.blocks["on"] {
 			l.checkOn(j.Heal.On[i], b)
+		}
+	}
+}
+
+// exitVerdicts is what heal's exit_codes can say of a code.
+var exitVerdicts = []string{job.ExitFails, job.ExitRetries}
+
+func (l *loader) checkExitCodes(codes map[string]string, t *tree) {
+	if len(codes) == 0 || !t.sound("exit_codes") {
+		return
+	}
+	for _, code := range slices.Sorted(maps.Keys(codes)) {
+		if n, err := strconv.Atoi(code); err != nil || n < 1 || n > 255 || strconv.Itoa(n) != code {
+			l.complain(t.at("exit_codes"), t, "Invalid exit code", "%q is not an exit code: write a number from 1 to 255.", code)
+		}
+		if verdict := codes[code]; !slices.Contains(exitVerdicts, verdict) {
+			l.complain(t.at("exit_codes"), t, "Unknown verdict", "%q is not something to do about exit code %s; possible are %s.%s",
+				verdict, code, list(exitVerdicts), suggest(verdict, exitVerdicts))
 		}
 	}
 }

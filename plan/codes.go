@@ -176,6 +176,7 @@ const (
 	SlotFailed        job.Code = "slot_failed"          // a slot failed permanently
 	WorldBrokeTooLate job.Code = "world_broke_too_late" // a world broke after a slot of the role succeeded
 	FailedTooLate     job.Code = "failed_too_late"      // a slot failed after another of its role succeeded
+	ExitCodeFails     job.Code = "exit_code_fails"      // a slot's process exited with a code that heal's exit_codes fail the job for
 	SlotCannotStart   job.Code = "slot_cannot_start"    // a slot's command cannot be started
 	RestartsSpent     job.Code = "restarts_spent"       // the restart budget is exhausted
 )

@@ -218,6 +218,7 @@ func (p *pass) incident(w *work, f fault) {
 		case heavy == known && heavy <= mostEcho && !named && precedes(w, f, inc):
 			// The one reported first was an echo of this one, by their hosts' clocks, as in recordFaults.
 			w.echo(inc.Culprits...)
+			p.recharge(w, &inc, f)
 			inc.Told, inc.Cause, inc.Culprits, inc.Evidence = false, f.cause, []job.Address{f.slot.Address}, f.evidence
 		case f.generation > 0 && (heavy == 0 || heavy < known && heavy <= mostEcho):
 			if !named {
@@ -237,9 +238,7 @@ func (p *pass) incident(w *work, f fault) {
 				inc.Added = p.in.Now
 			}
 		default:
-			if inc.Cause.Budgeted() && !f.cause.Budgeted() && len(w.rec.Charges) > 0 {
-				w.rec.Charges = w.rec.Charges[:len(w.rec.Charges)-1]
-			}
+			p.recharge(w, &inc, f)
 			lighter := inc
 			inc.Told, inc.Added = false, time.Time{}
 			inc.Cause, inc.Culprits, inc.Evidence = f.cause, []job.Address{f.slot.Address}, f.evidence
@@ -260,7 +259,22 @@ func (p *pass) incident(w *work, f fault) {
 		Time: p.in.Now, Cause: f.cause, Culprits: []job.Address{f.slot.Address}, Evidence: f.evidence,
 		Generation: f.generation, Confidence: confidence(heavy),
 	})
-	if f.cause.Budgeted() {
+	if w.spec.Heal.Charged(f.cause, f.exit) {
+		w.rec.Charges = append(w.rec.Charges, p.in.Now)
+	}
+}
+
+// recharge charges the newest incident as its new cause is, which is a fault's.
+func (p *pass) recharge(w *work, i *job.Incident, f fault) {
+	var exit *job.Exit
+	if s := w.rec.Slot(i.Culprits[0].Role, i.Culprits[0].Index); s != nil {
+		exit = s.Exit
+	}
+	was, is, n := w.spec.Heal.Charged(i.Cause, exit), w.spec.Heal.Charged(f.cause, f.exit), len(w.rec.Charges)
+	switch {
+	case was && !is && n > 0:
+		w.rec.Charges = w.rec.Charges[:n-1]
+	case is && !was:
 		w.rec.Charges = append(w.rec.Charges, p.in.Now)
 	}
 }
@@ -377,7 +391,7 @@ func (p *pass) heal(w *work) {
 		p.failJob(w, why)
 		return
 	}
-	if len(failing) == 0 || p.overBudget(w) {
+	if len(failing) == 0 || p.exitFails(w, failing) || p.overBudget(w) {
 		return
 	}
 	action, delayed := job.Action(""), []*job.Slot(nil)
@@ -438,6 +452,20 @@ func (p *pass) hopeless(w *work, failing []*job.Slot) job.Reason {
 		}
 	}
 	return job.Reason{}
+}
+
+// exitFails fails the job if a process exited with a code that is to do so; after verdictGrace, as it may have been an echo.
+func (p *pass) exitFails(w *work, failing []*job.Slot) bool {
+	for _, s := range failing {
+		if w.spec.Heal.Verdict(s.Cause, s.Exit) != job.ExitFails {
+			continue
+		}
+		if !p.pending(s.Since, verdictGrace) {
+			p.failJob(w, job.Because(ExitCodeFails, "slot", s.Address.Short(), "code", strconv.Itoa(s.Exit.Code)))
+		}
+		return true
+	}
+	return false
 }
 
 // overBudget delays the verdict while the budget is exceeded: for verdictGrace, then the job fails.

@@ -569,6 +569,12 @@ func setJob(j *job.Job, key, value string) error {
 		j.Priority = n
 	case "restarts":
 		j.Heal.Budget.Restarts = n
+	case "exit": // exit=3:fail,75:retry
+		j.Heal.ExitCodes = map[string]string{}
+		for _, pair := range strings.Split(value, ",") {
+			code, verdict, _ := strings.Cut(pair, ":")
+			j.Heal.ExitCodes[code] = verdict
+		}
 	case "oom":
 		var f job.Factor
 		f, err = job.ParseFactor(value)

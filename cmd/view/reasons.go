@@ -282,6 +282,7 @@ var sentences = map[job.Code]sentence{
 	plan.SlotFailed:        says("a slot failed"),
 	plan.WorldBrokeTooLate: says("${slot} cannot continue: its world broke after another slot of its role succeeded"),
 	plan.FailedTooLate:     says("${slot} failed after another slot of its role succeeded"),
+	plan.ExitCodeFails:     says("${slot} exited with code ${code}, which heal { exit_codes } says is not worth a restart"),
 	plan.SlotCannotStart:   says("${slot} cannot be started"),
 	plan.RestartsSpent:     says("restart budget exhausted: ${restarts} within ${window}"),
 

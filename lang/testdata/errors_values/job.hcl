@@ -73,6 +73,7 @@ job "a" {
     }
   }
   heal {
+    exit_codes = { 0 = "fail", 7 = "restart", x = "retry" }
     on "oom" {
       memory = "1.5"
     }

@@ -81,6 +81,7 @@ job "mnist" {
       restarts = 10
       window   = "24h"
     }
+    exit_codes = { 3 = "fail", 75 = "retry" }
     on "oom" {
       memory = "x1.5"
       limit  = 3
