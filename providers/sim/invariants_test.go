@@ -276,8 +276,8 @@ func (w *world) repair() {
 		}
 		a.Wake()
 	}
-	if names := w.operators.askedAbout(); len(names) > 0 {
-		w.request(append([]string{"uncordon"}, names...))
+	for _, name := range w.operators.askedAbout() {
+		w.request([]string{"uncordon", name}) // each for itself: a master that has not seen one yet refuses that
 	}
 	w.start("d") // because all others may be about to end
 	for _, m := range w.all() {
