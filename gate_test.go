@@ -126,8 +126,8 @@ var unchecked = map[string]string{
 	"cmd/eltrain/import.go":               "named by the user, who may name a pipe: <(kubectl get ...)",
 	"cmd/eltrain/init.go":                 "a new file",
 	"cmd/eltrain/linefile.go":             "named by the user, who may name a pipe",
-	"cmd/eltrain/shells.go":               "the user's own files",
 	"cmd/eltrain/statepush.go":            "named by the user, who may name a pipe",
+	"cmd/shells/settings.go":              "the user's own files",
 	"internal/atomicfile/atomicfile.go":   "a directory",
 	"internal/regular/regular.go":         "the rule itself",
 }

@@ -1,14 +1,13 @@
 package main
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,21 +16,16 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/eltrain/eltrain/cmd/shells"
 	"github.com/eltrain/eltrain/state"
 )
 
-// programName is the name that completion is installed for, whatever this executable is called.
-const programName = "eltrain"
-
 // completionLine and completionPoint are the environment variables in which a shell passes the typed line and the number of
-// characters before the cursor (bash before 4.2: bytes). It expects one completion per line.
-//
-// bash replaces only the part after the last "=" and inserts completions verbatim. The setup for other shells sets
-// completionWhole: they compare whole words, and quote what they insert.
+// characters before the cursor (bash before 4.2: bytes). It expects one completion per line. bash replaces only the part after the
+// last "=" and inserts completions verbatim; other shells set shells.Whole.
 const (
 	completionLine  = "COMP_LINE"
 	completionPoint = "COMP_POINT"
-	completionWhole = "ELTRAIN_COMPLETION_WHOLE"
 )
 
 // completionTimeout bounds the wait after Tab: the state may be remote.
@@ -46,7 +40,7 @@ func (s *session) complete(line string) int {
 		line = string(runes[:point])
 	}
 	const cursor = "\x00" // never occurs in a line; makes an empty last word count as a word
-	words, open := splitWords(line + cursor)
+	words, open := shells.Words(line + cursor)
 	if len(words) < 2 {
 		return exitDone
 	}
@@ -54,7 +48,7 @@ func (s *session) complete(line string) int {
 	if _, err := changeDirectory(before); err != nil {
 		return exitDone
 	}
-	whole := s.getenv(completionWhole) != ""
+	whole := s.getenv(shells.Whole) != ""
 	prefix := ""
 	if option, value, valued := strings.Cut(begun, "="); valued && strings.HasPrefix(option, "-") {
 		before, begun = append(before, option), value
@@ -67,23 +61,11 @@ func (s *session) complete(line string) int {
 			continue
 		}
 		if !whole && !open {
-			word = escaped(word)
+			word = shells.Escaped(word)
 		}
 		fmt.Fprintln(s.streams.Out, prefix+word)
 	}
 	return exitDone
-}
-
-// escaped returns word with a backslash before each character that is special to bash.
-func escaped(word string) string {
-	var b strings.Builder
-	for _, r := range word {
-		if strings.ContainsRune(" \t\\'\"$`*?[]{}()<>|&;!#~", r) {
-			b.WriteByte('\\')
-		}
-		b.WriteRune(r)
-	}
-	return b.String()
 }
 
 // candidates returns the candidates for the word after before, of which begun has been typed.
@@ -109,7 +91,7 @@ func (s *session) candidates(before []string, begun string) []string {
 		return append(all, dashed(begun, slices.Sorted(maps.Keys(options)))...)
 	}
 	if n := len(l.global); l.command == nil && n > 0 && "-"+strings.TrimLeft(l.global[n-1], "-") == chdirOption {
-		return predictDirectories(begun)
+		return shells.Directories(begun)
 	}
 	for _, c := range slices.Concat(mainCommands(), otherCommands()) {
 		if !c.internal {
@@ -118,7 +100,7 @@ func (s *session) candidates(before []string, begun string) []string {
 	}
 	options := []string{"-help", "-version", chdirOption + "=", installOption, uninstallOption}
 	if strings.HasPrefix(begun, chdirOption[:2]) { // with directories: a shell adds a space after the only candidate
-		for _, dir := range append(predictDirectories(""), "../") {
+		for _, dir := range append(shells.Directories(""), "../") {
 			options = append(options, chdirOption+"="+dir)
 		}
 	}
@@ -169,7 +151,7 @@ func (s *session) optionsOf(c *command) map[string]predictor {
 // predictors are by the placeholder for a value in usages and option texts.
 func (s *session) predictors() map[string]predictor {
 	return map[string]predictor{
-		"FILE": predictFiles, "PATH": predictFiles, "DIR": predictDirectories,
+		"FILE": shells.Files, "PATH": shells.Files, "DIR": shells.Directories,
 		"ADDRESS": s.predictAddresses, "SOURCE": s.predictAddresses, "DESTINATION": s.predictAddresses,
 		"NAME": s.predictOutputs, "SIGNAL": predictSignals, "NODE": s.predictNodes,
 	}
@@ -188,41 +170,6 @@ func predictSignals(begun string) (names []string) {
 		names = append(names, name)
 	}
 	return names
-}
-
-func predictFiles(begun string) []string {
-	return entries(begun, func(bool) bool { return true })
-}
-
-func predictDirectories(begun string) []string {
-	return entries(begun, func(directory bool) bool { return directory })
-}
-
-// entries lists the paths that begin with begun, hidden ones only once the dot has been typed. A directory ends in a slash.
-// If it is the only match, its entries are listed too, since a shell adds a space after the only candidate.
-func entries(begun string, wanted func(directory bool) bool) []string {
-	dir, prefix := filepath.Split(begun)
-	listed, _ := os.ReadDir(cmp.Or(dir, "."))
-	var all []string
-	for _, e := range listed {
-		if !strings.HasPrefix(e.Name(), prefix) || prefix == "" && strings.HasPrefix(e.Name(), ".") {
-			continue
-		}
-		path := dir + e.Name()
-		info, err := os.Stat(path) // follows links
-		directory := err == nil && info.IsDir()
-		if !wanted(directory) {
-			continue
-		}
-		if directory {
-			path += "/"
-		}
-		all = append(all, path)
-	}
-	if len(all) == 1 && strings.HasSuffix(all[0], "/") && all[0] != begun {
-		return append(all, entries(all[0], wanted)...)
-	}
-	return all
 }
 
 // predictAddresses returns the addresses of the state's jobs; of a job's roles once the job is typed, and of a role's slots
@@ -281,4 +228,40 @@ func (s *session) storedNow() (stored state.State) {
 		stored, _ = d.Store.Read(ctx)
 	}
 	return stored
+}
+
+// The global options that change the user's shells, as Terraform's do.
+const (
+	installOption   = "-install-autocomplete"
+	uninstallOption = "-uninstall-autocomplete"
+)
+
+// changeShells changes the settings of each of the user's shells, and lists the changed files.
+func (s *session) changeShells(change func(shells.Setting) (changed bool, err error), installs bool) int {
+	defer s.outlive()()
+	program, err := os.Executable()
+	var all []shells.Setting
+	if err == nil {
+		all, err = shells.Settings(program, s.getenv)
+	}
+	if err == nil && len(all) == 0 && installs {
+		err = fmt.Errorf("no settings of bash, zsh or fish found in %s", s.getenv("HOME"))
+	}
+	changed := false
+	for _, shell := range all {
+		does, failed := change(shell)
+		if does {
+			fmt.Fprintf(s.streams.Out, "Changed %s.\n", shell.File)
+		}
+		changed, err = changed || does, errors.Join(err, failed)
+	}
+	if err != nil {
+		return s.fail("Cannot change the shell's settings", err)
+	}
+	if !changed {
+		fmt.Fprintln(s.streams.Out, "Nothing to change.")
+		return exitDone
+	}
+	fmt.Fprintln(s.streams.Out, "The next shell that starts uses it.")
+	return exitDone
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/eltrain/eltrain/cmd/shells"
 	"github.com/eltrain/eltrain/cmd/workspace"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/state"
@@ -121,7 +122,7 @@ func TestCompletionIsAsTheShellTakesIt(t *testing.T) {
 		{`eltrain plan -var-file my\ `, `my\ \$1.vars`, "my $1.vars"},
 		{`eltrain plan -var-file "my `, "my $1.vars", "my $1.vars"},
 	} {
-		for want, setting := range map[string]string{c.bash: "", c.others: completionWhole + "=1"} {
+		for want, setting := range map[string]string{c.bash: "", c.others: shells.Whole + "=1"} {
 			if c.bash == c.others {
 				setting = ""
 			}
@@ -170,6 +171,60 @@ func TestCompletionKnowsTheWordsOfUsages(t *testing.T) {
 			if !slices.Contains(free, word) && known[word] == nil {
 				t.Errorf("%s: nothing completes %s: add it to predictors", c.name, word)
 			}
+		}
+	}
+}
+
+// The files that change are listed, once. Whether they are what shells expect is TestCompletionInShells's.
+func TestCompletionIsInstalledAndRemoved(t *testing.T) {
+	home := directoryWith(t, map[string]string{".bashrc": ""})
+	at := func(home, option string) *screenless {
+		s := newScreenless("", "HOME="+home)
+		s.run([]string{option})
+		return s
+	}
+	for _, option := range []string{installOption, "-" + uninstallOption} {
+		for _, want := range []string{"Changed " + filepath.Join(home, ".bashrc") + ".\nThe next shell that starts uses it.\n", "Nothing to change.\n"} {
+			if s := at(home, option); s.out.String() != want || s.err.Len() > 0 {
+				t.Errorf("%s: %s%s, want %s", option, &s.out, &s.err, want)
+			}
+		}
+	}
+	if s := at(t.TempDir(), installOption); !strings.Contains(s.err.String(), "o settings of bash, zsh or fish") {
+		t.Errorf("without a shell: %s", &s.err)
+	}
+}
+
+// Global options take effect all together or not at all.
+func TestGlobalOptions(t *testing.T) {
+	for args, want := range map[string]globals{
+		"":                             {},
+		"-v --help":                    {version: true, help: true},
+		"-help plan":                   {help: true},
+		"--install-autocomplete":       {install: true},
+		"-uninstall-autocomplete -h":   {uninstall: true, help: true},
+		"plan -uninstall-autocomplete": {},
+	} {
+		got, err := readLine(strings.Fields(args), allCommands()).readGlobals()
+		if err != nil || got != want {
+			t.Errorf("%q gives %+v, %v; want %+v", args, got, err, want)
+		}
+	}
+	for args, want := range map[string]string{
+		"---uninstall-autocomplete":                       "Unknown global flag ---uninstall-autocomplete",
+		"-install-autocomplete -bogus":                    "Unknown global flag -bogus",
+		"-version -bogus":                                 "Unknown global flag -bogus",
+		"-install-autocomplete plan":                      "do not take a command",
+		"-install-autocomplete -uninstall-autocomplete":   "cannot be used together",
+		"--uninstall-autocomplete --install-autocomplete": "cannot be used together",
+	} {
+		home := directoryWith(t, map[string]string{".bashrc": ""})
+		s := newScreenless("", "HOME="+home)
+		if code := s.run(strings.Fields(args)); code != exitError || !strings.Contains(s.err.String(), want) {
+			t.Errorf("%q: code %d, %s, want %q", args, code, &s.err, want)
+		}
+		if text := read(t, filepath.Join(home, ".bashrc")); text != "" {
+			t.Errorf("after %q .bashrc is %q", args, text)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/eltrain/eltrain/cmd/shells"
 	"github.com/eltrain/eltrain/cmd/workspace"
 	"github.com/eltrain/eltrain/internal/hang"
 	"github.com/eltrain/eltrain/internal/soak"
@@ -48,7 +49,7 @@ func TestCompletionInShells(t *testing.T) {
 			if err := os.MkdirAll(filepath.Join(home, ".local", "share", "fish", "generated_completions"), 0o755); err != nil {
 				t.Fatal(err)
 			}
-			program := filepath.Join(t.TempDir(), "it's my bin", programName)
+			program := filepath.Join(t.TempDir(), "it's my bin", shells.Program)
 			if err := os.Mkdir(filepath.Dir(program), 0o755); err != nil {
 				t.Fatal(err)
 			}

@@ -17,6 +17,7 @@ import (
 	"github.com/agext/levenshtein"
 	"k8s.io/klog/v2"
 
+	"github.com/eltrain/eltrain/cmd/shells"
 	"github.com/eltrain/eltrain/cmd/view"
 	"github.com/eltrain/eltrain/cmd/workspace"
 )
@@ -249,7 +250,7 @@ func (s *session) execute(l line) int {
 				names = append(names, c.name)
 			}
 		}
-		s.unknown(programName, l.name, names)
+		s.unknown(shells.Program, l.name, names)
 		return exitError
 	}
 	g, err := l.readGlobals()
@@ -268,9 +269,9 @@ func (s *session) execute(l line) int {
 		io.WriteString(s.streams.Out, l.command.help())
 		return exitDone
 	case g.install:
-		return s.installCompletion()
+		return s.changeShells(shells.Setting.Install, true)
 	case g.uninstall:
-		return s.uninstallCompletion()
+		return s.changeShells(shells.Setting.Remove, false)
 	case l.command == nil:
 		fmt.Fprintln(s.streams.Err, overview())
 		return exitError
@@ -379,7 +380,7 @@ func insertEnvironment(args []string, known []*command, getenv func(string) stri
 	}
 	var extra []string
 	for _, name := range []string{"ELTRAIN_CLI_ARGS", "ELTRAIN_CLI_ARGS" + suffix} {
-		words, open := splitWords(getenv(name))
+		words, open := shells.Words(getenv(name))
 		if open {
 			return nil, fmt.Errorf("%s: %q ends inside quotes or after a backslash", name, getenv(name))
 		}
@@ -392,42 +393,6 @@ func insertEnvironment(args []string, known []*command, getenv func(string) stri
 func internal(args []string, known []*command) bool {
 	at := slices.IndexFunc(args, func(a string) bool { return !strings.HasPrefix(a, "-") })
 	return at >= 0 && slices.ContainsFunc(known, func(c *command) bool { return c.internal && c.name == args[at] })
-}
-
-// splitWords splits as a shell does: at spaces, but not within quotes; a backslash escapes the next
-// character, except within single quotes. open: s ends within a quote or after a backslash.
-func splitWords(s string) (words []string, open bool) {
-	var word strings.Builder
-	var quote rune
-	inWord, escaped := false, false
-	for _, r := range s {
-		switch {
-		case escaped:
-			word.WriteRune(r)
-			escaped = false
-		case r == '\\' && quote != '\'':
-			inWord, escaped = true, true
-		case quote != 0 && r == quote:
-			quote = 0
-		case quote != 0:
-			word.WriteRune(r)
-		case r == '\'' || r == '"':
-			inWord, quote = true, r
-		case r == ' ' || r == '\t' || r == '\n':
-			if inWord {
-				words = append(words, word.String())
-				word.Reset()
-				inWord = false
-			}
-		default:
-			inWord = true
-			word.WriteRune(r)
-		}
-	}
-	if inWord {
-		words = append(words, word.String())
-	}
-	return words, quote != 0 || escaped
 }
 
 // logger writes records of the given level and above as text; nothing if level is empty.
@@ -468,7 +433,7 @@ func (s *session) fail(summary string, err error) int {
 
 // misused shows an error in a command's arguments and returns the exit code for it.
 func (s *session) misused(name string, err error) int {
-	s.diagnose(view.Problem("Invalid command line", view.Explain(err)+"\n\nFor help, run "+strings.TrimSpace(programName+" "+name)+" -help"))
+	s.diagnose(view.Problem("Invalid command line", view.Explain(err)+"\n\nFor help, run "+strings.TrimSpace(shells.Program+" "+name)+" -help"))
 	return exitError
 }
 

@@ -238,29 +238,6 @@ func TestNoColorTurnsColoursOff(t *testing.T) {
 	}
 }
 
-func TestSplitWords(t *testing.T) {
-	for _, c := range []struct {
-		in   string
-		want []string
-	}{
-		{"", nil},
-		{"  -a   -b=c\t", []string{"-a", "-b=c"}},
-		{`-var 'x=a b' "q=\"z\""`, []string{"-var", "x=a b", `q="z"`}},
-		{`a\ b ''`, []string{"a b", ""}},
-		{`'a\b'`, []string{`a\b`}},
-	} {
-		got, open := splitWords(c.in)
-		if open || !slices.Equal(got, c.want) {
-			t.Errorf("%q splits to %q, %t; want %q", c.in, got, open, c.want)
-		}
-	}
-	for _, bad := range []string{`'a`, `"a`, `a\`} {
-		if _, open := splitWords(bad); !open {
-			t.Errorf("%q has an end", bad)
-		}
-	}
-}
-
 func TestInsertEnvironment(t *testing.T) {
 	getenv := func(name string) string {
 		return map[string]string{"ELTRAIN_CLI_ARGS": "-no-color", "ELTRAIN_CLI_ARGS_plan": "-var 'a=b c'"}[name]

@@ -1,10 +1,9 @@
-package main
+package shells
 
 import (
 	"bytes"
 	"cmp"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -14,56 +13,16 @@ import (
 	"github.com/eltrain/eltrain/internal/atomicfile"
 )
 
-// The global options that change the user's shells, as Terraform's do.
-const (
-	installOption   = "-install-autocomplete"
-	uninstallOption = "-uninstall-autocomplete"
-)
+// Program is the name that completion is installed for, whatever this executable is called.
+const Program = "eltrain"
 
-// installCompletion adds completion to the settings of the user's shells.
-func (s *session) installCompletion() int {
-	all, err := s.settings()
-	if err == nil && len(all) == 0 {
-		err = fmt.Errorf("no settings of bash, zsh or fish found in %s", s.getenv("HOME"))
-	}
-	return s.change(all, err)
-}
+// Whole is set in the environment by shells that compare whole words, and quote what they insert.
+const Whole = "ELTRAIN_COMPLETION_WHOLE"
 
-// uninstallCompletion removes it, whichever eltrain executable added it.
-func (s *session) uninstallCompletion() int {
-	all, err := s.settings()
-	for i := range all {
-		all[i].text = ""
-	}
-	return s.change(all, err)
-}
-
-// change writes the settings and lists the changed files. err is the error of an earlier step.
-func (s *session) change(all []setting, err error) int {
-	defer s.outlive()()
-	changed := false
-	for _, shell := range all {
-		does, failed := shell.write()
-		if does {
-			fmt.Fprintf(s.streams.Out, "Changed %s.\n", shell.file)
-		}
-		changed, err = changed || does, errors.Join(err, failed)
-	}
-	if err != nil {
-		return s.fail("Cannot change the shell's settings", err)
-	}
-	if !changed {
-		fmt.Fprintln(s.streams.Out, "Nothing to change.")
-		return exitDone
-	}
-	fmt.Fprintln(s.streams.Out, "The next shell that starts uses it.")
-	return exitDone
-}
-
-// setting is a file of a shell's settings, and the text for eltrain in it.
-type setting struct {
-	file string
-	text string // without the final newline; "" to remove it
+// Setting is a file of a shell's settings, and the text for eltrain in it.
+type Setting struct {
+	File string
+	text string // without the final newline; "" for a file that is to have none
 	ours bool   // the whole file is eltrain's, else one line
 }
 
@@ -73,24 +32,20 @@ var bashFiles = []string{".bashrc", ".bash_profile", ".bash_login", ".profile"}
 // The text before and after the program in bash's line.
 const (
 	bashBegins = "complete -C "
-	bashEnds   = " " + programName
+	bashEnds   = " " + Program
 )
 
 // The text before and after the program in zsh's line. A new zsh has no completion system: the line starts it unless the
 // user's settings did. -i: do not ask about insecure directories at each start.
 const (
 	zshBegins = "(( $+functions[compdef] )) || { autoload -U compinit && compinit -i; }; " +
-		`_eltrain() { local -x COMP_LINE="$words[1,CURRENT-1] $PREFIX" ` + completionWhole + `=1; compadd -S '' -- ${(f)"$(`
-	zshEnds = `)"}; }; compdef _eltrain ` + programName
+		`_eltrain() { local -x COMP_LINE="$words[1,CURRENT-1] $PREFIX" ` + Whole + `=1; compadd -S '' -- ${(f)"$(`
+	zshEnds = `)"}; }; compdef _eltrain ` + Program
 )
 
-// settings returns the settings with completion for each shell that the user has settings for.
-func (s *session) settings() ([]setting, error) {
-	program, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	home := s.getenv("HOME")
+// Settings returns those with completion by a program, for each shell that the user of an environment has settings for.
+func Settings(program string, getenv func(string) string) ([]Setting, error) {
+	home := getenv("HOME")
 	if home == "" {
 		return nil, errors.New("HOME is not set: it names the directory with the settings")
 	}
@@ -98,24 +53,24 @@ func (s *session) settings() ([]setting, error) {
 		_, err := os.Stat(path)
 		return err == nil
 	}
-	var all []setting
+	var all []Setting
 	for _, name := range bashFiles {
 		if path := filepath.Join(home, name); there(path) {
-			all = append(all, setting{file: path})
+			all = append(all, Setting{File: path})
 		}
 	}
 	if len(all) > 0 { // bash parses the command twice: as a line of its settings, and when it runs it
 		all[0].text = bashBegins + quoted(quoted(program)) + bashEnds
 	}
-	if path := filepath.Join(cmp.Or(s.getenv("ZDOTDIR"), home), ".zshrc"); there(path) {
-		all = append(all, setting{file: path, text: zshBegins + quoted(program) + zshEnds})
+	if path := filepath.Join(cmp.Or(getenv("ZDOTDIR"), home), ".zshrc"); there(path) {
+		all = append(all, Setting{File: path, text: zshBegins + quoted(program) + zshEnds})
 	}
-	if dir := filepath.Join(cmp.Or(s.getenv("XDG_CONFIG_HOME"), filepath.Join(home, ".config")), "fish"); there(dir) {
-		all = append(all, setting{
-			file: filepath.Join(dir, "completions", programName+".fish"), ours: true,
+	if dir := filepath.Join(cmp.Or(getenv("XDG_CONFIG_HOME"), filepath.Join(home, ".config")), "fish"); there(dir) {
+		all = append(all, Setting{
+			File: filepath.Join(dir, "completions", Program+".fish"), ours: true,
 			text: `function __complete_eltrain
     set -lx COMP_LINE (commandline -cp)
-    set -lx ` + completionWhole + ` 1
+    set -lx ` + Whole + ` 1
     test -z (commandline -ct)
     and set COMP_LINE "$COMP_LINE "
     ` + fishQuoted(program) + `
@@ -155,29 +110,35 @@ func completes(line string) bool {
 		strings.HasPrefix(line, zshBegins) && strings.HasSuffix(line, zshEnds)
 }
 
-// write brings the file to the setting, and reports whether that changed it.
-func (t setting) write() (changed bool, err error) {
+// Install brings the file to the setting, and reports whether that changed it.
+func (t Setting) Install() (changed bool, err error) {
 	if t.ours {
 		return t.replace()
 	}
 	return t.edit()
 }
 
+// Remove removes what any eltrain executable has installed, and reports whether that changed the file.
+func (t Setting) Remove() (changed bool, err error) {
+	t.text = ""
+	return t.Install()
+}
+
 // replace writes or removes a file that is all eltrain's. Its owner is that of the shell's directory.
-func (t setting) replace() (changed bool, err error) {
-	have, err := os.ReadFile(t.file)
+func (t Setting) replace() (changed bool, err error) {
+	have, err := os.ReadFile(t.File)
 	switch {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return false, err
 	case t.text == "" && err != nil:
 		return false, nil
 	case t.text == "":
-		err := os.Remove(t.file)
+		err := os.Remove(t.File)
 		return err == nil, err
 	case string(have) == t.text+"\n":
 		return false, nil
 	}
-	dir := filepath.Dir(t.file)
+	dir := filepath.Dir(t.File)
 	shell, err := os.Stat(filepath.Dir(dir))
 	if err != nil {
 		return false, err
@@ -189,13 +150,13 @@ func (t setting) replace() (changed bool, err error) {
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return false, err
 	}
-	err = atomicfile.WriteFor(shell, t.file, []byte(t.text+"\n"), 0o644)
+	err = atomicfile.WriteFor(shell, t.File, []byte(t.text+"\n"), 0o644)
 	return err == nil, err
 }
 
 // edit changes eltrain's line in a file. It follows a link.
-func (t setting) edit() (changed bool, err error) {
-	path, err := atomicfile.Resolve(t.file)
+func (t Setting) edit() (changed bool, err error) {
+	path, err := atomicfile.Resolve(t.File)
 	if err != nil {
 		return false, err
 	}
