@@ -10,6 +10,7 @@ import (
 
 	"github.com/eltrain/eltrain/apply"
 	"github.com/eltrain/eltrain/cmd/planfile"
+	"github.com/eltrain/eltrain/cmd/terminal"
 	"github.com/eltrain/eltrain/cmd/view"
 	"github.com/eltrain/eltrain/cmd/workspace"
 	"github.com/eltrain/eltrain/job"
@@ -528,7 +529,7 @@ func (s *session) interruptedEarly(a applyArgs, when string) int {
 	return s.fail(a.title()+" was interrupted", fmt.Errorf("it was interrupted %s; nothing was done", when))
 }
 
-func (a *applyArgs) question() question {
+func (a *applyArgs) question() terminal.Question {
 	if a.destroy {
 		return destroyQuestion
 	}

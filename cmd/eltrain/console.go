@@ -4,12 +4,10 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strings"
 
-	"golang.org/x/term"
-
+	"github.com/eltrain/eltrain/cmd/terminal"
 	"github.com/eltrain/eltrain/cmd/view"
 	"github.com/eltrain/eltrain/lang"
 )
@@ -60,7 +58,7 @@ func runConsole(s *session, args []string) int {
 	if !ok {
 		return s.fail("Cannot use the console", errors.New("the standard input is not a terminal"))
 	}
-	return c.converse(newPrompter(keyboard, s.streams.Out))
+	return c.converse(terminal.NewPrompter(keyboard, s.streams.Out))
 }
 
 // console evaluates expressions.
@@ -97,7 +95,7 @@ func (c *console) answer(entry string) (ok bool) {
 // piped evaluates what a program writes. It stops at the first error: later entries may depend on it.
 func (c *console) piped(in *bufio.Reader) int {
 	for {
-		entry, more, err := entryOf(func(string) (string, error) { return in.ReadString('\n') })
+		entry, more, err := terminal.Entry(func(string) (string, error) { return in.ReadString('\n') }, lang.Unfinished)
 		if err != nil {
 			return c.s.fail("Cannot read the expressions", err)
 		}
@@ -114,9 +112,9 @@ func (c *console) piped(in *bufio.Reader) int {
 }
 
 // converse evaluates what a person types. It continues after errors.
-func (c *console) converse(p *prompter) int {
+func (c *console) converse(p *terminal.Prompter) int {
 	for {
-		entry, more, err := entryOf(p.line)
+		entry, more, err := terminal.Entry(p.Line, lang.Unfinished)
 		if err != nil {
 			return c.s.fail("Cannot read from the terminal", err)
 		}
@@ -125,64 +123,4 @@ func (c *console) converse(p *prompter) int {
 		}
 		c.answer(entry)
 	}
-}
-
-// The prompts for an expression and for its further lines.
-const (
-	prompt     = "> "
-	promptRest = ": "
-)
-
-// maxEntryLines bounds one expression: with each new line all of it is parsed again.
-const maxEntryLines = 1000
-
-// entryOf reads lines until they form a complete expression.
-func entryOf(line func(prompt string) (string, error)) (entry string, more bool, err error) {
-	ask := prompt
-	for range maxEntryLines {
-		text, err := line(ask)
-		entry += text
-		switch {
-		case errors.Is(err, io.EOF):
-			return entry, false, nil
-		case err != nil:
-			return "", false, err
-		case !lang.Unfinished(entry):
-			return entry, true, nil
-		}
-		if !strings.HasSuffix(entry, "\n") {
-			entry += "\n"
-		}
-		ask = promptRest
-	}
-	return "", false, fmt.Errorf("an expression is longer than %d lines: a bracket may not be closed", maxEntryLines)
-}
-
-// prompter reads lines from a terminal, with editing and history.
-type prompter struct {
-	keyboard *os.File
-	terminal *term.Terminal
-}
-
-func newPrompter(keyboard *os.File, screen io.Writer) *prompter {
-	both := struct {
-		io.Reader
-		io.Writer
-	}{keyboard, screen}
-	return &prompter{keyboard, term.NewTerminal(both, prompt)}
-}
-
-// line reads one line. It restores the terminal's mode before it returns.
-func (p *prompter) line(prompt string) (text string, err error) {
-	usual, err := term.MakeRaw(int(p.keyboard.Fd()))
-	if err != nil {
-		return "", err
-	}
-	defer func() { err = errors.Join(err, term.Restore(int(p.keyboard.Fd()), usual)) }()
-	p.terminal.SetPrompt(prompt)
-	text, err = p.terminal.ReadLine()
-	if errors.Is(err, term.ErrPasteIndicator) {
-		err = nil
-	}
-	return text, err
 }

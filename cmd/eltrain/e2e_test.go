@@ -361,8 +361,8 @@ func TestBrokenPipe(t *testing.T) {
 	}
 }
 
-// terminal is a pseudo-terminal: the master's end, and the end for a process.
-func terminal(t *testing.T) (*os.File, *os.File) {
+// openTerminal is a pseudo-terminal: the master's end, and the end for a process.
+func openTerminal(t *testing.T) (*os.File, *os.File) {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
 	if err != nil {
@@ -385,7 +385,7 @@ func terminal(t *testing.T) (*os.File, *os.File) {
 // onTerminal runs the binary on a terminal, with input typed, and returns its exit code and the screen.
 func onTerminal(t *testing.T, cmd *exec.Cmd, input string) outcome {
 	t.Helper()
-	master, slave := terminal(t)
+	master, slave := openTerminal(t)
 	defer master.Close()
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
 	if err := cmd.Start(); err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/eltrain/eltrain/cmd/terminal"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/providers"
 )
@@ -107,7 +108,7 @@ func runExec(s *session, args []string) int {
 	}
 	restore := func() {}
 	if a.terminal {
-		if restore, err = lend(ctx, &command); err != nil {
+		if restore, err = terminal.Lend(ctx, &command); err != nil {
 			return s.fail("Cannot use the terminal", err)
 		}
 	}
@@ -120,52 +121,4 @@ func runExec(s *session, args []string) int {
 		return s.fail("Cannot run the command", fmt.Errorf("%s: %w", slots[0].Address, err))
 	}
 	return code
-}
-
-// lend gives a command a terminal like the one that this process has, if it has one: with its sizes, and with its input as it is
-// typed, so that Ctrl-C reaches the command. restore ends that.
-func lend(ctx context.Context, c *providers.Command) (restore func(), err error) {
-	own := c.Stdout
-	if c.Stdin != nil {
-		own = c.Stdin
-		before, err := term.MakeRaw(int(own.Fd()))
-		if err != nil {
-			return nil, err
-		}
-		defer func() {
-			stop := restore
-			restore = func() {
-				stop()
-				term.Restore(int(own.Fd()), before)
-			}
-		}()
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	resized := make(chan os.Signal, 1)
-	signal.Notify(resized, syscall.SIGWINCH)
-	sizes, done := make(chan providers.TerminalSize), make(chan struct{})
-	c.Sizes = sizes
-	go func() {
-		defer close(done)
-		defer close(sizes)
-		for {
-			if columns, lines, err := term.GetSize(int(own.Fd())); err == nil {
-				select {
-				case sizes <- providers.TerminalSize{Columns: uint16(columns), Lines: uint16(lines)}:
-				case <-ctx.Done():
-					return
-				}
-			}
-			select {
-			case <-resized:
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
-	return func() {
-		signal.Stop(resized)
-		cancel()
-		<-done
-	}, nil
 }

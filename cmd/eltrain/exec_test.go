@@ -133,7 +133,7 @@ func TestExecOnATerminal(t *testing.T) {
 
 	cmd := commandIn(dir, "exec", "-it", slot, "--", "sh")
 	cmd.Env = append(cmd.Env, "TERM=xterm-odd", "PS1=ready> ")
-	fresh, end := terminal(t)
+	fresh, end := openTerminal(t)
 	defer fresh.Close()
 	defer end.Close()
 	cooked := settings(t, fresh) // as that of the shell before eltrain changes it

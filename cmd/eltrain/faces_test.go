@@ -2,8 +2,6 @@ package main
 
 import (
 	"bytes"
-	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -80,39 +78,6 @@ func TestLostOutputIsAnError(t *testing.T) {
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader("1\n"), full, &errs
 		if err := cmd.Run(); cmd.ProcessState.ExitCode() != exitError || !strings.Contains(errs.String(), "no space left") || strings.Count(errs.String(), "Error:") != 1 {
 			t.Errorf("%s on a full disk: %v; %s", line, err, errs.String())
-		}
-	}
-}
-
-// failsOnce fails its first write.
-type failsOnce struct {
-	with error
-	got  strings.Builder
-}
-
-func (f *failsOnce) Write(b []byte) (int, error) {
-	if err := f.with; err != nil {
-		f.with = nil
-		return 0, fmt.Errorf("write: %w", err)
-	}
-	return f.got.Write(b)
-}
-
-// A failed write is remembered although later ones succeed; EPIPE does not count.
-func TestFaithfully(t *testing.T) {
-	for _, c := range []struct {
-		with error
-		want int
-	}{{nil, exitChanges}, {syscall.EPIPE, exitChanges}, {syscall.ENOSPC, exitError}, {errors.New("lost"), exitError}} {
-		s, out := newScreenless(""), &failsOnce{with: c.with}
-		s.streams.Out.Writer = out
-		code := s.failIfOutputLost(func() int {
-			fmt.Fprint(s.streams.Out, "first")
-			fmt.Fprint(s.streams.Out, "second")
-			return exitChanges
-		})
-		if code != c.want || !strings.HasSuffix(out.got.String(), "second") || strings.Contains(s.err.String(), "Cannot write the output") != (c.want == exitError) {
-			t.Errorf("%v: code %d, want %d; %q arrived; %s", c.with, code, c.want, out.got.String(), s.err.String())
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"github.com/pmezard/go-difflib/difflib"
 
+	"github.com/eltrain/eltrain/cmd/output"
 	"github.com/eltrain/eltrain/cmd/view"
 	"github.com/eltrain/eltrain/cmd/workspace"
 	"github.com/eltrain/eltrain/internal/atomicfile"
@@ -103,7 +104,7 @@ type formatter struct {
 // cannot returns the error that what could not be done.
 func (f *formatter) cannot(what string, err error) error {
 	f.failed = true
-	if errors.As(err, new(*lostOutput)) {
+	if errors.As(err, new(*output.LostError)) {
 		return nil // failIfOutputLost reports it at the end
 	}
 	return &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Cannot " + what, Detail: view.Explain(err)}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/eltrain/eltrain/cmd/terminal"
 )
 
 type forceUnlockArgs struct {
@@ -31,10 +33,10 @@ elsewhere.`,
 	}
 }
 
-var unlockQuestion = question{
-	"Do you really want to force-unlock?",
-	"eltrain will remove the lock on the state. This will allow other eltrain commands to\n  modify it, even though it may still be in use.",
-	"-force",
+var unlockQuestion = terminal.Question{
+	Ask:     "Do you really want to force-unlock?",
+	Explain: "eltrain will remove the lock on the state. This will allow other eltrain commands to\n  modify it, even though it may still be in use.",
+	Instead: "-force",
 }
 
 func runForceUnlock(s *session, args []string) int {

@@ -1,17 +1,19 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"sync"
-	"syscall"
 	"time"
 
+	"github.com/eltrain/eltrain/cmd/output"
 	"github.com/eltrain/eltrain/cmd/view"
 )
+
+// linesTimeout is how long a run that changes something waits for a blocked reader of -json-into. It is well below the time after
+// which such a run drops output for people.
+const linesTimeout = 10 * time.Second
 
 // formats are the options for machine-readable output.
 type formats struct {
@@ -40,12 +42,12 @@ func (s *session) speak(ctx context.Context, a formats, most time.Duration) (fin
 		s.stream, s.machine = view.NewStream(s.streams.Out.Writer, version, time.Now), true
 		s.streams.Out.Writer = io.Discard // output for people
 	case a.jsonInto != "":
-		f, err := openLines(ctx, a.jsonInto, most, func(why string) { s.linesLost(a.jsonInto, why) })
+		f, err := output.OpenLines(ctx, a.jsonInto, most, func(why string) { s.linesLost(a.jsonInto, why) })
 		if err != nil {
 			return nil, err
 		}
 		s.stream = view.NewStream(f, version, time.Now)
-		return func() error { s.stream = nil; return f.finish() }, nil
+		return func() error { s.stream = nil; return f.Finish() }, nil
 	}
 	return func() error { return nil }, nil
 }
@@ -56,42 +58,16 @@ func (s *session) linesLost(path, why string) {
 		fmt.Sprintf("%s: %s. Later events are not in it; the run continues.", path, why))}))
 }
 
-// lostOutput is the error of a write to an output that was lost.
-type lostOutput struct{ err error }
-
-func (l *lostOutput) Error() string { return l.err.Error() }
-
-func (l *lostOutput) Unwrap() error { return l.err }
-
-// checkedWriter remembers the first failed write. A reader that closed its end (EPIPE) is no failure.
-type checkedWriter struct {
-	io.Writer
-	mu   sync.Mutex
-	lost error // the first
-}
-
-func (f *checkedWriter) Write(b []byte) (int, error) {
-	n, err := f.Writer.Write(b)
-	if err == nil || errors.Is(err, syscall.EPIPE) {
-		return n, err
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.lost = cmp.Or(f.lost, err)
-	return n, &lostOutput{err}
-}
-
 // failIfOutputLost returns the exit code of carryOut, or 1 if some of its output was lost, as on a full disk.
 func (s *session) failIfOutputLost(carryOut func() int) int {
-	out := &checkedWriter{Writer: s.streams.Out.Writer}
+	out := &output.Checked{Writer: s.streams.Out.Writer}
 	s.streams.Out.Writer = out
 	code := carryOut()
-	out.mu.Lock()
-	defer out.mu.Unlock()
-	if out.lost == nil {
+	lost := out.Lost()
+	if lost == nil {
 		return code
 	}
 	// As text only: JSON would go to the output that failed.
-	view.WriteDiagnostics(s.streams.Err, s.redactor.Diagnostics([]view.Diagnostic{view.Problem("Cannot write the output", view.Explain(out.lost))}))
+	view.WriteDiagnostics(s.streams.Err, s.redactor.Diagnostics([]view.Diagnostic{view.Problem("Cannot write the output", view.Explain(lost))}))
 	return exitError
 }

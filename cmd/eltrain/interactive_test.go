@@ -101,7 +101,7 @@ type interactive struct {
 
 func startShell(t *testing.T, cmd *exec.Cmd) *interactive {
 	t.Helper()
-	master, slave := terminal(t)
+	master, slave := openTerminal(t)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true} // its own terminal, as shells want it
 	if err := cmd.Start(); err != nil {

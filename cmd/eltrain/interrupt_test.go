@@ -4,43 +4,15 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/eltrain/eltrain/cmd/workspace"
 	"github.com/eltrain/eltrain/internal/hang"
 	"github.com/eltrain/eltrain/state/file"
 )
-
-// unread is a terminal that blocks until it is closed.
-type unread chan struct{}
-
-func (u unread) Write(b []byte) (int, error) {
-	<-u
-	return len(b), nil
-}
-
-// An interrupt takes effect even if nobody reads its acknowledgment.
-func TestInterruptsAreObeyedThoughNobodyReads(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newScreenless("")
-		terminal := make(unread)
-		defer close(terminal) // releases the writes that an interrupt cannot cancel
-		s.streams.Err.Writer = terminal
-		signals := make(chan os.Signal, 2)
-		signals <- syscall.SIGTERM
-		signals <- syscall.SIGTERM
-		cancelled := 0
-		s.handleSignals(signals, make(chan struct{}), func() { cancelled++ })
-		if cancelled != 1 || !slices.Equal(s.exits, []int{exitError}) {
-			t.Errorf("two interrupts cancel %d times and exit with %v", cancelled, s.exits)
-		}
-	})
-}
 
 // A blocked reader, such as an open pager, keeps neither a watch from ending nor its lock from the next run. A second interrupt
 // exits at once.
@@ -122,7 +94,7 @@ func TestAnInterruptEndsTheQuestionOfARefresh(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer answer.Close()
-	var said output
+	var said collected
 	cmd.Stdout, cmd.Stderr = &said, &said
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

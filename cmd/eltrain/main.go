@@ -17,6 +17,7 @@ import (
 	"github.com/agext/levenshtein"
 	"k8s.io/klog/v2"
 
+	"github.com/eltrain/eltrain/cmd/output"
 	"github.com/eltrain/eltrain/cmd/shells"
 	"github.com/eltrain/eltrain/cmd/view"
 	"github.com/eltrain/eltrain/cmd/workspace"
@@ -424,7 +425,7 @@ func didYouMean(typed string, names []string) string {
 
 // fail shows an error and returns the exit code for it. Lost output is reported only once, at the end: see failIfOutputLost.
 func (s *session) fail(summary string, err error) int {
-	if errors.As(err, new(*lostOutput)) {
+	if errors.As(err, new(*output.LostError)) {
 		return exitError
 	}
 	s.diagnose(view.Problem(summary, view.Explain(err)))

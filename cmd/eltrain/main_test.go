@@ -13,15 +13,13 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 	"unicode"
 	"unicode/utf8"
 
-	"go.uber.org/goleak"
-
 	"github.com/eltrain/eltrain/apply"
+	"github.com/eltrain/eltrain/cmd/terminal"
 	"github.com/eltrain/eltrain/cmd/view"
 	"github.com/eltrain/eltrain/cmd/workspace"
 	"github.com/eltrain/eltrain/internal/hang"
@@ -424,37 +422,12 @@ func TestAgentHelpListsItsFlags(t *testing.T) {
 	}
 }
 
-func TestApproval(t *testing.T) {
-	for input, want := range map[string]bool{"yes\n": true, "yes": true, " yes \n": true, "y\n": false, "YES\n": false, "no\n": false, "\n": false, "yes please\n": false} {
-		s := newScreenless(input)
-		if got, err := s.approved(context.Background(), applyQuestion); got != want || err != nil {
-			t.Errorf("%q approves: %t, %v", input, got, err)
-		}
-		if !strings.Contains(s.out.String(), "Only 'yes' will be accepted to approve.") {
-			t.Errorf("the question is %q", s.out.String())
-		}
-	}
-}
-
 func TestNoAnswerIsAnErrorThatSaysWhatToDo(t *testing.T) {
-	for _, q := range []question{applyQuestion, destroyQuestion, refreshQuestion, unlockQuestion} {
-		if yes, err := newScreenless("").approved(context.Background(), q); yes || err == nil || !strings.Contains(err.Error(), "use "+q.instead) || q.instead == "" {
-			t.Errorf("%s %t, %v", q.ask, yes, err)
+	for _, q := range []terminal.Question{applyQuestion, destroyQuestion, refreshQuestion, unlockQuestion} {
+		if yes, err := newScreenless("").approved(context.Background(), q); yes || err == nil || !strings.Contains(err.Error(), "use "+q.Instead) || q.Instead == "" {
+			t.Errorf("%s %t, %v", q.Ask, yes, err)
 		}
 	}
-}
-
-func TestApprovalEndsWithAnInterrupt(t *testing.T) {
-	defer goleak.VerifyNone(t)
-	r, w := io.Pipe()
-	s := newScreenless("")
-	s.streams.In = r
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	if yes, err := s.approved(ctx, applyQuestion); yes || err != nil {
-		t.Errorf("an interrupt approves: %t, %v", yes, err)
-	}
-	w.Close() // releases the read that an interrupt cannot cancel
 }
 
 // Nothing is in flight at a prompt, so an interrupt waits for nothing.
@@ -464,7 +437,7 @@ func TestAnInterruptOfAQuestionSaysThatNothingWasBegun(t *testing.T) {
 	defer w.Close()
 	s.streams.In = r
 	ctx, cancel := context.WithCancel(t.Context())
-	signals, done := make(chan os.Signal, 1), make(chan struct{})
+	text := ""
 	var obeying sync.WaitGroup
 	obeying.Go(func() {
 		for deadline := time.Now().Add(hang.Bound); !s.asking.Load(); time.Sleep(time.Millisecond) {
@@ -473,15 +446,14 @@ func TestAnInterruptOfAQuestionSaysThatNothingWasBegun(t *testing.T) {
 				break // the interrupt cancels the prompt anyway
 			}
 		}
-		signals <- os.Interrupt
-		s.handleSignals(signals, done, cancel)
+		text = s.interrupts().Reply()
+		cancel()
 	})
 	if yes, err := s.approved(ctx, applyQuestion); yes || err != nil {
 		t.Errorf("an interrupt approves: %t, %v", yes, err)
 	}
-	close(done)
 	obeying.Wait()
-	if text := s.err.String(); !strings.Contains(text, "Interrupt received. Nothing was started.") || strings.Contains(text, "wait") {
+	if !strings.Contains(text, "Interrupt received. Nothing was started.") || strings.Contains(text, "wait") {
 		t.Errorf("an interrupt of a question says %q", text)
 	}
 }
@@ -505,53 +477,6 @@ func TestWrongValuesOfOptions(t *testing.T) {
 		if strings.Contains(o.err, "flag provided") || strings.Contains(o.err, "parse error") || o.out != "" {
 			t.Errorf("%s: %s%s", line, o.out, o.err)
 		}
-	}
-}
-
-func TestTwoInterrupts(t *testing.T) {
-	s := newScreenless("")
-	signals, done := make(chan os.Signal, 2), make(chan struct{})
-	cancelled := 0
-	signals <- os.Interrupt
-	signals <- os.Interrupt
-	s.handleSignals(signals, done, func() { cancelled++ })
-	if cancelled != 1 || !slices.Equal(s.exits, []int{exitError}) {
-		t.Errorf("two interrupts cancel %d times and exit with %v", cancelled, s.exits)
-	}
-	for _, text := range []string{"Interrupt received.", "what is in flight; everything else keeps running", "Two interrupts received. Exiting immediately."} {
-		if !strings.Contains(s.err.String(), text) {
-			t.Errorf("%q is missing in\n%s", text, s.err.String())
-		}
-	}
-}
-
-func TestInterruptibleEndsWithItsCommand(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
-	ctx, stop := newScreenless("").interruptible()
-	if ctx.Err() != nil {
-		t.Error("the context has ended before anything happened")
-	}
-	stop()
-}
-
-// brokenPipe fails each write with EPIPE.
-type brokenPipe struct{ writes int }
-
-func (b *brokenPipe) Write([]byte) (int, error) {
-	b.writes++
-	return 0, fmt.Errorf("write |1: %w", syscall.EPIPE)
-}
-
-func TestLostReaderInterruptsARun(t *testing.T) {
-	s := newScreenless("")
-	s.streams.Out.Writer = new(brokenPipe)
-	ctx, release := s.detached(context.Background())
-	defer release()
-	if _, err := s.streams.Out.Write([]byte("x")); err != nil {
-		t.Errorf("the write fails: %v", err)
-	}
-	if ctx.Err() == nil {
-		t.Error("the run continues without a reader")
 	}
 }
 

@@ -275,7 +275,7 @@ const agentBeat = 2 * time.Second
 func watch(t *testing.T, dir string, f func(said func() string)) (out string) {
 	t.Helper()
 	cmd := commandIn(dir, "apply", "-watch", "-auto-approve", "-timestamps=false")
-	var text output
+	var text collected
 	cmd.Stdout, cmd.Stderr = &text, &text
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

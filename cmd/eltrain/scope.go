@@ -12,6 +12,7 @@ import (
 	"github.com/eltrain/eltrain/apply"
 	"github.com/eltrain/eltrain/cmd/master"
 	"github.com/eltrain/eltrain/cmd/planfile"
+	"github.com/eltrain/eltrain/cmd/terminal"
 	"github.com/eltrain/eltrain/cmd/view"
 	"github.com/eltrain/eltrain/cmd/workspace"
 	"github.com/eltrain/eltrain/job"
@@ -257,10 +258,10 @@ func (s *session) planObserved(d *workspace.Workspace, a planning) (facts view.P
 }
 
 // refreshQuestion asks for approval to record what was observed.
-var refreshQuestion = question{
-	"Would you like to update the eltrain state to reflect these detected changes?",
-	"eltrain will write these changes to the state without modifying anything that runs.",
-	"-auto-approve",
+var refreshQuestion = terminal.Question{
+	Ask:     "Would you like to update the eltrain state to reflect these detected changes?",
+	Explain: "eltrain will write these changes to the state without modifying anything that runs.",
+	Instead: "-auto-approve",
 }
 
 // refreshState shows the drift between what runs and what was last applied, and records it after approval. It runs no

@@ -20,19 +20,19 @@ import (
 	"github.com/eltrain/eltrain/state/file"
 )
 
-// output collects a process's output, readable while it runs.
-type output struct {
+// collected collects a process's output, readable while it runs.
+type collected struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 }
 
-func (o *output) Write(b []byte) (int, error) {
+func (o *collected) Write(b []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.text.Write(b)
 }
 
-func (o *output) String() string {
+func (o *collected) String() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.text.String()
@@ -41,7 +41,7 @@ func (o *output) String() string {
 // watchProcess is a process of apply -watch.
 type watchProcess struct {
 	cmd  *exec.Cmd
-	out  output // both streams
+	out  collected // both streams
 	url  string
 	http *http.Client // verifies nothing: before a master leads it has published no certificates
 	done chan struct{}
@@ -188,7 +188,7 @@ func TestInterruptEndsTheWaitForTheLock(t *testing.T) {
 	}
 
 	apply := commandIn(dir, "apply", "-auto-approve", "-lock-timeout=15m")
-	var out output
+	var out collected
 	apply.Stdout, apply.Stderr = &out, &out
 	if err := apply.Start(); err != nil {
 		t.Fatal(err)

@@ -44,7 +44,7 @@ func TestStatusWatchOutlivesMasters(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var errs output
+	var errs collected
 	status.Stderr = &errs
 	if err := status.Start(); err != nil {
 		t.Fatal(err)

@@ -1,4 +1,4 @@
-package main
+package output
 
 import (
 	"context"
@@ -20,17 +20,14 @@ const (
 	openTimeout = 5 * time.Second
 	// openInterval is the interval of tries to open the pipe.
 	openInterval = 20 * time.Millisecond
-	// linesTimeout is how long a run that changes something waits for a blocked reader. It is well below the time after which
-	// such a run drops output for people.
-	linesTimeout = 10 * time.Second
 	// linesInterrupted is how long any run waits after an interrupt.
 	linesInterrupted = time.Second
 )
 
-// lineFile is the file of -json-into. If it is a pipe, a blocked reader does not block the run. It writes nothing after the
+// Lines is a file for lines of JSON. If it is a pipe, a blocked reader does not block the run. It writes nothing after the
 // first error: a partial line would corrupt the next.
-type lineFile struct {
-	*os.File
+type Lines struct {
+	file   *os.File          // not embedded: its other ways to write know no deadline
 	most   time.Duration     // bounds a write's wait for the reader; 0 for until an interrupt
 	tell   func(why string)  // called once if the rest is dropped and the run continues
 	settle func() (was bool) // stops waiting for the interrupt
@@ -40,9 +37,12 @@ type lineFile struct {
 	err         error // the first
 }
 
-// openLines opens a file for lines of JSON: a new file, a device, a pipe, or an older file of such lines, which is truncated.
+// OpenLines opens a file for lines of JSON: a new file, a device, a pipe, or an older file of such lines, which is truncated.
 // It refuses any other file: it may be the state. The end of ctx is an interrupt.
-func openLines(ctx context.Context, path string, most time.Duration, tell func(why string)) (*lineFile, error) {
+//
+// most bounds the wait of a write for the reader, 0 for until an interrupt. tell is called once if the rest is dropped for that and the
+// run continues.
+func OpenLines(ctx context.Context, path string, most time.Duration, tell func(why string)) (*Lines, error) {
 	info, err := os.Stat(path)
 	if err == nil && info.Mode().IsRegular() && info.Size() > 0 {
 		if err := checkLines(path); err != nil {
@@ -53,7 +53,7 @@ func openLines(ctx context.Context, path string, most time.Duration, tell func(w
 	if err != nil {
 		return nil, err
 	}
-	l := &lineFile{File: f, most: most, tell: tell}
+	l := &Lines{file: f, most: most, tell: tell}
 	l.settle = context.AfterFunc(ctx, l.interrupt)
 	return l, nil
 }
@@ -99,11 +99,11 @@ func checkLines(path string) error {
 }
 
 // Write must not be called concurrently.
-func (l *lineFile) Write(b []byte) (int, error) {
+func (l *Lines) Write(b []byte) (int, error) {
 	if err := l.begin(); err != nil {
 		return 0, err
 	}
-	n, err := l.File.Write(b)
+	n, err := l.file.Write(b)
 	if err == nil {
 		return n, nil
 	}
@@ -121,30 +121,30 @@ func (l *lineFile) Write(b []byte) (int, error) {
 }
 
 // begin sets the next write's deadline, or returns the first error. A regular file has no deadlines, and never blocks.
-func (l *lineFile) begin() error {
+func (l *Lines) begin() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
 	case l.err != nil:
 	case l.interrupted:
-		l.SetWriteDeadline(time.Now().Add(linesInterrupted))
+		l.file.SetWriteDeadline(time.Now().Add(linesInterrupted))
 	case l.most > 0:
-		l.SetWriteDeadline(time.Now().Add(l.most))
+		l.file.SetWriteDeadline(time.Now().Add(l.most))
 	}
 	return l.err
 }
 
 // interrupt sets a deadline for the current write and later ones.
-func (l *lineFile) interrupt() {
+func (l *Lines) interrupt() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.interrupted = true
-	l.SetWriteDeadline(time.Now().Add(linesInterrupted))
+	l.file.SetWriteDeadline(time.Now().Add(linesInterrupted))
 }
 
-// finish closes the file, and returns an error if output was lost. It ignores a reader that is gone, and losses that tell
+// Finish closes the file, and returns an error if output was lost. It ignores a reader that is gone, and losses that tell
 // already reported.
-func (l *lineFile) finish() error {
+func (l *Lines) Finish() error {
 	l.settle()
 	l.mu.Lock()
 	err := l.err
@@ -154,7 +154,7 @@ func (l *lineFile) finish() error {
 	case errors.Is(err, syscall.EPIPE), late && l.most > 0:
 		err = nil
 	case late:
-		err = fmt.Errorf("the run was interrupted before the reader of %q had read everything", l.Name())
+		err = fmt.Errorf("the run was interrupted before the reader of %q had read everything", l.file.Name())
 	}
-	return errors.Join(err, l.Close())
+	return errors.Join(err, l.file.Close())
 }
