@@ -292,17 +292,6 @@ func TestFmt(t *testing.T) {
 	eltrain(t, dir, "fmt", "missing.hcl").check(t, exitError, "missing.hcl")
 }
 
-func TestFmtKeepsLinks(t *testing.T) {
-	dir := directoryWith(t, map[string]string{"real/x": "a=1"})
-	if err := os.Symlink("real/x", filepath.Join(dir, "main.hcl")); err != nil {
-		t.Fatal(err)
-	}
-	eltrain(t, dir, "fmt").check(t, exitDone)
-	if target, err := os.Readlink(filepath.Join(dir, "main.hcl")); err != nil || target != "real/x" || read(t, filepath.Join(dir, "real/x")) != "a = 1\n" {
-		t.Errorf("main.hcl points to %q, %v, and the file is %q", target, err, read(t, filepath.Join(dir, "real/x")))
-	}
-}
-
 func TestWrongEnvironment(t *testing.T) {
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
 	cmd := commandIn(dir, "validate")

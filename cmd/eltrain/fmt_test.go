@@ -5,7 +5,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 )
 
@@ -41,30 +40,5 @@ func TestFmtQuotesNoFileOfVariables(t *testing.T) {
 		if o := eltrain(t, dir, args...).check(t, exitParse, "Missing newline after argument", " line "); strings.Contains(o.out+o.err, "hunter2") {
 			t.Errorf("%v quotes it:\n%s", args, o.err)
 		}
-	}
-}
-
-// fmt may run as root, in a container for instance, on another user's files.
-func TestFmtKeepsTheOwner(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("only root can give files away")
-	}
-	dir := directoryWith(t, map[string]string{"main.hcl": "a=1\n"})
-	path := filepath.Join(dir, "main.hcl")
-	const owner, group = 1234, 2345
-	if err := os.Chown(path, owner, group); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(path, 0o660); err != nil {
-		t.Fatal(err)
-	}
-	eltrain(t, dir, "fmt").check(t, exitDone, "main.hcl\n")
-	info, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	of := info.Sys().(*syscall.Stat_t)
-	if of.Uid != owner || of.Gid != group || info.Mode().Perm() != 0o660 || read(t, path) != "a = 1\n" {
-		t.Errorf("main.hcl belongs to %d:%d with %v and %q", of.Uid, of.Gid, info.Mode(), read(t, path))
 	}
 }

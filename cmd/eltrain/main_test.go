@@ -208,7 +208,7 @@ func TestParseFmt(t *testing.T) {
 		{"-diff -recursive -write=false -list=false -", "- check=false diff=true recursive=true write=false list=false"},
 	} {
 		a, err := parseFmt(new(session), strings.Fields(c.args))
-		got := fmt.Sprintf("%s check=%t diff=%t recursive=%t write=%t list=%t", a.target, a.check, a.diff, a.recursive, a.write, a.list)
+		got := fmt.Sprintf("%s check=%t diff=%t recursive=%t write=%t list=%t", a.target, a.Check, a.Diff, a.Recursive, a.Write, a.List)
 		if err != nil || got != c.want {
 			t.Errorf("fmt %s: %s, %v; want %s", c.args, got, err, c.want)
 		}
