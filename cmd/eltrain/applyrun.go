@@ -93,7 +93,7 @@ func (r *applyRun) conclude(ctx context.Context, last plan.Plan, err error) int 
 	case errors.As(err, &notApproved):
 		return r.notApplied(r.args, err)
 	case err != nil:
-		return r.fail(r.args.title()+" ended early", makeRoom(err))
+		return r.fail(r.args.title()+" ended early", workspace.MakeRoom(err))
 	case r.args.untilDone && ctx.Err() == nil:
 		return r.concludeDone(last.Records)
 	case r.args.watch: // interrupted, the normal end of a watch

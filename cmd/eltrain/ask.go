@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,14 +12,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/eltrain/eltrain/apply"
+	"github.com/eltrain/eltrain/cmd/ask"
 	"github.com/eltrain/eltrain/cmd/master"
 	"github.com/eltrain/eltrain/cmd/view"
 	"github.com/eltrain/eltrain/cmd/workspace"
 	"github.com/eltrain/eltrain/job"
-	"github.com/eltrain/eltrain/plan"
 	"github.com/eltrain/eltrain/state"
-	"github.com/eltrain/eltrain/state/kubernetes"
 )
 
 // asking are the arguments of a verb: a request to whoever leads.
@@ -38,9 +35,6 @@ type asking struct {
 	vars    assignments
 }
 
-// defaultExpiry is how long a request waits for a leader.
-const defaultExpiry = 10 * time.Minute
-
 // lasting are the verbs whose effect has an end.
 var lasting = map[job.Verb]bool{job.AskSuspend: true, job.AskResume: true, job.AskScale: true, job.AskCordon: true, job.AskDrain: true}
 
@@ -52,7 +46,7 @@ var modes = map[job.Verb][]struct{ name, doc string }{
 }
 
 func (a *asking) declare(fs *flags) {
-	a.expires = defaultExpiry
+	a.expires = ask.Expiry
 	fs.BoolVar(&a.detach, "detach", false, "Do not wait for the outcome.")
 	fs.waitVar(&a.expires, "expires", "Expire the request if it is not accepted within `DURATION`.")
 	fs.BoolVar(&a.json, "json", false, "Print JSON.")
@@ -251,7 +245,7 @@ func (s *session) ask(a asking) int {
 		return exitError
 	}
 	defer w.Close()
-	to, err := routeOf(ctx, w)
+	to, err := ask.Find(ctx, w)
 	if err != nil {
 		return s.fail("Cannot ask", err)
 	}
@@ -260,34 +254,25 @@ func (s *session) ask(a asking) int {
 	if a.until > 0 {
 		r.Until = now.Add(a.until)
 	}
-	if !to.led {
-		if err := known(ctx, w, a.on); err != nil {
-			return s.fail("Cannot ask", err)
-		}
-	}
-	if r, err = to.requests.Ask(ctx, r); err != nil {
-		return s.fail("Cannot ask", notAsked(err))
+	if r, err = to.Ask(ctx, r); err != nil {
+		return s.fail("Cannot ask", err)
 	}
 	asked := state.Asked{Request: r}
 	for range 2 { // who leads may end at any moment
-		if !to.led {
-			if code := s.leadFor(ctx, w, a); code != exitDone {
+		if !to.Led {
+			if code := s.leadFor(ctx, w, r, a.json); code != exitDone {
 				s.diagnose(view.Caution("The request stays", fmt.Sprintf("Whoever leads next acts on it. eltrain requests %s shows what becomes of it.", r.ID)))
 				return code
 			}
 		} else if a.detach {
 			break
 		}
-		if asked, err = s.await(ctx, w, to, r, now.Add(a.expires)); !errors.Is(err, errNobodyLeads) {
+		if asked, err = to.Await(ctx, r, s.diagnose); !errors.Is(err, ask.ErrNobodyLeads) {
 			break
 		}
-		to.led = false
 	}
-	if errors.Is(err, errExpired) {
-		return s.fail(hasExpired, err)
-	}
-	if err != nil && !errors.Is(err, errNobodyLeads) {
-		return s.fail("The outcome is not known", fmt.Errorf("%w. The request stays: eltrain requests %s shows what becomes of it", err, r.ID))
+	if err != nil && !errors.Is(err, ask.ErrNobodyLeads) {
+		return s.noOutcome(&r, err)
 	}
 	if a.json {
 		err = view.WriteJSON(s.streams.Out, view.RequestStatus(asked, &s.redactor))
@@ -303,129 +288,26 @@ func (s *session) ask(a asking) int {
 	return exitError
 }
 
-// route is how a request reaches whoever leads.
-type route struct {
-	requests state.Requests
-	poll     time.Duration // how often its outcome is looked for
-	led      bool          // somebody leads, or this command cannot
-	alone    bool          // if nobody leads, this command can
-}
-
-// routeOf returns the route to whoever leads. With jobs in a cluster it reads neither records nor lock, so asking takes no right to
-// them: if nobody leads, the request waits.
-func routeOf(ctx context.Context, w *workspace.Workspace) (route, error) {
-	requests := w.Requests()
-	here := route{requests: requests.Here, poll: askPoll, led: true, alone: w.LeadsAlone()}
-	if requests.Cluster != nil {
-		if _, err := apply.Fetch(ctx, workspace.RunDirectory); err == nil {
-			return here, nil
-		}
+// noOutcome shows why the outcome of a request is not known.
+func (s *session) noOutcome(r *job.Request, err error) int {
+	if errors.Is(err, ask.ErrExpired) {
+		return s.fail("The request has expired", err)
 	}
-	cluster := route{requests: requests.Cluster, poll: clusterPoll, led: true, alone: here.alone}
-	if !here.alone {
-		return cluster, nil
-	}
-	holder, err := w.Store.Holder(ctx)
-	if holder != nil && requests.Cluster != nil {
-		return cluster, err
-	}
-	here.led = holder != nil
-	return here, err
-}
-
-// known returns an error for an address of a job that was never applied: nobody could act on it.
-func known(ctx context.Context, w *workspace.Workspace, on []job.Selector) error {
-	stored, err := w.Store.Read(ctx)
-	if err != nil {
-		return err
-	}
-	for _, sel := range on {
-		if _, destroyed := stored.Destroyed[sel.Job]; stored.Jobs[sel.Job] == nil && !destroyed {
-			names := slices.Sorted(maps.Keys(stored.Jobs))
-			return fmt.Errorf("there is no job %q%s", sel.Job, whatThereIs(didYouMean(sel.Job, names), "There are", names))
-		}
-	}
-	return nil
-}
-
-// askPoll and clusterPoll are how often the outcome of a request is looked for, and leaderPoll how often whether anybody leads.
-const (
-	askPoll     = 100 * time.Millisecond
-	clusterPoll = 500 * time.Millisecond
-	leaderPoll  = time.Second
-	// untaken is how long a request may wait for a leader until that is reported: one that leads takes it within a second.
-	untaken = 3 * time.Second
-)
-
-var (
-	errNobodyLeads = errors.New("nobody leads")
-	errExpired     = errors.New("no master has taken it in time: none leads these jobs, or it cannot read requests")
-)
-
-const hasExpired = "The request has expired"
-
-// notAsked explains why a request could not be stored.
-func notAsked(err error) error {
-	if errors.As(err, new(*kubernetes.UndefinedError)) {
-		return fmt.Errorf("%w. Or run this command where the master runs, for example with kubectl exec in its pod", err)
-	}
-	return makeRoom(err)
-}
-
-// await waits for a request's final reply, and says what an accepted one waits for. It ends early with errNobodyLeads once the last
-// leader has gone, and with errExpired once the request has expired without being accepted.
-func (s *session) await(ctx context.Context, w *workspace.Workspace, to route, r job.Request, expires time.Time) (state.Asked, error) {
-	begun, reported, said := time.Now(), false, false
-	looked := begun
-	for {
-		asked, err := to.requests.Get(ctx, r.ID)
-		if err != nil || asked.Reply.State.Final() {
-			return asked, err
-		}
-		if why := asked.Reply.Reason; !why.IsZero() && !said {
-			said = true
-			s.diagnose(view.Caution("Waiting", view.Sentence(why)+" The request stays if this command is interrupted."))
-		}
-		if to.alone && time.Since(looked) > leaderPoll {
-			holder, err := w.Store.Holder(ctx)
-			if err != nil {
-				return asked, err
-			}
-			if asked, err = to.requests.Get(ctx, r.ID); holder == nil && err == nil && !asked.Reply.State.Final() {
-				return asked, errNobodyLeads
-			}
-			looked = time.Now()
-		}
-		if asked.Reply.State == "" {
-			if time.Now().After(expires) {
-				return asked, errExpired
-			}
-			if !reported && time.Since(begun) > untaken {
-				reported = true
-				s.diagnose(view.Caution("No master has taken the request yet",
-					fmt.Sprintf("Perhaps none leads these jobs now, or it hangs. The request waits for one until %s; -detach does not wait. eltrain requests %s shows what becomes of it.", expires.Format(time.TimeOnly), r.ID)))
-			}
-		}
-		select {
-		case <-ctx.Done():
-			return asked, errors.New("interrupted")
-		case <-time.After(to.poll):
-		}
-	}
+	return s.fail("The outcome is not known", fmt.Errorf("%w. The request stays: eltrain requests %s shows what becomes of it", err, r.ID))
 }
 
 // leadFor leads for one request, if nobody else does by now: with the jobs as they were last applied, so that no edit of the files
 // that is still to be applied comes along.
-func (s *session) leadFor(ctx context.Context, w *workspace.Workspace, a asking) (code int) {
-	lock, err := w.Store.Lock(ctx, state.LockInfo{Operation: string(a.verb), Who: whoami()}, 0)
+func (s *session) leadFor(ctx context.Context, w *workspace.Workspace, r job.Request, quiet bool) (code int) {
+	lock, _, err := s.lock(ctx, w.Store, string(r.Verb), 0)
 	if errors.As(err, new(*state.LockedError)) {
 		return exitDone // who leads now acts on it
 	}
 	if err != nil {
-		return s.fail("Cannot lock the state", makeRoom(err))
+		return s.fail("Cannot lock the state", err)
 	}
 	defer s.unlock(lock)
-	setup, err := s.asApplied(ctx, w, a)
+	setup, err := ask.AsApplied(ctx, w, &r)
 	if err != nil {
 		return s.fail("Cannot read the state", err)
 	}
@@ -433,7 +315,7 @@ func (s *session) leadFor(ctx context.Context, w *workspace.Workspace, a asking)
 		return exitError
 	}
 	out := s.streams.Out
-	if a.json {
+	if quiet {
 		out = view.Kept(io.Discard)
 	}
 	progress := view.NewProgress(out, &s.redactor, time.Now)
@@ -444,45 +326,6 @@ func (s *session) leadFor(ctx context.Context, w *workspace.Workspace, a asking)
 		return s.fail("It ended early", err)
 	}
 	return exitDone
-}
-
-// asApplied is the setup of a run over some of the jobs as they were last applied.
-func (s *session) asApplied(ctx context.Context, w *workspace.Workspace, a asking) (setup apply.Setup, err error) {
-	stored, err := w.Store.Read(ctx)
-	if err != nil {
-		return setup, err
-	}
-	declared, err := w.Sealed(ctx, w.Config.Jobs) // what starts again needs the sensitive values
-	if err != nil {
-		return setup, err
-	}
-	setup = apply.Setup{
-		Intent: apply.Intent{Keep: true, Scope: plan.Scope{}},
-		Files:  apply.Files{Values: stored.Values}, NewUID: workspace.NewUID, Words: view.Words{},
-	}
-	for _, name := range slices.Sorted(maps.Keys(stored.Jobs)) {
-		setup.Files.Jobs = append(setup.Files.Jobs, stored.Jobs[name].Spec)
-	}
-	for i := range declared { // of a destroyed job nothing else is left
-		if _, destroyed := stored.Destroyed[declared[i].Name]; destroyed && stored.Jobs[declared[i].Name] == nil {
-			setup.Files.Jobs = append(setup.Files.Jobs, declared[i])
-		}
-	}
-	for _, sel := range a.on {
-		setup.Scope.Targets = append(setup.Scope.Targets, job.Selector{Job: sel.Job})
-	}
-	for i := 0; i < len(setup.Files.Jobs) && len(a.nodes) > 0; i++ {
-		name := setup.Files.Jobs[i].Name
-		if a.verb != job.AskDrain || stored.Jobs[name] == nil || !usesAny(stored.Jobs[name], a.nodes) {
-			setup.Scope.Excludes = append(setup.Scope.Excludes, job.Selector{Job: name})
-		}
-	}
-	return setup, nil
-}
-
-// usesAny reports whether a job has slots on any of these nodes.
-func usesAny(record *job.Record, nodes []string) bool {
-	return slices.ContainsFunc(record.Slots, func(s job.Slot) bool { return s.Phase.Live() && slices.Contains(nodes, s.Node) })
 }
 
 // requestsArgs are the arguments of the command requests.

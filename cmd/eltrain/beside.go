@@ -6,16 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/eltrain/eltrain/apply"
+	"github.com/eltrain/eltrain/cmd/ask"
 	"github.com/eltrain/eltrain/cmd/planfile"
 	"github.com/eltrain/eltrain/cmd/view"
 	"github.com/eltrain/eltrain/cmd/workspace"
 	"github.com/eltrain/eltrain/job"
-	"github.com/eltrain/eltrain/plan"
 	"github.com/eltrain/eltrain/state"
 )
 
@@ -99,27 +98,25 @@ func (r *applyRun) askWatchSaved(ctx context.Context, leader *state.LockInfo, f 
 // followWatch asks for an approved plan, and waits for the outcome of each request.
 func (r *applyRun) followWatch(ctx context.Context, leader *state.LockInfo, facts *view.PlanFacts) int {
 	fmt.Fprintf(r.streams.Out, "%s (pid %d) watches this directory and carries it out.\n", leader.Who, leader.PID)
-	to, err := routeOf(ctx, r.Workspace)
+	to, err := ask.Find(ctx, r.Workspace)
 	if err != nil {
 		return r.fail("Cannot ask the watch", err)
 	}
 	r.progress.Beside()
-	for _, request := range r.requestsFor(ctx, facts) {
-		request, err := to.requests.Ask(ctx, request)
+	for _, request := range ask.Planned(facts, workspace.Commit(ctx, r.Config), time.Now()) {
+		request, err := to.Ask(ctx, request)
 		if err != nil {
-			return r.fail("Cannot ask the watch", notAsked(err))
+			return r.fail("Cannot ask the watch", err)
 		}
 		shown := r.showEvents(&request)
-		asked, err := r.await(ctx, r.Workspace, to, request, time.Now().Add(defaultExpiry))
+		asked, err := to.Await(ctx, request, r.diagnose)
 		if err == nil && asked.Reply.State == job.Done && request.Verb == job.AskDestroy {
-			err = r.awaitRemoval(ctx, request.On, facts.Input.Records, to.poll)
+			err = to.AwaitRemoval(ctx, request.On, facts.Input.Records)
 		}
 		shown()
 		switch {
-		case errors.Is(err, errExpired):
-			return r.fail(hasExpired, err)
 		case err != nil:
-			return r.fail("The outcome is not known", fmt.Errorf("%w. The request stays: eltrain requests %s shows what becomes of it", err, request.ID))
+			return r.noOutcome(&request, err)
 		case asked.Reply.State != job.Done:
 			return r.fail(r.args.title()+" failed", errors.New(view.RequestText(asked, &r.redactor)+r.whoseIsNewer(ctx, asked.Reply.Reason)))
 		}
@@ -162,67 +159,5 @@ func (r *applyRun) showEvents(asked *job.Request) (end func()) {
 		cancel()
 		following.Wait()
 		journal.Read(next, show)
-	}
-}
-
-// requestsFor returns what to ask for.
-func (r *applyRun) requestsFor(ctx context.Context, facts *view.PlanFacts) (all []job.Request) {
-	now := time.Now()
-	ask := func(one job.Request) {
-		if one.At, one.Expires = now, now.Add(defaultExpiry); len(one.On) > 0 {
-			all = append(all, one)
-		}
-	}
-	if r.args.destroy {
-		ask(job.Request{Verb: job.AskDestroy, On: removed(facts)})
-		return all
-	}
-	files := apply.Files{Jobs: facts.Input.Jobs, Blocks: facts.Input.Blocks}
-	scope := plan.Scope{Targets: r.args.targets, Excludes: r.args.excludes}.Named(files.Jobs, facts.Input.Records)
-	apply := job.Request{Verb: job.AskApply, Files: files.Digest(), Commit: workspace.Commit(ctx, r.Config)}
-	for i := range files.Jobs {
-		name := files.Jobs[i].Name
-		if _, destroyed := facts.Plan.Destroyed[name]; scope.Touches(name) && !destroyed {
-			apply.On = append(apply.On, job.Selector{Job: name})
-		}
-	}
-	ask(apply)
-	var replaced []job.Selector
-	for _, c := range facts.Input.Scope.Replace {
-		replaced = append(replaced, job.Selector{Job: c.Slot.Job, Role: c.Slot.Role, Ranges: [][2]int{{c.Slot.Index, c.Slot.Index}}})
-	}
-	ask(job.Request{Verb: job.AskRestart, On: replaced})
-	return all
-}
-
-// removed returns the recorded jobs that a plan removes.
-func removed(facts *view.PlanFacts) (on []job.Selector) {
-	for i := range facts.Plan.Changes {
-		sel := job.Selector{Job: facts.Plan.Changes[i].Job}
-		same := func(o job.Selector) bool { return o.Job == sel.Job }
-		if facts.Input.Records[sel.Job] != nil && !slices.ContainsFunc(on, same) {
-			on = append(on, sel)
-		}
-	}
-	slices.SortFunc(on, func(a, b job.Selector) int { return strings.Compare(a.Job, b.Job) })
-	return on
-}
-
-// awaitRemoval waits until none of the jobs is recorded: until their providers have removed what belonged to them.
-func (r *applyRun) awaitRemoval(ctx context.Context, of []job.Selector, before job.Records, poll time.Duration) error {
-	for {
-		now, err := r.Records(ctx)
-		if err != nil {
-			return err
-		}
-		still := func(sel job.Selector) bool { return now[sel.Job] != nil && now[sel.Job].UID == before[sel.Job].UID }
-		if !slices.ContainsFunc(of, still) {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return errors.New("interrupted")
-		case <-time.After(poll):
-		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/mitchellh/go-wordwrap"
 
+	"github.com/eltrain/eltrain/cmd/view"
 	"github.com/eltrain/eltrain/lang"
 )
 
@@ -104,7 +105,7 @@ func hinted(err error, fs *flags) error {
 	if name, ok := strings.CutPrefix(text, "flag provided but not defined: -"); ok {
 		var names []string
 		fs.VisitAll(func(f *flag.Flag) { names = append(names, "-"+f.Name) })
-		return fmt.Errorf("unknown flag -%s%s", name, didYouMean("-"+name, names))
+		return fmt.Errorf("unknown flag -%s%s", name, view.DidYouMean("-"+name, names))
 	}
 	if name, ok := strings.CutPrefix(text, "flag needs an argument: -"); ok {
 		value, _ := flag.UnquoteUsage(fs.Lookup(name))

@@ -85,7 +85,7 @@ func onlyJob(records job.Records, declared []job.Job) (string, error) {
 	if names = slices.Compact(names); len(names) == 1 {
 		return names[0], nil
 	}
-	return "", fmt.Errorf("an address is missing: write job.NAME, job.NAME.ROLE or job.NAME.ROLE[3]%s", whatThereIs(".", "There are", names))
+	return "", fmt.Errorf("an address is missing: write job.NAME, job.NAME.ROLE or job.NAME.ROLE[3]%s", view.WhatThereIs(".", "There are", names))
 }
 
 func logsCommand() *command {
@@ -188,7 +188,7 @@ func (s *session) unrecorded(ctx context.Context, d *workspace.Workspace, name s
 	if err != nil {
 		return nil, err
 	}
-	record, err := findJob(name, facts)
+	record, err := facts.Job(name)
 	if err != nil {
 		gone, keptErr := keptJob(name, d.Providers)
 		if gone == nil {
@@ -350,7 +350,7 @@ func logSources(record *job.Record, a logsArgs) ([]logs.Source, error) {
 		if a.rank >= 0 {
 			return nil, fmt.Errorf("rank %d is held by %s, which %s does not name", a.rank, holder, a.selector)
 		}
-		return nil, noSuchSlot(a.selector, record)
+		return nil, view.NoSuchSlot(a.selector, record)
 	}
 	if len(sources) > 1 {
 		for i := range sources {

@@ -89,7 +89,7 @@ func TestStatusOfWhatIsNotThereIsAnError(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := checkSlots(sel, record); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+		if err := view.CheckSlots(sel, record); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: %v", address, err)
 		}
 	}

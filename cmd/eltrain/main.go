@@ -14,7 +14,6 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"github.com/agext/levenshtein"
 	"k8s.io/klog/v2"
 
 	"github.com/eltrain/eltrain/cmd/output"
@@ -121,7 +120,7 @@ func (c *command) last() string { return c.name[strings.LastIndexByte(c.name, ' 
 
 // unknown reports an unknown command, and which one was perhaps meant.
 func (s *session) unknown(of, typed string, names []string) {
-	fmt.Fprintf(s.streams.Err, "%s has no command named %q%s\n\nTo see all of its commands, run:\n  %s -help\n", of, typed, didYouMean(typed, names), of)
+	fmt.Fprintf(s.streams.Err, "%s has no command named %q%s\n\nTo see all of its commands, run:\n  %s -help\n", of, typed, view.DidYouMean(typed, names), of)
 }
 
 // run carries out one command line and returns its exit code.
@@ -406,21 +405,6 @@ func logger(level string, w io.Writer) (*slog.Logger, error) {
 		return nil, fmt.Errorf("%q is not a level: write debug, info, warn or error", level)
 	}
 	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: l})), nil
-}
-
-// didYouMean ends a sentence about an unknown name: with the nearest known name if at most two letters
-// differ, as in Terraform.
-func didYouMean(typed string, names []string) string {
-	best, distance := "", min(3, len(typed))
-	for _, name := range names {
-		if d := levenshtein.Distance(typed, name, nil); d < distance {
-			best, distance = name, d
-		}
-	}
-	if best == "" {
-		return "."
-	}
-	return fmt.Sprintf(". Did you mean %q?", best)
 }
 
 // fail shows an error and returns the exit code for it. Lost output is reported only once, at the end: see failIfOutputLost.

@@ -288,18 +288,6 @@ func TestChangeDirectory(t *testing.T) {
 	}
 }
 
-func TestDidYouMean(t *testing.T) {
-	names := []string{"plan", "apply", "validate", "fmt"}
-	for typed, want := range map[string]string{
-		"plna": ` Did you mean "plan"?`, "aply": ` Did you mean "apply"?`, "validat": ` Did you mean "validate"?`,
-		"frobnicate": "", "x": "", "ls": "",
-	} {
-		if got := strings.TrimPrefix(didYouMean(typed, names), "."); got != want {
-			t.Errorf("for %q: %q, want %q", typed, got, want)
-		}
-	}
-}
-
 func TestSentence(t *testing.T) {
 	for in, want := range map[string]string{
 		"there is none":      "There is none.",
@@ -565,54 +553,6 @@ func TestPlanWaitsForAnApplyThatWillEnd(t *testing.T) {
 	other.Unlock(ctx)
 	if err := <-waited; err != nil {
 		t.Errorf("after the apply has ended: %v", err)
-	}
-}
-
-func TestLockIsWaitedForAndItsHolderTold(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), hang.Bound)
-	defer cancel()
-	store := memory.New()
-	held, err := store.Lock(ctx, state.LockInfo{Operation: "apply -watch", Who: "ada@lovelace"}, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := newScreenless("")
-	var locked *state.LockedError
-	if _, waited, err := s.lock(ctx, store, "apply", 0); waited || !errors.As(err, &locked) || !strings.Contains(err.Error(), "-lock-timeout") || s.err.Len() > 0 {
-		t.Errorf("without -lock-timeout: waited %t, %v, said %q", waited, err, s.err.String())
-	}
-	const patient = 15 * time.Minute
-	interrupted, interrupt := context.WithTimeout(ctx, 50*time.Millisecond)
-	defer interrupt()
-	if _, waited, err := s.lock(interrupted, store, "apply", patient); !waited || !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("an interrupted wait: waited %t, %v", waited, err)
-	}
-	if text := s.err.String(); strings.Count(text, "ada@lovelace") != 1 || !strings.Contains(text, "apply -watch since") || !strings.Contains(text, "up to 15m") {
-		t.Errorf("it said %q", text)
-	}
-
-	type result struct {
-		lock   state.Lock
-		waited bool
-		err    error
-	}
-	got := make(chan result, 1)
-	go func() {
-		lock, waited, err := s.lock(ctx, store, "apply", patient)
-		got <- result{lock, waited, err}
-	}()
-	if err := held.Unlock(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if r := <-got; r.err != nil {
-		t.Errorf("after the holder has let go: %v", r.err)
-	} else {
-		s.unlock(r.lock)
-	}
-	if lock, waited, err := s.lock(ctx, store, "apply", patient); waited || err != nil {
-		t.Errorf("a free lock: waited %t, %v", waited, err)
-	} else {
-		s.unlock(lock)
 	}
 }
 

@@ -76,7 +76,7 @@ func runNodes(s *session, args []string) int {
 	model := view.NodeList(all, &s.redactor)
 	for _, name := range names {
 		if there := model.Names(); !slices.Contains(there, name) {
-			return s.fail("No such node", fmt.Errorf("there is no node %q%s", name, whatThereIs(didYouMean(name, there), "There are", there)))
+			return s.fail("No such node", fmt.Errorf("there is no node %q%s", name, view.WhatThereIs(view.DidYouMean(name, there), "There are", there)))
 		}
 	}
 	if len(names) > 0 {

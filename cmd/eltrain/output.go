@@ -58,7 +58,7 @@ func (o *outputLook) look(s *session, _ *workspace.Workspace, stored state.State
 		v, known := all[o.name]
 		if !known {
 			return fmt.Errorf("the state has no output %q%s The next apply stores those that were added to the files",
-				o.name, didYouMean(o.name, slices.Collect(maps.Keys(all))))
+				o.name, view.DidYouMean(o.name, slices.Collect(maps.Keys(all))))
 		}
 		return o.one(s, v)
 	case o.json:

@@ -245,7 +245,7 @@ func chosen(declared []job.Job, on []job.Selector) ([]job.Job, error) {
 			for i := range declared {
 				names = append(names, declared[i].Name)
 			}
-			return nil, fmt.Errorf("the files declare no job %q%s", sel.Job, whatThereIs(didYouMean(sel.Job, names), "There are", names))
+			return nil, fmt.Errorf("the files declare no job %q%s", sel.Job, view.WhatThereIs(view.DidYouMean(sel.Job, names), "There are", names))
 		}
 	}
 	jobs := slices.DeleteFunc(slices.Clone(declared), func(j job.Job) bool {
@@ -383,7 +383,7 @@ func (r *jobsRun) endedEarly(ctx context.Context, err error, printed *logs.Follo
 	case errors.As(err, &start):
 		return r.fail(start.Summary, start.Err)
 	}
-	return r.fail("Run ended early", makeRoom(fmt.Errorf("%w. What it has started keeps running: eltrain status shows it, eltrain destroy ends it", err)))
+	return r.fail("Run ended early", workspace.MakeRoom(fmt.Errorf("%w. What it has started keeps running: eltrain status shows it, eltrain destroy ends it", err)))
 }
 
 func allEnded(jobs []string, records job.Records) bool {
@@ -450,7 +450,7 @@ func (r *jobsRun) remove(jobs []string, records job.Records, ended bool) {
 		}
 	}
 	if err != nil {
-		r.diagnose(view.Caution("Not everything was removed", view.Explain(makeRoom(err))+". eltrain status shows what is left, eltrain destroy removes it."))
+		r.diagnose(view.Caution("Not everything was removed", view.Explain(workspace.MakeRoom(err))+". eltrain status shows what is left, eltrain destroy removes it."))
 	} else if !ended {
 		r.progress.Destroyed()
 	}

@@ -124,9 +124,9 @@ func (a *scoping) checkAddresses(in plan.Input, cfg *lang.Config) error {
 		}
 		whole := sel
 		whole.Role, whole.Ranges = "", nil
-		instead := whatThereIs(didYouMean(whole.String(), known), "There are", known)
+		instead := view.WhatThereIs(view.DidYouMean(whole.String(), known), "There are", known)
 		if _, declared := in.Knows(whole); declared {
-			instead = slotsThere(sel, possibleSlots(sel.Job, in))
+			instead = view.SlotsThere(sel, possibleSlots(sel.Job, in))
 		}
 		return fmt.Errorf("%s matches nothing that is declared or recorded%s", sel, instead)
 	}
@@ -148,7 +148,7 @@ func possibleSlots(name string, in plan.Input) map[string][]int {
 		}
 	}
 	if rec := in.Records[name]; rec != nil {
-		for role, more := range recordedSlots(rec) {
+		for role, more := range view.RecordedSlots(rec) {
 			indices[role] = append(indices[role], more...)
 		}
 	}

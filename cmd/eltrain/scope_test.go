@@ -186,26 +186,6 @@ func TestAnAddressOfNothingNamesThoseThatThereAre(t *testing.T) {
 	eltrain(t, dir, "plan", "-target=job.tiny.worker[7]").unwrapped().check(t, exitError, "recorded. Of job.tiny there are: worker[0-1].")
 }
 
-// Of many existing names only some are listed, after the likely one.
-func TestWhatThereIs(t *testing.T) {
-	var names []string
-	for i := range maxNamed + 3 {
-		names = append(names, string(rune('a'+i)))
-	}
-	for _, c := range []struct {
-		names []string
-		want  string
-	}{
-		{nil, ". Hint?"},
-		{names[:maxNamed], ". Hint? There are: a, b, c, d, e, f, g, h, i, j."},
-		{names, ". Hint? There are: a, b, c, d, e, f, g, h, i, j and 3 more."},
-	} {
-		if got := whatThereIs(". Hint?", "There are", c.names); got != c.want {
-			t.Errorf("of %d: %q", len(c.names), got)
-		}
-	}
-}
-
 // A destroy of nothing creates nothing, not even the files of a lock.
 func TestDestroyOfNothingLeavesNothing(t *testing.T) {
 	dir := t.TempDir()

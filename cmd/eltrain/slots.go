@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/eltrain/eltrain/cmd/logs"
+	"github.com/eltrain/eltrain/cmd/view"
 	"github.com/eltrain/eltrain/cmd/workspace"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/providers"
@@ -41,7 +42,7 @@ func (s *session) slotsNamed(ctx context.Context, d *workspace.Workspace, record
 		defer cancel()
 		facts, err := d.Facts(ctx)
 		if err == nil {
-			record, err = findJob(sel.Job, facts)
+			record, err = facts.Job(sel.Job)
 		}
 		if err != nil {
 			return nil, err
@@ -64,7 +65,7 @@ func (s *session) slotsNamed(ctx context.Context, d *workspace.Workspace, record
 		}
 	}
 	if len(named) == 0 {
-		return nil, noSuchSlot(sel, record)
+		return nil, view.NoSuchSlot(sel, record)
 	}
 	return named, nil
 }
