@@ -67,8 +67,9 @@ var rooms = map[string][]string{
 	"cmd/terminal":           {"providers"},
 	"cmd/formatter":          {"lang", "cmd/output", "cmd/view", "internal/atomicfile", "internal/regular"},
 	"cmd/ask":                {"job", "plan", "apply", "state", "cmd/view", "cmd/workspace"},
+	"cmd/preview":            {"job", "lang", "plan", "apply", "providers", "state", "cmd/view", "cmd/planfile", "cmd/workspace"},
 	"cmd/logs":               {"job", "apply", "providers", "cmd/view"},
-	"cmd/eltrain":            {"job", "lang", "plan", "agent", "conditions", "apply", "providers", "state", "cmd/view", "cmd/logs", "cmd/planfile", "cmd/workspace", "cmd/master", "cmd/shells", "cmd/output", "cmd/terminal", "cmd/formatter", "cmd/ask", "internal/regular"},
+	"cmd/eltrain":            {"job", "lang", "plan", "agent", "conditions", "apply", "providers", "state", "cmd/view", "cmd/logs", "cmd/planfile", "cmd/workspace", "cmd/master", "cmd/shells", "cmd/output", "cmd/terminal", "cmd/formatter", "cmd/ask", "cmd/preview", "internal/regular"},
 	"job/jobtest":            {"job"},
 	"examples":               {},
 	"deploy":                 {},
@@ -93,7 +94,7 @@ var unreachable = map[string][]string{
 	"lang/importer": {"net/http", "os/exec", "k8s.io/"},
 
 	// For the cost of these two at startup see docs/decisions.md.
-	"cmd/eltrain": {"job", "lang", "plan", "agent", "conditions", "apply", "providers", "state", "cmd/view", "cmd/logs", "cmd/planfile", "cmd/workspace", "cmd/master", "cmd/shells", "cmd/output", "cmd/terminal", "cmd/formatter", "cmd/ask", "internal/regular"},
+	"cmd/eltrain": {"job", "lang", "plan", "agent", "conditions", "apply", "providers", "state", "cmd/view", "cmd/logs", "cmd/planfile", "cmd/workspace", "cmd/master", "cmd/shells", "cmd/output", "cmd/terminal", "cmd/formatter", "cmd/ask", "cmd/preview", "internal/regular"},
 }
 
 // impure lists what the planner must not import directly: it must be a pure function.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/eltrain/eltrain/apply"
 	"github.com/eltrain/eltrain/cmd/planfile"
+	"github.com/eltrain/eltrain/cmd/preview"
 	"github.com/eltrain/eltrain/cmd/terminal"
 	"github.com/eltrain/eltrain/cmd/view"
 	"github.com/eltrain/eltrain/cmd/workspace"
@@ -51,23 +52,23 @@ func (a *applyArgs) declare(fs *flags) {
 }
 
 func (a *applyArgs) declareApply(fs *flags) {
-	fs.BoolVar(&a.destroy, "destroy", false, "Plan to destroy all jobs.")
+	fs.BoolVar(&a.Destroy, "destroy", false, "Plan to destroy all jobs.")
 	fs.BoolVar(&a.detailedExitCode, "detailed-exitcode", false, "Exit with 2 instead of 0 if there are changes.")
 	fs.Func("max-destroy", "If the files would remove or replace more than `N` slots at once, keep their jobs unchanged and report them. No limit by default.", func(text string) error {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 0 {
 			return errors.New("write -max-destroy=N with a number of slots from 0")
 		}
-		a.maxDestroy = &n
+		a.MaxDestroy = &n
 		return nil
 	})
 	declarePrune(fs, &a.prune)
-	fs.BoolVar(&a.watch, "watch", false, "Run until interrupted: apply changes of the files, heal, scale.")
+	fs.BoolVar(&a.Watch, "watch", false, "Run until interrupted: apply changes of the files, heal, scale.")
 	fs.Func("until", "`WHEN` a watch ends by itself: done, once all jobs have ended.", func(text string) error {
 		if text != "done" {
 			return errors.New("write -until=done")
 		}
-		a.untilDone = true
+		a.UntilEnded = true
 		return nil
 	})
 	a.declare(fs)
@@ -88,40 +89,41 @@ func parseApply(s *session, args []string) (applyArgs, error) {
 	if err := a.checkPrune(a.prune); err != nil {
 		return a, err
 	}
-	if a.destroy && a.maxDestroy != nil {
+	if a.Destroy && a.MaxDestroy != nil {
 		return a, errors.New("-max-destroy cannot be used with -destroy, which removes everything")
 	}
-	if err := a.scoping.check(a.destroy); err != nil {
+	if err := a.checkScope(a.Destroy); err != nil {
 		return a, err
 	}
-	if option := a.scoping.given(); a.watch && option != "" {
+	if option := a.limit(); a.Watch && option != "" {
 		return a, fmt.Errorf("%s cannot be used with -watch, which applies everything in the files", option)
 	}
-	if a.untilDone && !a.watch {
+	if a.UntilEnded && !a.Watch {
 		return a, errors.New("-until=done needs -watch: a plain apply ends by itself")
 	}
-	if a.watch && a.detailedExitCode {
+	if a.Watch && a.detailedExitCode {
 		return a, errors.New("-detailed-exitcode cannot be used with -watch")
 	}
-	if a.refreshOnly && a.maxDestroy != nil {
+	if a.Refresh && a.MaxDestroy != nil {
 		return a, errors.New("-max-destroy cannot be used with -refresh-only, which removes nothing")
 	}
-	if a.watch && a.destroy {
+	if a.Watch && a.Destroy {
 		return a, errors.New("-destroy cannot be used with -watch: a destroy ends when nothing is left")
 	}
-	a.keep = !a.prune
+	a.Keep = !a.prune
 	// A restarted watch, by a supervisor for example, must not give a failed job a new budget.
-	a.rerun = !a.destroy && !a.watch
+	a.Rerun = !a.Destroy && !a.Watch
 	return a, a.check(s)
 }
 
 func parseDestroy(s *session, args []string) (applyArgs, error) {
-	a := applyArgs{planning: planning{destroy: true}}
+	var a applyArgs
+	a.Destroy = true
 	if _, err := s.parse(newFlags("destroy", a.declare), args, 0); err != nil {
 		return a, err
 	}
 	s.compact = a.compact
-	if err := a.scoping.check(a.destroy); err != nil {
+	if err := a.checkScope(a.Destroy); err != nil {
 		return a, err
 	}
 	return a, a.check(s)
@@ -132,13 +134,13 @@ func (a *applyArgs) checkSaved() error {
 	switch {
 	case len(a.vars) > 0:
 		return errors.New("-var and -var-file cannot be used with a saved plan: its variables are set. Plan again to change them")
-	case a.destroy:
+	case a.Destroy:
 		return errors.New("-destroy cannot be used with a saved plan: make one with eltrain plan -destroy -out=FILE")
-	case a.scoping.given() != "":
-		return fmt.Errorf("%s cannot be used with a saved plan: its scope is set. Plan again with that flag and -out", a.scoping.given())
-	case a.watch:
+	case a.limit() != "":
+		return fmt.Errorf("%s cannot be used with a saved plan: its scope is set. Plan again with that flag and -out", a.limit())
+	case a.Watch:
 		return errors.New("-watch cannot be used with a saved plan: a watch follows the files")
-	case a.maxDestroy != nil:
+	case a.MaxDestroy != nil:
 		return errors.New("-max-destroy cannot be used with a saved plan: what it removes was approved")
 	case !a.prune:
 		return errors.New("-prune=false cannot be used with a saved plan: plan again with that flag and -out")
@@ -160,7 +162,7 @@ func (a *applyArgs) checkRun() error {
 // stamp begins the lines of both outputs with the time if that is asked for. A watch does it by default where its output is
 // kept: nobody was there to see when a line came. JSON has the time anyway.
 func (s *session) stamp(a *applyArgs) {
-	on := a.watch && !s.streams.Out.Terminal
+	on := a.Watch && !s.streams.Out.Terminal
 	if a.timestamps != nil {
 		on = *a.timestamps
 	}
@@ -255,9 +257,9 @@ stay. Short for apply -destroy.`,
 // operation names a run in the state's lock.
 func (a *applyArgs) operation() string {
 	switch {
-	case a.destroy:
+	case a.Destroy:
 		return "destroy"
-	case a.watch:
+	case a.Watch:
 		return view.WatchOperation
 	}
 	return "apply"
@@ -265,7 +267,7 @@ func (a *applyArgs) operation() string {
 
 // title names a run in messages that say it ended early.
 func (a *applyArgs) title() string {
-	if a.destroy {
+	if a.Destroy {
 		return "Destroy"
 	}
 	return "Apply"
@@ -296,10 +298,10 @@ func (s *session) apply(a applyArgs) int {
 
 // applyFiles shows the plan, has it approved, and carries it out under the state's lock.
 func (s *session) applyFiles(ctx context.Context, a applyArgs) int {
-	if a.watch && !s.awaitGit(ctx) {
+	if a.Watch && !s.awaitGit(ctx) {
 		return s.interruptedEarly(a, "while git was changing the files")
 	}
-	if a.watch {
+	if a.Watch {
 		a.files = s.dir.Child(a.vars)
 	}
 	cfg, ok := s.readFor(a.planning)
@@ -342,19 +344,19 @@ func (s *session) applyFiles(ctx context.Context, a applyArgs) int {
 		return s.fail("Cannot lock the state", err)
 	}
 	defer s.unlock(lock)
-	if waited && a.watch && !s.awaitGit(ctx) {
+	if waited && a.Watch && !s.awaitGit(ctx) {
 		return s.interruptedEarly(a, "while git was changing the files")
 	}
 	if waited && !s.reread(d, a.planning) || !a.offline() && !s.connect(d) {
 		return exitError
 	}
-	if a.refreshOnly {
+	if a.Refresh {
 		return s.refreshState(ctx, d, a, lock, nil)
 	}
 
 	facts, err = r.planAtStart(ctx)
 	if err == nil {
-		err = a.checkAddresses(facts.Input, d.Config)
+		err = a.CheckAddresses(facts.Input, d.Config)
 	}
 	switch {
 	case errors.Is(err, errReported):
@@ -366,7 +368,7 @@ func (s *session) applyFiles(ctx context.Context, a applyArgs) int {
 	case err != nil:
 		return s.fail("Planning failed", err)
 	}
-	if !a.watch && s.refused(d.Config, facts.Plan.Refusals) {
+	if !a.Watch && s.refused(d.Config, facts.Plan.Refusals) {
 		return exitError
 	}
 	if !r.approvedPlan(ctx, &facts) {
@@ -391,7 +393,7 @@ func (s *session) applyFiles(ctx context.Context, a applyArgs) int {
 func (r *applyRun) approvedPlan(ctx context.Context, facts *view.PlanFacts) bool {
 	model := view.NewPlan(*facts, &r.redactor)
 	r.showPreview(model)
-	r.diagnose(slices.Concat(r.held(), r.args.cautions(facts.Input), forgetting(&facts.Plan), misnamedIn(r.Config, facts))...)
+	r.diagnose(slices.Concat(r.held(), r.args.Cautions(facts.Input), preview.Forgetting(&facts.Plan), preview.Misnamed(r.Config, facts))...)
 	if model.Applyable && !r.args.autoApprove {
 		yes, err := r.approved(ctx, r.args.question())
 		if err != nil {
@@ -413,7 +415,7 @@ func (r *applyRun) approvedPlan(ctx context.Context, facts *view.PlanFacts) bool
 // It returns only errors of observing what runs, so that the caller does not wait for the same timeout twice. The run that
 // follows reports all others.
 func (s *session) untouched(ctx context.Context, cfg lang.Config, a applyArgs) (facts view.PlanFacts, untouched bool, err error) {
-	if !a.destroy || a.scoping.given() != "" {
+	if !a.Destroy || a.limit() != "" {
 		return facts, false, nil
 	}
 	d, ok := s.openState(&cfg)
@@ -453,7 +455,7 @@ var errReported = errors.New("already reported")
 // have stopped changing, as reload does. It then reads them and plans again. If no job is gone it does not wait.
 func (r *applyRun) planAtStart(ctx context.Context) (view.PlanFacts, error) {
 	facts, err := r.firstPlan(ctx)
-	if !r.args.watch || r.args.keep {
+	if !r.args.Watch || r.args.Keep {
 		return facts, err
 	}
 	believed := ""
@@ -505,7 +507,7 @@ func (r *applyRun) firstPlan(ctx context.Context) (view.PlanFacts, error) {
 		return facts, err
 	}
 	r.saved = &planfile.File{Lineage: base.Lineage, Serial: base.Serial, Facts: facts, UIDs: planfile.NewUIDs(&facts)}
-	r.args.uids = r.saved.UIDs
+	r.args.UIDs = r.saved.UIDs
 	stored, err := r.Store.Read(ctx)
 	if err == nil {
 		err = r.saved.CheckState(stored.Lineage, stored.Serial)
@@ -522,7 +524,7 @@ func (s *session) showPreview(model *view.PlanModel) {
 
 // interruptedEarly ends a run that has not done anything. For a watch that is no failure.
 func (s *session) interruptedEarly(a applyArgs, when string) int {
-	if a.watch {
+	if a.Watch {
 		fmt.Fprintf(s.streams.Out, "Interrupted %s.\n", when)
 		return exitDone
 	}
@@ -530,7 +532,7 @@ func (s *session) interruptedEarly(a applyArgs, when string) int {
 }
 
 func (a *applyArgs) question() terminal.Question {
-	if a.destroy {
+	if a.Destroy {
 		return destroyQuestion
 	}
 	return applyQuestion

@@ -26,8 +26,8 @@ func TestMaxDestroyTakesANumberOfSlotsAndGoesWithFilesOnly(t *testing.T) {
 		}
 	}
 	a, err := parseApply(s, []string{"-max-destroy=0", "-auto-approve"})
-	if err != nil || a.maxDestroy == nil || *a.maxDestroy != 0 {
-		t.Errorf("-max-destroy=0: %+v, %v", a.maxDestroy, err)
+	if err != nil || a.MaxDestroy == nil || *a.MaxDestroy != 0 {
+		t.Errorf("-max-destroy=0: %+v, %v", a.MaxDestroy, err)
 	}
 }
 

@@ -39,7 +39,7 @@ func newApply(s *session, w *workspace.Workspace, a applyArgs) *applyRun {
 		Directory: &s.dir, Workspace: w, Files: a.files, Listen: a.listen, Parallelism: a.parallelism,
 		View: r.view(), Leads: r.leads, Diagnose: s.diagnose, Redactor: &s.redactor, Log: s.log,
 	}
-	if !a.watch {
+	if !a.Watch {
 		o.Approve = r.stillApproved
 	}
 	r.master = master.New(o)
@@ -55,7 +55,7 @@ func (r *applyRun) view() apply.View {
 }
 
 func (r *applyRun) leads() {
-	if r.args.watch {
+	if r.args.Watch {
 		fmt.Fprintln(r.streams.Out, "Watching. Interrupt to stop; jobs keep running.")
 	}
 }
@@ -63,7 +63,7 @@ func (r *applyRun) leads() {
 // carryOut does what was approved, and continues with -watch. It reports the result only after it released the lock: a
 // blocked terminal must not hold up the next run.
 func (r *applyRun) carryOut(ctx context.Context, lock state.Lock) int {
-	setup := r.args.setup(r.Workspace, state.State{})
+	setup := r.args.Setup(r.Workspace, state.State{})
 	setup.Shown = r.shown
 	last, err := r.master.Lead(ctx, lock, setup)
 	r.unlock(lock)
@@ -94,15 +94,15 @@ func (r *applyRun) conclude(ctx context.Context, last plan.Plan, err error) int 
 		return r.notApplied(r.args, err)
 	case err != nil:
 		return r.fail(r.args.title()+" ended early", workspace.MakeRoom(err))
-	case r.args.untilDone && ctx.Err() == nil:
+	case r.args.UntilEnded && ctx.Err() == nil:
 		return r.concludeDone(last.Records)
-	case r.args.watch: // interrupted, the normal end of a watch
+	case r.args.Watch: // interrupted, the normal end of a watch
 		r.progress.Unwatched(last.Records)
 		if r.stream != nil {
 			r.stream.Unwatched(r.progress.Done())
 		}
 		return exitDone
-	case ctx.Err() != nil && r.args.destroy:
+	case ctx.Err() != nil && r.args.Destroy:
 		return r.fail("Destroy was interrupted", r.soFar("slots that were stopping have ended, the rest keeps running. Run eltrain destroy again: an apply would start the ended ones again"))
 	case ctx.Err() != nil:
 		next := "jobs keep running, and the next apply continues from here"
@@ -110,9 +110,9 @@ func (r *applyRun) conclude(ctx context.Context, last plan.Plan, err error) int 
 			next = "slots that were stopping have ended, the rest keeps running; the next apply continues from here and starts those again that are declared"
 		}
 		return r.fail("Apply was interrupted", r.soFar(next))
-	case r.args.destroy && len(last.Changes) > 0:
+	case r.args.Destroy && len(last.Changes) > 0:
 		return r.fail("Destroy ended early", left(last))
-	case r.args.destroy:
+	case r.args.Destroy:
 		if held := r.heldBack(last); len(held) > 0 {
 			r.progress.DestroyIncomplete()
 			r.diagnose(held...)
@@ -156,7 +156,7 @@ func (r *applyRun) concludeDone(records job.Records) int {
 
 // succeeded reports a successful run and returns its exit code.
 func (r *applyRun) succeeded() int {
-	if r.args.destroy {
+	if r.args.Destroy {
 		r.progress.Destroyed()
 		if r.stream != nil {
 			r.stream.Destroyed(r.progress.Done())
@@ -168,7 +168,7 @@ func (r *applyRun) succeeded() int {
 		}
 		r.showOutputs()
 	}
-	r.diagnose(r.args.incomplete()...)
+	r.diagnose(r.args.Incomplete()...)
 	if r.args.detailedExitCode && r.progress.Done() != (plan.Summary{}) {
 		return exitChanges
 	}
@@ -219,7 +219,7 @@ func (r *applyRun) problem(name, summary string, details ...string) view.Diagnos
 func (r *applyRun) problems(last plan.Plan) []view.Diagnostic {
 	status := view.Status(view.Facts{Records: last.Records, Waits: last.Waits}, &r.redactor)
 	out := r.heldBack(last)
-	scope := plan.Scope{Targets: r.args.targets, Excludes: r.args.excludes}.Named(r.master.InForce().Jobs, last.Records)
+	scope := plan.Scope{Targets: r.args.Scope.Targets, Excludes: r.args.Scope.Excludes}.Named(r.master.InForce().Jobs, last.Records)
 	for _, j := range status.Jobs {
 		name := strings.TrimPrefix(j.Address, "job.")
 		// The phase is out of date for a job that can never run, or that runs where its provider does not look.
@@ -228,7 +228,7 @@ func (r *applyRun) problems(last plan.Plan) []view.Diagnostic {
 		switch {
 		case !scope.Touches(name):
 		case unhealthy[j.Phase] && !r.withheld[name].IsZero():
-			out = append(out, r.problem(name, is, fmt.Sprintf("-max-destroy=%d holds it back, as the plan above shows.", *r.args.maxDestroy)))
+			out = append(out, r.problem(name, is, fmt.Sprintf("-max-destroy=%d holds it back, as the plan above shows.", *r.args.MaxDestroy)))
 		case unhealthy[j.Phase]:
 			out = append(out, r.problem(name, is, j.Reasons...))
 		case never:

@@ -21,7 +21,7 @@ import (
 // leaderBeside returns the watch that leads here, if this run is to ask it rather than to lead itself.
 func (r *applyRun) leaderBeside(ctx context.Context) (*state.LockInfo, error) {
 	holder, err := r.Store.Holder(ctx)
-	if err != nil || holder == nil || !view.Watching(holder) || r.args.watch || r.args.lockTimeout > 0 {
+	if err != nil || holder == nil || !view.Watching(holder) || r.args.Watch || r.args.lockTimeout > 0 {
 		return nil, err
 	}
 	return holder, nil
@@ -31,18 +31,18 @@ func (r *applyRun) leaderBeside(ctx context.Context) (*state.LockInfo, error) {
 func (a *applyArgs) checkBeside() error {
 	option := ""
 	switch {
-	case a.refreshOnly, a.offline():
-		option = a.scoping.given()
-	case a.keep:
+	case a.Refresh, a.offline():
+		option = a.limit()
+	case a.Keep:
 		option = "-prune=false"
-	case a.maxDestroy != nil:
+	case a.MaxDestroy != nil:
 		option = "-max-destroy"
 	}
 	if option != "" {
 		return fmt.Errorf("%s cannot be used while a watch leads here: end the watch first", option)
 	}
-	for _, sel := range slices.Concat(a.targets, a.excludes) {
-		if sel.Role != "" && a.destroy {
+	for _, sel := range slices.Concat(a.Scope.Targets, a.Scope.Excludes) {
+		if sel.Role != "" && a.Destroy {
 			return fmt.Errorf("%s: only whole jobs can be destroyed while a watch leads here, which would start the slots again. For fewer of them, change the files", sel)
 		}
 	}
@@ -54,7 +54,7 @@ func (r *applyRun) askWatch(ctx context.Context, leader *state.LockInfo) int {
 	if err := r.args.checkBeside(); err != nil {
 		return r.fail("Cannot ask the watch", err)
 	}
-	if stored, err := r.Store.Read(ctx); err != nil || r.args.destroy && stored.Serial == 0 {
+	if stored, err := r.Store.Read(ctx); err != nil || r.args.Destroy && stored.Serial == 0 {
 		return r.fail("Cannot ask the watch", cmp.Or(err, fmt.Errorf("%s (pid %d) has only just begun, and may be about to start jobs: try again", leader.Who, leader.PID)))
 	}
 	if !r.connect(r.Workspace) {
@@ -62,7 +62,7 @@ func (r *applyRun) askWatch(ctx context.Context, leader *state.LockInfo) int {
 	}
 	facts, err := r.preview(ctx, r.Workspace, r.args.planning)
 	if err == nil {
-		err = r.args.checkAddresses(facts.Input, r.Config)
+		err = r.args.CheckAddresses(facts.Input, r.Config)
 	}
 	if err != nil {
 		return r.fail("Planning failed", err)

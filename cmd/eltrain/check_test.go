@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/eltrain/eltrain/cmd/preview"
 	"github.com/eltrain/eltrain/cmd/workspace"
 	"github.com/eltrain/eltrain/internal/filetest"
 	"github.com/eltrain/eltrain/job"
@@ -133,7 +134,7 @@ func TestPreviewOfAnUnreachableProviderEnds(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), `observe provider "far": the API server cannot be reached`) {
 			t.Errorf("it says %v", err)
 		}
-		if took := time.Since(begun); took != previewTimeout {
+		if took := time.Since(begun); took != preview.Timeout {
 			t.Errorf("it took %v", took)
 		}
 	})

@@ -119,7 +119,7 @@ func TestAnInterruptEndsTheQuestionOfARefresh(t *testing.T) {
 
 // The messages about an interrupted destroy call it a destroy, whenever it was interrupted.
 func TestAnEarlyInterruptOfADestroyNamesIt(t *testing.T) {
-	for want, a := range map[string]applyArgs{"Destroy was interrupted": {planning: planning{destroy: true}}, "Apply was interrupted": {}} {
+	for want, a := range map[string]applyArgs{"Destroy was interrupted": {planning: planning{Intent: destroying}}, "Apply was interrupted": {}} {
 		s := newScreenless("")
 		if code := s.interruptedEarly(a, "while observing what is running"); code != exitError || !strings.Contains(s.err.String(), want) {
 			t.Errorf("code %d, want %q: %s", code, want, &s.err)

@@ -19,6 +19,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/eltrain/eltrain/apply"
+	"github.com/eltrain/eltrain/cmd/preview"
 	"github.com/eltrain/eltrain/cmd/terminal"
 	"github.com/eltrain/eltrain/cmd/view"
 	"github.com/eltrain/eltrain/cmd/workspace"
@@ -68,6 +69,12 @@ type screenless struct {
 	exits    []int
 }
 
+// What is intended.
+var (
+	destroying = preview.Intent{Intent: apply.Intent{Destroy: true}}
+	watching   = preview.Intent{Intent: apply.Intent{Watch: true}}
+)
+
 func newScreenless(input string, environ ...string) *screenless {
 	s := new(screenless)
 	s.streams = &view.Streams{In: strings.NewReader(input), Out: view.Screen{Writer: &s.out, Width: 78}, Err: view.Screen{Writer: &s.err, Width: 78}}
@@ -86,9 +93,9 @@ func TestParseApply(t *testing.T) {
 		{args: "--auto-approve"},
 		{args: "-auto-approve -parallelism=3 -listen=127.0.0.1:7000", want: func(a *applyArgs) { a.parallelism, a.listen = 3, "127.0.0.1:7000" }},
 		{args: "-watch -prune=false -auto-approve -lock-timeout=30s", want: func(a *applyArgs) {
-			a.watch, a.prune, a.keep, a.rerun, a.lockTimeout = true, false, true, false, 30*time.Second
+			a.Watch, a.prune, a.Keep, a.Rerun, a.lockTimeout = true, false, true, false, 30*time.Second
 		}},
-		{args: "-destroy -auto-approve", want: func(a *applyArgs) { a.destroy, a.rerun = true, false }},
+		{args: "-destroy -auto-approve", want: func(a *applyArgs) { a.Destroy, a.Rerun = true, false }},
 		{args: "", want: func(a *applyArgs) { a.autoApprove = false }},
 		{args: "-auto-approve -prune=false -destroy", err: "cannot be used"},
 		{args: "-auto-approve -prune=false -refresh-only", err: "-refresh-only"},
@@ -111,7 +118,7 @@ func TestParseApply(t *testing.T) {
 			}
 			continue
 		}
-		want := applyArgs{planning: planning{rerun: true, scoping: scoping{refresh: true}}, autoApprove: true, input: true, prune: true}
+		want := applyArgs{planning: planning{Intent: preview.Intent{Intent: apply.Intent{Rerun: true}}, observes: true}, autoApprove: true, input: true, prune: true}
 		if c.want != nil {
 			c.want(&want)
 		}
@@ -123,7 +130,7 @@ func TestParseApply(t *testing.T) {
 
 func TestParseDestroyIsApplyDestroy(t *testing.T) {
 	a, err := parseDestroy(&newScreenless("").session, []string{"-auto-approve"})
-	if err != nil || !a.destroy || a.operation() != "destroy" {
+	if err != nil || !a.Destroy || a.operation() != "destroy" {
 		t.Errorf("destroy gives %+v, %v", a, err)
 	}
 	if _, err := parseDestroy(&newScreenless("").session, []string{"-auto-approve", "-watch"}); err == nil {
@@ -496,12 +503,12 @@ func TestConclude(t *testing.T) {
 		"waiting":             {last: waiting, code: exitError, text: "2 gpu are wanted, 1 is available"},
 		"runs elsewhere":      {last: elsewhere, code: exitError, text: "It runs in another namespace."},
 		"interrupted":         {ctx: interrupted, last: ended(job.JobRunning), code: exitError, text: "Apply was interrupted"},
-		"watch, interrupted":  {ctx: interrupted, args: applyArgs{planning: planning{watch: true}}, last: ended(job.JobFailed)},
-		"destroyed":           {args: applyArgs{planning: planning{destroy: true}}, text: "Destroy complete!"},
-		"destroy interrupted": {ctx: interrupted, args: applyArgs{planning: planning{destroy: true}}, code: exitError, text: "Run eltrain destroy again"},
-		"destroy, lock lost":  {args: applyArgs{planning: planning{destroy: true}}, err: apply.ErrLockLost, code: exitError, text: "Destroy ended early"},
+		"watch, interrupted":  {ctx: interrupted, args: applyArgs{planning: planning{Intent: watching}}, last: ended(job.JobFailed)},
+		"destroyed":           {args: applyArgs{planning: planning{Intent: destroying}}, text: "Destroy complete!"},
+		"destroy interrupted": {ctx: interrupted, args: applyArgs{planning: planning{Intent: destroying}}, code: exitError, text: "Run eltrain destroy again"},
+		"destroy, lock lost":  {args: applyArgs{planning: planning{Intent: destroying}}, err: apply.ErrLockLost, code: exitError, text: "Destroy ended early"},
 		"lock lost":           {err: apply.ErrLockLost, code: exitError, text: "lock was lost"},
-		"watch, lock lost":    {args: applyArgs{planning: planning{watch: true}}, err: apply.ErrLockLost, code: exitError, text: "lock was lost"},
+		"watch, lock lost":    {args: applyArgs{planning: planning{Intent: watching}}, err: apply.ErrLockLost, code: exitError, text: "lock was lost"},
 	} {
 		s := newScreenless("")
 		m := newApply(&s.session, &workspace.Workspace{Config: new(lang.Config)}, c.args)

@@ -4,39 +4,31 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/eltrain/eltrain/apply"
+	"github.com/eltrain/eltrain/cmd/preview"
 	"github.com/eltrain/eltrain/cmd/view"
 	"github.com/eltrain/eltrain/cmd/workspace"
-	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/lang"
 	"github.com/eltrain/eltrain/state"
 )
 
 // planning are the options that plan and apply share.
 type planning struct {
-	destroy     bool
-	maxDestroy  *int              // most slots that a change of the files may remove; nil for no bound
-	keep        bool              // leave alone recorded jobs that are not declared
-	rerun       bool              // start failed jobs again
-	watch       bool              // plan for a run that never ends
-	untilDone   bool              // ... until all jobs have ended
-	uids        map[string]string // UIDs of the jobs that are new in a saved plan, by name
-	saved       *view.PlanFacts   // what the saved plan was made from; nil without one
+	preview.Intent
+	observes    bool   // ask the providers
+	observed    string // a saved plan with the observation to plan from
 	vars        assignments
 	lockTimeout time.Duration
 	compact     bool             // warnings
 	files       *workspace.Child // of a watch; nil for a command that reads the files itself
-	scoping
 }
 
 func (a *planning) declare(fs *flags) {
 	fs.BoolVar(&a.compact, "compact-warnings", false, "Show only the summaries of warnings, unless there are also errors.")
-	a.scoping.declare(fs)
+	a.declareScope(fs)
 	a.vars.declare(fs)
 }
 
@@ -50,9 +42,9 @@ func (a *planning) checkPrune(prune bool) error {
 	switch {
 	case prune:
 		return nil
-	case a.destroy:
+	case a.Destroy:
 		return errors.New("-destroy and -prune=false cannot be used together")
-	case a.refreshOnly:
+	case a.Refresh:
 		return errors.New("-prune=false cannot be used with -refresh-only, which removes nothing")
 	}
 	return nil
@@ -68,7 +60,7 @@ type planArgs struct {
 }
 
 func (a *planArgs) declare(fs *flags) {
-	fs.BoolVar(&a.destroy, "destroy", false, "Plan to destroy all jobs.")
+	fs.BoolVar(&a.Destroy, "destroy", false, "Plan to destroy all jobs.")
 	fs.BoolVar(&a.detailedExitCode, "detailed-exitcode", false, "Exit with 2 instead of 0 if there are changes.")
 	fs.waitVar(&a.lockTimeout, "lock-timeout", "Wait up to `DURATION`, such as 30s, for a running apply to end.")
 	fs.BoolVar(&a.markdown, "markdown", false, "Print the plan as a comment for a pull request.")
@@ -114,9 +106,9 @@ func parsePlan(s *session, args []string) (planArgs, error) {
 	if err := a.checkPrune(a.prune); err != nil {
 		return a, err
 	}
-	a.rerun, a.keep = !a.destroy, !a.prune
+	a.Rerun, a.Keep = !a.Destroy, !a.prune
 	s.compact = a.compact
-	return a, a.scoping.check(a.destroy)
+	return a, a.checkScope(a.Destroy)
 }
 
 func runPlan(s *session, args []string) int {
@@ -158,7 +150,7 @@ func (s *session) plan(ctx context.Context, a planArgs) int {
 		return exitError
 	}
 	model := view.NewPlan(facts, &s.redactor)
-	model.Eltrain.Settings = s.redactor.Texts(settingsOf(d.Config))
+	model.Eltrain.Settings = s.redactor.Texts(preview.Settings(d.Config))
 	if a.out != "" {
 		if err := s.save(d, a, stored, facts); err != nil {
 			return s.fail("Cannot save the plan", err)
@@ -167,32 +159,11 @@ func (s *session) plan(ctx context.Context, a planArgs) int {
 	if err := s.showPlan(a, model); err != nil {
 		return s.fail("Cannot show the plan", err)
 	}
-	s.diagnose(slices.Concat(s.held(), a.cautions(facts.Input), forgetting(&facts.Plan), misnamedIn(cfg, &facts), otherValues(ctx, d))...)
+	s.diagnose(slices.Concat(s.held(), a.Cautions(facts.Input), preview.Forgetting(&facts.Plan), preview.Misnamed(cfg, &facts), preview.OtherValues(ctx, d))...)
 	if a.detailedExitCode && model.Differs() {
 		return exitChanges
 	}
 	return exitDone
-}
-
-// otherValues warns if a watch leads that has other values of variables: it does not do what this plan shows.
-func otherValues(ctx context.Context, d *workspace.Workspace) []view.Diagnostic {
-	holder, err := d.Store.Holder(ctx)
-	if err != nil || holder == nil || !view.Watching(holder) {
-		return nil
-	}
-	var differ []string
-	here := workspace.ValuesOf(d.Config).Variables
-	for _, name := range slices.Sorted(maps.Keys(here)) {
-		if there, known := d.Prior.Variables[name]; known && !there.Equal(here[name]) {
-			differ = append(differ, fmt.Sprintf("  var.%s is %s there, and %s here", name, view.OutputText(there), view.OutputText(here[name])))
-		}
-	}
-	if differ == nil {
-		return nil
-	}
-	return []view.Diagnostic{view.Caution("The watch has other values of variables", fmt.Sprintf(
-		"%s (pid %d) watches this directory with other values, so it does not do what this plan shows:\n%s\nSet the same with -var or -var-file to plan what it does.",
-		holder.Who, holder.PID, strings.Join(differ, "\n")))}
 }
 
 // look makes the plan. stored is the state that it is made from.
@@ -216,7 +187,7 @@ func (s *session) look(ctx context.Context, d *workspace.Workspace, a planArgs) 
 		facts, err = s.preview(ctx, d, a.planning)
 	}
 	if err == nil {
-		err = a.checkAddresses(facts.Input, d.Config)
+		err = a.CheckAddresses(facts.Input, d.Config)
 	}
 	if err != nil {
 		s.fail("Planning failed", err)
@@ -249,7 +220,7 @@ func (s *session) showPlan(a planArgs, model *view.PlanModel) error {
 // The files' warnings are held, to be shown below the plan with the plan's own.
 func (s *session) readFor(a planning) (cfg *lang.Config, ok bool) {
 	s.later = nil // drop those of an earlier read
-	if a.destroy {
+	if a.Destroy {
 		return s.dir.ReadAnyway(a.vars), true
 	}
 	if a.files != nil {
@@ -276,51 +247,7 @@ func (s *session) withhold(diags []view.Diagnostic) (ok bool) {
 	return true
 }
 
-// previewTimeout bounds observing what runs. Lists of 10,000 pods take some seconds; a provider that takes longer than this
-// is not reachable, and its own error is more useful than further waiting.
-const previewTimeout = 30 * time.Second
-
 // preview plans for the directory as it is now.
 func (s *session) preview(ctx context.Context, d *workspace.Workspace, a planning) (view.PlanFacts, error) {
-	ctx, cancel := context.WithTimeout(ctx, previewTimeout)
-	defer cancel()
-	if err := d.Seal(ctx); err != nil {
-		return view.PlanFacts{}, err
-	}
-	stored, err := d.Store.Read(ctx)
-	if err != nil {
-		return view.PlanFacts{}, err
-	}
-	d.Prior = stored.Values
-	decided, err := s.reportingPlanner(d, a.setup(d, stored)).Preview(ctx, time.Now())
-	if err != nil {
-		return view.PlanFacts{}, err
-	}
-	return d.PlanFacts(decided, workspace.Reached(ctx))
-}
-
-// setup returns the input of a plan or a run, given the state.
-func (a planning) setup(d *workspace.Workspace, stored state.State) apply.Setup {
-	return apply.Setup{
-		Intent: apply.Intent{Watch: a.watch, UntilEnded: a.untilDone, Destroy: a.destroy, Prevent: a.prevent(d.Config), Keep: a.keep, MaxDestroy: a.maxDestroy,
-			Rerun: a.rerun, Scope: a.scope(d.Config), Replace: a.replaces, Refresh: a.refreshOnly},
-		Files: apply.Files{Jobs: a.wanted(d.Config), Blocks: a.blocks(d.Config), Values: a.values(d), Notify: d.Config.Notified()},
-		State: stored, NewUID: a.newUID, Words: view.Words{},
-	}
-}
-
-// wanted returns the jobs that should run: none for a destroy. Even then the files are read, for their sensitive values.
-func (a planning) wanted(cfg *lang.Config) []job.Job {
-	if a.destroy {
-		return nil
-	}
-	return cfg.Jobs
-}
-
-// newUID returns the saved plan's UID for a job if there is one, else a new one.
-func (a planning) newUID(name string) string {
-	if uid := a.uids[name]; uid != "" {
-		return uid
-	}
-	return workspace.NewUID(name)
+	return preview.Live(ctx, d, &a.Intent, s.stream)
 }

@@ -269,10 +269,10 @@ func TestOnlyWhatReachedItsEndIsSummedUp(t *testing.T) {
 		want string // "" is no summary
 	}{
 		"applied":   {want: "Apply complete! Resources: 0 added, 0 changed, 0 destroyed."},
-		"destroyed": {args: applyArgs{planning: planning{destroy: true}}, want: "Destroy complete! Resources: 0 destroyed."},
-		"watched":   {args: applyArgs{planning: planning{watch: true}}, last: failed, want: "Watch ended. Resources: 0 added, 0 changed, 0 destroyed."},
+		"destroyed": {args: applyArgs{planning: planning{Intent: destroying}}, want: "Destroy complete! Resources: 0 destroyed."},
+		"watched":   {args: applyArgs{planning: planning{Intent: watching}}, last: failed, want: "Watch ended. Resources: 0 added, 0 changed, 0 destroyed."},
 		"failed":    {last: failed},
-		"held back": {args: applyArgs{planning: planning{destroy: true}}, last: plan.Plan{Waits: []plan.Wait{{Job: "a", Held: true, Reasons: said("It goes as a whole.")}}}},
+		"held back": {args: applyArgs{planning: planning{Intent: destroying}}, last: plan.Plan{Waits: []plan.Wait{{Job: "a", Held: true, Reasons: said("It goes as a whole.")}}}},
 	} {
 		s := newScreenless("")
 		var out strings.Builder
@@ -301,7 +301,7 @@ func TestAWatchSaysWhatItLeaves(t *testing.T) {
 		"some":    {job.Records{"a": {Slots: running}, "b": {Slots: running}, "c": {Slots: running}}, "job.a, job.b and job.c keep running, and nothing heals them. To"},
 	} {
 		s := newScreenless("")
-		m := newApply(&s.session, &workspace.Workspace{Config: new(lang.Config)}, applyArgs{planning: planning{watch: true}})
+		m := newApply(&s.session, &workspace.Workspace{Config: new(lang.Config)}, applyArgs{planning: planning{Intent: watching}})
 		m.conclude(t.Context(), plan.Plan{Records: c.left}, nil)
 		if out := s.out.String(); !strings.HasPrefix(out, "\nWatch ended. Resources: 0 added, 0 changed, 0 destroyed.\n"+c.want) {
 			t.Errorf("%s: it says %q", name, out)

@@ -321,7 +321,8 @@ func (r *jobsRun) master(shown apply.View) *master.Master {
 
 // setup plans the run. It shows an error and returns ok false if the jobs are there already, or if one can never run.
 func (r *jobsRun) setup(ctx context.Context) (setup apply.Setup, ok bool) {
-	a := planning{vars: r.args.vars, keep: true, watch: !r.args.detach, untilDone: !r.args.detach}
+	a := planning{vars: r.args.vars}
+	a.Keep, a.Watch, a.UntilEnded = true, !r.args.detach, !r.args.detach
 	stored, err := r.Store.Read(ctx)
 	if err != nil {
 		r.fail("Cannot read the state", err)
@@ -353,7 +354,7 @@ func (r *jobsRun) setup(ctx context.Context) (setup apply.Setup, ok bool) {
 			return setup, false
 		}
 	}
-	setup = a.setup(r.Workspace, stored)
+	setup = a.Setup(r.Workspace, stored)
 	setup.Files.Values = stored.Values // those of the last apply
 	return setup, true
 }
@@ -425,7 +426,7 @@ func exitCode(ended []*job.Record) int {
 
 // remove destroys the jobs. It shows what it does if they still run, and warns about what it cannot remove.
 func (r *jobsRun) remove(jobs []string, records job.Records, ended bool) {
-	var there addresses
+	var there []job.Selector
 	for _, name := range jobs {
 		if records[name] != nil {
 			there = append(there, job.Selector{Job: name})
@@ -438,13 +439,14 @@ func (r *jobsRun) remove(jobs []string, records job.Records, ended bool) {
 	if !ended {
 		shown = r.progress
 	}
-	a := planning{destroy: true, scoping: scoping{targets: there}}
+	var a planning
+	a.Destroy, a.Scope.Targets = true, there
 	ctx := context.Background() // another interrupt exits
 	stored, err := r.Store.Read(ctx)
 	if err == nil {
 		r.Prior = stored.Values
 		var last plan.Plan
-		last, err = r.master(shown).Lead(ctx, r.lock, a.setup(r.Workspace, stored))
+		last, err = r.master(shown).Lead(ctx, r.lock, a.Setup(r.Workspace, stored))
 		if err == nil && len(last.Changes) > 0 {
 			err = left(last)
 		}

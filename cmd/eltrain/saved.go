@@ -4,61 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/eltrain/eltrain/cmd/planfile"
+	"github.com/eltrain/eltrain/cmd/preview"
 	"github.com/eltrain/eltrain/cmd/view"
 	"github.com/eltrain/eltrain/cmd/workspace"
-	"github.com/eltrain/eltrain/lang"
 	"github.com/eltrain/eltrain/plan"
 	"github.com/eltrain/eltrain/state"
 )
 
 // save writes the plan to the file of -out.
 func (s *session) save(d *workspace.Workspace, a planArgs, stored state.State, facts view.PlanFacts) error {
-	home, err := workspace.HomeOf(d.Config.Settings.State)
+	f, err := preview.File(d, stored, facts, a.vars, version)
 	if err != nil {
-		return err
-	}
-	place, err := workspace.PlaceOf(&facts.Input)
-	if err != nil {
-		return err
-	}
-	f := &planfile.File{
-		Eltrain: version, Made: facts.Input.Now, Lineage: stored.Lineage, Serial: stored.Serial, Home: home, Place: place,
-		Settings: d.Config.Settings, Assignments: withoutSecrets(d.Config, a.vars),
-		Facts: facts, UIDs: planfile.NewUIDs(&facts),
-	}
-	if f.Providers, err = workspace.EncodeProviders(d.Config.Providers); err != nil {
 		return err
 	}
 	return f.Write(a.out)
-}
-
-// withoutSecrets returns vars without the values of sensitive variables.
-func withoutSecrets(cfg *lang.Config, vars assignments) []lang.Assignment {
-	return slices.DeleteFunc(slices.Clone(vars), func(a lang.Assignment) bool {
-		return slices.ContainsFunc(cfg.Variables, func(v lang.Variable) bool { return a.File == "" && v.Name == a.Name && v.Sensitive })
-	})
-}
-
-// checkPlace rejects a plan made in another directory that shares the state with this one: jobs started here would not find
-// their files, and jobs running there would appear lost.
-func checkPlace(f *planfile.File) error {
-	place, err := workspace.PlaceOf(&f.Facts.Input)
-	if err != nil {
-		return err
-	}
-	if place != f.Place {
-		return fmt.Errorf("it was made for another directory: its jobs run in %s, here they would run in %s. Apply it there, or plan again here", f.Place, place)
-	}
-	return nil
-}
-
-// configOf returns the configuration that a saved plan was made from.
-func (s *session) configOf(f *planfile.File) (*lang.Config, error) {
-	configured, err := workspace.DecodeProviders(f.Providers)
-	return &lang.Config{Settings: f.Settings, Jobs: f.Facts.Input.Jobs, Providers: configured}, err
 }
 
 // unseal finds the sensitive values of a saved plan's jobs. It reads them as a plan does, from the files and the
@@ -112,20 +73,11 @@ func (s *session) applySaved(ctx context.Context, a applyArgs) int {
 	if err != nil {
 		return s.notApplied(a, err)
 	}
-	cfg, err := s.configOf(f)
+	intent, cfg, err := preview.Intended(f)
 	if err != nil {
 		return s.notApplied(a, err)
 	}
-	home, err := workspace.HomeOf(cfg.Settings.State)
-	if err != nil {
-		return s.notApplied(a, err)
-	}
-	if home != f.Home {
-		return s.notApplied(a, fmt.Errorf("it was made for another directory: its state is at %s, and this directory's at %s", f.Home, home))
-	}
-	if err := checkPlace(f); err != nil {
-		return s.notApplied(a, err)
-	}
+	a.Intent = intent
 	d, ok := s.openState(cfg)
 	if !ok {
 		return exitError
@@ -134,9 +86,6 @@ func (s *session) applySaved(ctx context.Context, a applyArgs) int {
 	if err := errors.Join(s.unseal(ctx, d, f), s.checkSource(f)); err != nil {
 		return s.notApplied(a, err)
 	}
-	a.destroy, a.keep, a.rerun = f.Facts.Input.Destroy, f.Facts.Input.Keep, !f.Facts.Input.Destroy
-	a.uids, a.saved = f.UIDs, &f.Facts
-	a.targets, a.excludes, a.refreshOnly = f.Facts.Input.Scope.Targets, f.Facts.Input.Scope.Excludes, f.Facts.Input.Refresh
 	r := newApply(s, d, a)
 	defer r.master.Close()
 	leader, err := r.leaderBeside(ctx)
@@ -164,7 +113,7 @@ func (s *session) applySaved(ctx context.Context, a applyArgs) int {
 	if !s.connect(d) {
 		return exitError
 	}
-	if a.refreshOnly {
+	if a.Refresh {
 		return s.refreshState(ctx, d, a, lock, f)
 	}
 	if err := s.recheck(ctx, d, a, f); err != nil {
@@ -182,14 +131,7 @@ func (s *session) applySaved(ctx context.Context, a applyArgs) int {
 // recheck checks, before the service is published, that what runs is as the plan expects. It warns about further changes that
 // have become necessary since.
 func (s *session) recheck(ctx context.Context, d *workspace.Workspace, a applyArgs, f *planfile.File) error {
-	facts, err := s.preview(ctx, d, a.planning)
-	if err != nil {
-		return err
-	}
-	if err := f.CheckRecords(facts.Input.Records); err != nil {
-		return err
-	}
-	besides, err := f.Check(&facts.Input, &facts.Plan)
+	besides, err := preview.Recheck(ctx, d, &a.Intent, f, s.stream)
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 	tfjson "github.com/hashicorp/terraform-json"
 
 	"github.com/eltrain/eltrain/cmd/planfile"
+	"github.com/eltrain/eltrain/cmd/preview"
 	"github.com/eltrain/eltrain/cmd/workspace"
 	"github.com/eltrain/eltrain/internal/filetest"
 	"github.com/eltrain/eltrain/job"
@@ -399,7 +400,7 @@ func TestProviderBlocksSurviveAPlanFile(t *testing.T) {
 		}
 		f.Providers = append(f.Providers, planfile.Provider{Name: p.Name, Config: text})
 	}
-	cfg, err := new(session).configOf(f)
+	cfg, err := preview.ConfigOf(f)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -418,8 +418,8 @@ func TestScopeOptions(t *testing.T) {
 		}
 	}
 	a, err := parsePlan(screen(), strings.Fields("-target=job.a -target=job.b.w[*] -target job.c.w[0-3,7]"))
-	if err != nil || len(a.targets) != 3 || !a.targets[2].Matches(job.Address{Job: "c", Role: "w", Index: 7}) {
-		t.Errorf("the targets are %v, %v", a.targets, err)
+	if err != nil || len(a.Scope.Targets) != 3 || !a.Scope.Targets[2].Matches(job.Address{Job: "c", Role: "w", Index: 7}) {
+		t.Errorf("the targets are %v, %v", a.Scope.Targets, err)
 	}
 	if _, err := parseApply(screen(), []string{"-auto-approve", "-watch", "-detailed-exitcode"}); err == nil {
 		t.Error("apply -watch takes -detailed-exitcode")

@@ -3,12 +3,10 @@ package main
 import (
 	"context"
 	"errors"
-	"strconv"
-	"strings"
 
 	"github.com/eltrain/eltrain/cmd/planfile"
+	"github.com/eltrain/eltrain/cmd/preview"
 	"github.com/eltrain/eltrain/cmd/view"
-	"github.com/eltrain/eltrain/lang"
 )
 
 type showArgs struct {
@@ -71,12 +69,12 @@ func runShow(s *session, args []string) int {
 	if err != nil {
 		return s.fail("Cannot show the plan", err)
 	}
-	cfg, err := s.configOf(f)
+	cfg, err := preview.ConfigOf(f)
 	if err != nil {
 		return s.fail("Cannot show the plan", err)
 	}
 	model := view.NewPlan(f.Facts, &s.redactor)
-	model.Eltrain.Settings = s.redactor.Texts(settingsOf(cfg))
+	model.Eltrain.Settings = s.redactor.Texts(preview.Settings(cfg))
 	switch {
 	case a.json:
 		err = view.WriteJSON(s.streams.Out, model)
@@ -89,23 +87,6 @@ func runShow(s *session, args []string) int {
 		return s.fail("Cannot show the plan", err)
 	}
 	return exitDone
-}
-
-// settingsOf returns what a plan is applied with besides its jobs and that is not the default, a line for each block. The reader
-// of a saved plan may not have the files.
-func settingsOf(cfg *lang.Config) (lines []string) {
-	settings := cfg.Settings
-	settings.RequiredVersion = "" // a plan file has a version of its own
-	add := func(block string, value any) {
-		if arguments := lang.Differing(value); len(arguments) > 0 {
-			lines = append(lines, block+": "+strings.Join(arguments, ", "))
-		}
-	}
-	add("eltrain", settings)
-	for _, p := range cfg.Providers {
-		add("provider "+strconv.Quote(p.Name), p.Value)
-	}
-	return lines
 }
 
 // showState shows what was last applied. It reads the files only to locate the state and for sensitive values.
