@@ -68,8 +68,9 @@ var rooms = map[string][]string{
 	"cmd/formatter":          {"lang", "cmd/output", "cmd/view", "internal/atomicfile", "internal/regular"},
 	"cmd/ask":                {"job", "plan", "apply", "state", "cmd/view", "cmd/workspace"},
 	"cmd/preview":            {"job", "lang", "plan", "apply", "providers", "state", "cmd/view", "cmd/planfile", "cmd/workspace"},
-	"cmd/logs":               {"job", "apply", "providers", "cmd/view"},
-	"cmd/eltrain":            {"job", "lang", "plan", "agent", "conditions", "apply", "providers", "state", "cmd/view", "cmd/logs", "cmd/planfile", "cmd/workspace", "cmd/master", "cmd/shells", "cmd/output", "cmd/terminal", "cmd/formatter", "cmd/ask", "cmd/preview", "internal/regular"},
+	"cmd/slots":              {"job", "providers", "cmd/logs", "cmd/view", "cmd/workspace"},
+	"cmd/logs":               {"job", "apply", "conditions", "providers", "cmd/view"},
+	"cmd/eltrain":            {"job", "lang", "plan", "agent", "conditions", "apply", "providers", "state", "cmd/view", "cmd/logs", "cmd/planfile", "cmd/workspace", "cmd/master", "cmd/shells", "cmd/output", "cmd/terminal", "cmd/formatter", "cmd/ask", "cmd/preview", "cmd/slots", "internal/regular"},
 	"job/jobtest":            {"job"},
 	"examples":               {},
 	"deploy":                 {},
@@ -94,7 +95,7 @@ var unreachable = map[string][]string{
 	"lang/importer": {"net/http", "os/exec", "k8s.io/"},
 
 	// For the cost of these two at startup see docs/decisions.md.
-	"cmd/eltrain": {"job", "lang", "plan", "agent", "conditions", "apply", "providers", "state", "cmd/view", "cmd/logs", "cmd/planfile", "cmd/workspace", "cmd/master", "cmd/shells", "cmd/output", "cmd/terminal", "cmd/formatter", "cmd/ask", "cmd/preview", "internal/regular"},
+	"cmd/eltrain": {"job", "lang", "plan", "agent", "conditions", "apply", "providers", "state", "cmd/view", "cmd/logs", "cmd/planfile", "cmd/workspace", "cmd/master", "cmd/shells", "cmd/output", "cmd/terminal", "cmd/formatter", "cmd/ask", "cmd/preview", "cmd/slots", "internal/regular"},
 }
 
 // impure lists what the planner must not import directly: it must be a pure function.

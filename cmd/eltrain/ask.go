@@ -358,7 +358,7 @@ func runRequests(s *session, args []string) int {
 	if a.ids, err = s.parse(newFlags("requests", a.declare), args, manyArguments); err != nil {
 		return s.misused("requests", err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), statusTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), workspace.LookTimeout)
 	defer cancel()
 	w, ok := s.openState(s.dir.ReadAnyway(a.vars))
 	if !ok {

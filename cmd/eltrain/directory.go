@@ -1,10 +1,12 @@
 package main
 
 import (
+	"context"
 	"errors"
 
 	"github.com/eltrain/eltrain/cmd/view"
 	"github.com/eltrain/eltrain/cmd/workspace"
+	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/lang"
 )
 
@@ -78,4 +80,18 @@ func (s *session) reread(d *workspace.Workspace, a planning) (ok bool) {
 	cfg.Settings = d.Config.Settings
 	d.Config = cfg
 	return true
+}
+
+// openRecords opens the directory, with its providers, and reads the jobs' records. It reports errors.
+func (s *session) openRecords(ctx context.Context, vars assignments) (d *workspace.Workspace, records job.Records, ok bool) {
+	if d, ok = s.open(s.dir.ReadAnyway(vars)); !ok {
+		return nil, nil, false
+	}
+	records, err := d.Records(ctx)
+	if err != nil {
+		d.Close()
+		s.fail("Cannot read the state", err)
+		return nil, nil, false
+	}
+	return d, records, true
 }

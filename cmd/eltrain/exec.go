@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/eltrain/eltrain/cmd/slots"
 	"github.com/eltrain/eltrain/cmd/terminal"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/providers"
@@ -94,9 +95,9 @@ func runExec(s *session, args []string) int {
 		return exitError
 	}
 	defer d.Close()
-	slots, err := s.slotsNamed(ctx, d, records, a.selector)
-	if err == nil && len(slots) > 1 {
-		err = fmt.Errorf("%s names %d slots, and a command runs in one: write %s", a.selector, len(slots), slots[0].Address)
+	named, err := slots.Named(ctx, d, records, a.selector)
+	if err == nil && len(named) > 1 {
+		err = fmt.Errorf("%s names %d slots, and a command runs in one: write %s", a.selector, len(named), named[0].Address)
 	}
 	if err != nil {
 		return s.fail("Cannot run the command", err)
@@ -112,13 +113,13 @@ func runExec(s *session, args []string) int {
 			return s.fail("Cannot use the terminal", err)
 		}
 	}
-	code, err := slots[0].run(ctx, command)
+	code, err := named[0].Run(ctx, command)
 	restore()
 	switch {
 	case ctx.Err() != nil:
 		return exitInterrupted
 	case err != nil:
-		return s.fail("Cannot run the command", fmt.Errorf("%s: %w", slots[0].Address, err))
+		return s.fail("Cannot run the command", fmt.Errorf("%s: %w", named[0].Address, err))
 	}
 	return code
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/eltrain/eltrain/cmd/terminal"
+	"github.com/eltrain/eltrain/cmd/workspace"
 )
 
 type forceUnlockArgs struct {
@@ -68,7 +69,7 @@ func runForceUnlock(s *session, args []string) int {
 			return exitError
 		}
 	}
-	breaking, cancel := context.WithTimeout(ctx, statusTimeout)
+	breaking, cancel := context.WithTimeout(ctx, workspace.LookTimeout)
 	defer cancel()
 	if _, err := d.Store.Break(breaking, a.id); err != nil {
 		return s.fail("Failed to unlock state", err)

@@ -11,19 +11,13 @@ import (
 	"os/signal"
 	"slices"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
-	"github.com/zclconf/go-cty/cty"
-
-	"github.com/eltrain/eltrain/apply"
 	"github.com/eltrain/eltrain/cmd/logs"
 	"github.com/eltrain/eltrain/cmd/view"
 	"github.com/eltrain/eltrain/cmd/workspace"
-	"github.com/eltrain/eltrain/conditions"
 	"github.com/eltrain/eltrain/job"
-	"github.com/eltrain/eltrain/lang"
 	"github.com/eltrain/eltrain/providers"
 )
 
@@ -132,7 +126,7 @@ func runLogs(s *session, args []string) int {
 	if !a.follow && !slices.ContainsFunc(record.Slots, logs.Launched) {
 		return s.fail("No output yet", fmt.Errorf("no slot of job.%s has started; eltrain status shows what it is waiting for", a.selector.Job))
 	}
-	sources, err := logSources(record, a)
+	sources, err := logs.Sources(record, a.selector, a.rank)
 	if err != nil {
 		return s.fail("No such slot", err)
 	}
@@ -145,7 +139,7 @@ func runLogs(s *session, args []string) int {
 		options.Since = time.Now().Add(-a.since)
 	}
 	if a.follow {
-		options.Follow = whenOver(ctx, record, d.Facts)
+		options.Follow = logs.WhenOver(ctx, record, d.Facts)
 	}
 	read := func(ctx context.Context, slot job.Address) (io.ReadCloser, error) {
 		if s := record.Slot(slot.Role, slot.Index); !a.follow && !logs.Launched(*s) {
@@ -158,8 +152,11 @@ func runLogs(s *session, args []string) int {
 		slot.Job = record.LaunchedAs(slot.Job)
 		return provider.Logs(ctx, record.UID, slot, options)
 	}
-	if err := s.cautionUnsearched(ctx, d, record); err != nil {
+	switch why, err := d.Unknown(ctx, record); {
+	case err != nil:
 		return s.fail("Cannot read the key of sensitive values", err)
+	case why != "":
+		s.diagnose(view.Caution("Sensitive values may be visible", why))
 	}
 	out := s.redactor.Output(s.streams.Out)
 	var mute []job.Address
@@ -172,9 +169,9 @@ func runLogs(s *session, args []string) int {
 	case err != nil && ctx.Err() == nil:
 		return s.fail("Cannot read the output", err)
 	case len(mute) > 0 && len(mute) == len(sources):
-		return s.fail(noOutput(a.previous), errors.New(whyNoOutput(record, mute, a.previous)))
+		return s.fail(noOutput(a.previous), errors.New(logs.WhyNone(record, mute, a.previous)))
 	case len(mute) > 0:
-		s.diagnose(view.Caution("Some slots have no output", whyNoOutput(record, mute, a.previous)))
+		s.diagnose(view.Caution("Some slots have no output", logs.WhyNone(record, mute, a.previous)))
 	}
 	return exitDone
 }
@@ -182,7 +179,7 @@ func runLogs(s *session, args []string) int {
 // unrecorded finds the running slots of a job without a record in the state. It warns about that, and that the job's
 // sensitive values are unknown.
 func (s *session) unrecorded(ctx context.Context, d *workspace.Workspace, name string) (*job.Record, error) {
-	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+	ctx, cancel := context.WithTimeout(ctx, workspace.LookTimeout)
 	defer cancel()
 	facts, err := d.Facts(ctx)
 	if err != nil {
@@ -190,7 +187,7 @@ func (s *session) unrecorded(ctx context.Context, d *workspace.Workspace, name s
 	}
 	record, err := facts.Job(name)
 	if err != nil {
-		gone, keptErr := keptJob(name, d.Providers)
+		gone, keptErr := logs.Kept(name, d.Providers)
 		if gone == nil {
 			return nil, errors.Join(err, keptErr)
 		}
@@ -204,158 +201,9 @@ func (s *session) unrecorded(ctx context.Context, d *workspace.Workspace, name s
 	return record, nil
 }
 
-// keptJob returns what is known of a job that is gone from the output that a provider keeps; nil if none does.
-func keptJob(name string, all map[string]providers.Provider) (*job.Record, error) {
-	for _, provider := range slices.Sorted(maps.Keys(all)) {
-		keeper, is := all[provider].(providers.Keeper)
-		if !is {
-			continue
-		}
-		if slots, err := keeper.Kept(name); err != nil || len(slots) > 0 {
-			return &job.Record{Spec: job.Job{Name: name, Provider: provider}, Slots: slots}, err
-		}
-	}
-	return nil, nil
-}
-
-// whenOver returns a channel that is closed once a job is over, or gone, and nothing of it runs.
-func whenOver(ctx context.Context, record *job.Record, look func(context.Context) (view.Facts, error)) <-chan struct{} {
-	over := make(chan struct{})
-	go func() {
-		for {
-			began := time.Now()
-			if facts, err := look(ctx); err == nil && isOver(record, &facts) {
-				close(over)
-				return
-			}
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(time.Second + 10*time.Since(began)): // a large job must not keep the master busy
-			}
-		}
-	}()
-	return over
-}
-
-// isOver reports whether a job is over, or gone, and nothing of it runs. While its provider cannot be observed, it may run.
-func isOver(record *job.Record, facts *view.Facts) bool {
-	for _, rec := range facts.Records {
-		if rec.UID == record.UID && !rec.Phase.Ended() {
-			return false
-		}
-	}
-	unseen := func(c conditions.Condition) bool {
-		return c.Reason.Code == apply.ProviderUnobserved && c.About == "provider."+record.Spec.Provider
-	}
-	runs := func(i job.Incarnation) bool { return i.UID == record.UID && i.State != job.Gone }
-	return !facts.Snapshot.At.IsZero() && !slices.ContainsFunc(facts.Conditions, unseen) && !slices.ContainsFunc(facts.Snapshot.Incarnations, runs)
-}
-
-// cautionUnsearched warns if some of the job's sensitive values cannot be hidden in its output. Only the values in the
-// current files and variables are known; the record has seals of those that the job runs with.
-func (s *session) cautionUnsearched(ctx context.Context, d *workspace.Workspace, record *job.Record) error {
-	if d.Sealer.Knows(&record.Spec) {
-		return nil // it has no sensitive values
-	}
-	d.ReadOnly = true
-	secrets := d.Config.Secrets()
-	given := job.Job{Secrets: secrets, Roles: []job.Role{{Program: job.Program{Command: secrets}}}} // also for jobs that are no longer declared
-	if _, err := d.Sealed(ctx, append(slices.Clone(d.Config.Jobs), given)); err != nil {
-		return err
-	}
-	if d.Sealer.Knows(&record.Spec) {
-		return nil
-	}
-	name := "job." + record.Spec.Name
-	why := "A sensitive value that " + name + " was started with differs from the current files and variables, so it is not hidden below. Set the variable as it was then, for example with ELTRAIN_VAR_x."
-	if unset := unsetSecrets(d.Config.Variables); len(unset) > 0 {
-		why = "No value for the sensitive " + variables(unset) + ", so it is not hidden below. Set it as it was for " + name + ", for example with ELTRAIN_VAR_" + unset[0] + "."
-	}
-	s.diagnose(view.Caution("Sensitive values may be visible", why))
-	return nil
-}
-
-// unsetSecrets returns the names of sensitive variables without a value.
-func unsetSecrets(all []lang.Variable) []string {
-	var names []string
-	for _, v := range all {
-		if v.Sensitive && (v.Value == cty.NilVal || !v.Value.IsWhollyKnown()) {
-			names = append(names, v.Name)
-		}
-	}
-	return names
-}
-
-func variables(names []string) string {
-	if len(names) == 1 {
-		return "variable " + names[0]
-	}
-	return "variables " + strings.Join(names, ", ")
-}
-
 func noOutput(previous bool) string {
 	if previous {
 		return "No earlier output"
 	}
 	return "No output yet"
-}
-
-// whyNoOutput says why slots have no output, or none of an earlier incarnation, grouped by reason.
-func whyNoOutput(record *job.Record, mute []job.Address, previous bool) string {
-	type kind struct{ role, why string }
-	var order []kind
-	slots := map[kind][]int{}
-	for _, a := range mute {
-		k := kind{a.Role, "has no output"}
-		switch s := record.Slot(a.Role, a.Index); {
-		case !logs.Launched(*s):
-			k.why = "has not started"
-		case previous:
-			k.why = "no output of an earlier incarnation is left"
-		case s.Exit != nil && s.Exit.NotStarted != "":
-			k.why += "; could not be started: " + s.Exit.NotStarted
-		}
-		if slots[k] == nil {
-			order = append(order, k)
-		}
-		slots[k] = append(slots[k], a.Index)
-	}
-	lines := make([]string, len(order))
-	for i, k := range order {
-		lines[i] = job.Fold(k.role, slots[k]) + ": " + k.why + "."
-	}
-	return strings.Join(lines, "\n")
-}
-
-// logSources returns the requested slots.
-func logSources(record *job.Record, a logsArgs) ([]logs.Source, error) {
-	holder, processes, err := logs.HolderOf(record, a.rank)
-	if err != nil {
-		return nil, err
-	}
-	var sources []logs.Source
-	for i := range record.Slots {
-		slot := record.Slots[i].Address
-		if !a.selector.Matches(slot) || a.rank >= 0 && slot != holder {
-			continue
-		}
-		source := logs.Source{Slot: slot}
-		if processes > 1 { // the agent prefixes each line with its process's rank
-			source.Only = fmt.Sprintf("[rank %d] ", a.rank)
-		}
-		sources = append(sources, source)
-	}
-	if len(sources) == 0 {
-		if a.rank >= 0 {
-			return nil, fmt.Errorf("rank %d is held by %s, which %s does not name", a.rank, holder, a.selector)
-		}
-		return nil, view.NoSuchSlot(a.selector, record)
-	}
-	if len(sources) > 1 {
-		for i := range sources {
-			sources[i].Prefix = sources[i].Slot.Short() + " "
-		}
-	}
-	return sources, nil
 }

@@ -60,7 +60,7 @@ func runNodes(s *session, args []string) int {
 		return s.misused("nodes", err)
 	}
 	defer s.outlive()()
-	ctx, cancel := context.WithTimeout(context.Background(), statusTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), workspace.LookTimeout)
 	defer cancel()
 	lookout := s.dir.Lookout(a.vars)
 	defer lookout.Close()

@@ -7,6 +7,7 @@ import (
 	"github.com/eltrain/eltrain/cmd/planfile"
 	"github.com/eltrain/eltrain/cmd/preview"
 	"github.com/eltrain/eltrain/cmd/view"
+	"github.com/eltrain/eltrain/cmd/workspace"
 )
 
 type showArgs struct {
@@ -91,7 +92,7 @@ func runShow(s *session, args []string) int {
 
 // showState shows what was last applied. It reads the files only to locate the state and for sensitive values.
 func (s *session) showState(a showArgs) int {
-	ctx, cancel := context.WithTimeout(context.Background(), statusTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), workspace.LookTimeout)
 	defer cancel()
 	cfg := s.dir.ReadAnyway(a.vars)
 	d, ok := s.openState(cfg)

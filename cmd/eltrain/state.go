@@ -56,7 +56,7 @@ func lookCommand[L stateLook](c command, most int, blank func() L) *command {
 		if err := s.takeState(c.name, declare(look, &vars), look, args, most); err != nil {
 			return s.misused(c.name, err)
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), statusTimeout)
+		ctx, cancel := context.WithTimeout(context.Background(), workspace.LookTimeout)
 		defer cancel()
 		// The files are read only to locate the state and for sensitive values.
 		d, ok := s.openState(s.dir.ReadAnyway(vars))

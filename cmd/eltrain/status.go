@@ -57,12 +57,8 @@ The status comes from the master if one is running, otherwise from the state and
 	}
 }
 
-const (
-	// statusTimeout bounds one look, whatever a provider does.
-	statusTimeout = 30 * time.Second
-	// statusInterval is the pause between two looks.
-	statusInterval = time.Second
-)
+// statusInterval is the pause between two looks.
+const statusInterval = time.Second
 
 func runStatus(s *session, args []string) int {
 	a, err := parseStatus(s, args)
@@ -132,7 +128,7 @@ func (s *session) watchStatus(lookout *workspace.Lookout, a statusArgs) int {
 
 // status looks once. If strict, an address that names nothing is a problem.
 func (s *session) status(ctx context.Context, lookout *workspace.Lookout, a statusArgs, strict bool) (model view.StatusModel, problems []view.Diagnostic) {
-	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+	ctx, cancel := context.WithTimeout(ctx, workspace.LookTimeout)
 	defer cancel()
 	facts, err := lookout.Facts(ctx)
 	unopened := (*workspace.OpenError)(nil)

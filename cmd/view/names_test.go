@@ -3,6 +3,8 @@ package view
 import (
 	"strings"
 	"testing"
+
+	"github.com/eltrain/eltrain/job"
 )
 
 func TestDidYouMean(t *testing.T) {
@@ -33,6 +35,26 @@ func TestWhatThereIs(t *testing.T) {
 	} {
 		if got := WhatThereIs(". Hint?", "There are", c.names); got != c.want {
 			t.Errorf("of %d: %q", len(c.names), got)
+		}
+	}
+}
+
+func TestCheckSlots(t *testing.T) {
+	at := func(role string, i int) job.Slot {
+		return job.Slot{Address: job.Address{Job: "a", Role: role, Index: i}}
+	}
+	record := &job.Record{Slots: []job.Slot{at("ps", 0), at("w", 0), at("w", 1), at("w", 2)}}
+	record.Spec = job.Job{Name: "a", Roles: []job.Role{{Name: "ps"}, {Name: "w"}, {Name: "evaluator"}}}
+	for address, want := range map[string]string{
+		"job.a": "", "job.a.w": "", "job.a.w[2]": "", "job.a.evaluator": "", // the role has no slots yet
+		"job.a.evaluater": "evaluator", "job.a.w[7]": "w[0-2]", "job.a.evaluator[0]": "ps[0], w[0-2]",
+	} {
+		sel, err := job.ParseSelector(address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := CheckSlots(sel, record); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v", address, err)
 		}
 	}
 }

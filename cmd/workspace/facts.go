@@ -15,6 +15,9 @@ import (
 	"github.com/eltrain/eltrain/state"
 )
 
+// LookTimeout bounds one look at what runs, whatever a provider does.
+const LookTimeout = 30 * time.Second
+
 // lockPoll is how often AwaitApply checks whether the lock is free.
 const lockPoll = 200 * time.Millisecond
 

@@ -1,4 +1,5 @@
-package main
+// Package slots runs commands in the slots of jobs.
+package slots
 
 import (
 	"context"
@@ -12,33 +13,19 @@ import (
 	"github.com/eltrain/eltrain/providers"
 )
 
-// liveSlot is a slot in which commands can be run, if it runs.
-type liveSlot struct {
+// Slot is a slot in which commands can be run, if it runs.
+type Slot struct {
 	job.Slot
 	uid      string
 	launched job.Address // what its provider knows it as
 	executor providers.Executor
 }
 
-// openRecords opens the directory, with its providers, and reads the jobs' records. It reports errors.
-func (s *session) openRecords(ctx context.Context, vars assignments) (d *workspace.Workspace, records job.Records, ok bool) {
-	if d, ok = s.open(s.dir.ReadAnyway(vars)); !ok {
-		return nil, nil, false
-	}
-	records, err := d.Records(ctx)
-	if err != nil {
-		d.Close()
-		s.fail("Cannot read the state", err)
-		return nil, nil, false
-	}
-	return d, records, true
-}
-
-// slotsNamed returns the slots that an address names, of jobs with and without a record in the state.
-func (s *session) slotsNamed(ctx context.Context, d *workspace.Workspace, records job.Records, sel job.Selector) ([]liveSlot, error) {
+// Named returns the slots that an address names, of jobs with and without a record in the state.
+func Named(ctx context.Context, d *workspace.Workspace, records job.Records, sel job.Selector) ([]Slot, error) {
 	record := records[sel.Job]
 	if record == nil {
-		ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+		ctx, cancel := context.WithTimeout(ctx, workspace.LookTimeout)
 		defer cancel()
 		facts, err := d.Facts(ctx)
 		if err == nil {
@@ -56,12 +43,12 @@ func (s *session) slotsNamed(ctx context.Context, d *workspace.Workspace, record
 	if !is {
 		return nil, fmt.Errorf("job %s runs on provider %q, which runs no commands in slots", sel.Job, record.Spec.Provider)
 	}
-	var named []liveSlot
+	var named []Slot
 	for _, slot := range record.Slots {
 		if sel.Matches(slot.Address) {
 			launched := slot.Address
 			launched.Job = record.LaunchedAs(launched.Job)
-			named = append(named, liveSlot{slot, record.UID, launched, executor})
+			named = append(named, Slot{slot, record.UID, launched, executor})
 		}
 	}
 	if len(named) == 0 {
@@ -70,8 +57,8 @@ func (s *session) slotsNamed(ctx context.Context, d *workspace.Workspace, record
 	return named, nil
 }
 
-// run runs a command in the slot. Its errors do not name the slot.
-func (l *liveSlot) run(ctx context.Context, c providers.Command) (code int, err error) {
+// Run runs a command in the slot. Its errors do not name the slot.
+func (l *Slot) Run(ctx context.Context, c providers.Command) (code int, err error) {
 	if !logs.Launched(l.Slot) {
 		return 0, fmt.Errorf("it has not started: it is %s", l.Phase)
 	}
