@@ -69,8 +69,9 @@ var rooms = map[string][]string{
 	"cmd/ask":                {"job", "plan", "apply", "state", "cmd/view", "cmd/workspace"},
 	"cmd/preview":            {"job", "lang", "plan", "apply", "providers", "state", "cmd/view", "cmd/planfile", "cmd/workspace"},
 	"cmd/slots":              {"job", "providers", "cmd/logs", "cmd/view", "cmd/workspace"},
+	"cmd/foreground":         {"job", "lang", "plan", "apply", "state", "cmd/view", "cmd/logs", "cmd/master", "cmd/preview"},
 	"cmd/logs":               {"job", "apply", "conditions", "providers", "cmd/view"},
-	"cmd/eltrain":            {"job", "lang", "plan", "agent", "conditions", "apply", "providers", "state", "cmd/view", "cmd/logs", "cmd/planfile", "cmd/workspace", "cmd/master", "cmd/shells", "cmd/output", "cmd/terminal", "cmd/formatter", "cmd/ask", "cmd/preview", "cmd/slots", "internal/regular"},
+	"cmd/eltrain":            {"job", "lang", "plan", "agent", "conditions", "apply", "providers", "state", "cmd/view", "cmd/logs", "cmd/planfile", "cmd/workspace", "cmd/master", "cmd/shells", "cmd/output", "cmd/terminal", "cmd/formatter", "cmd/ask", "cmd/preview", "cmd/slots", "cmd/foreground", "internal/regular"},
 	"job/jobtest":            {"job"},
 	"examples":               {},
 	"deploy":                 {},
@@ -95,7 +96,7 @@ var unreachable = map[string][]string{
 	"lang/importer": {"net/http", "os/exec", "k8s.io/"},
 
 	// For the cost of these two at startup see docs/decisions.md.
-	"cmd/eltrain": {"job", "lang", "plan", "agent", "conditions", "apply", "providers", "state", "cmd/view", "cmd/logs", "cmd/planfile", "cmd/workspace", "cmd/master", "cmd/shells", "cmd/output", "cmd/terminal", "cmd/formatter", "cmd/ask", "cmd/preview", "cmd/slots", "internal/regular"},
+	"cmd/eltrain": {"job", "lang", "plan", "agent", "conditions", "apply", "providers", "state", "cmd/view", "cmd/logs", "cmd/planfile", "cmd/workspace", "cmd/master", "cmd/shells", "cmd/output", "cmd/terminal", "cmd/formatter", "cmd/ask", "cmd/preview", "cmd/slots", "cmd/foreground", "internal/regular"},
 }
 
 // impure lists what the planner must not import directly: it must be a pure function.

@@ -13,6 +13,7 @@ import (
 	"github.com/eltrain/eltrain/apply"
 	"github.com/eltrain/eltrain/cmd/master"
 	"github.com/eltrain/eltrain/cmd/planfile"
+	"github.com/eltrain/eltrain/cmd/preview"
 	"github.com/eltrain/eltrain/cmd/view"
 	"github.com/eltrain/eltrain/cmd/workspace"
 	"github.com/eltrain/eltrain/job"
@@ -111,7 +112,7 @@ func (r *applyRun) conclude(ctx context.Context, last plan.Plan, err error) int 
 		}
 		return r.fail("Apply was interrupted", r.soFar(next))
 	case r.args.Destroy && len(last.Changes) > 0:
-		return r.fail("Destroy ended early", left(last))
+		return r.fail("Destroy ended early", preview.Left(last))
 	case r.args.Destroy:
 		if held := r.heldBack(last); len(held) > 0 {
 			r.progress.DestroyIncomplete()
@@ -179,19 +180,6 @@ func (r *applyRun) succeeded() int {
 func (r *applyRun) soFar(next string) error {
 	done := r.progress.Done()
 	return fmt.Errorf("%d added, %d changed, %d destroyed before that; %s", done.Add, done.Change, done.Remove, next)
-}
-
-// left returns an error that names what a destroy could not destroy.
-func left(last plan.Plan) error {
-	first := &last.Changes[0]
-	address := "job." + first.Job
-	if first.Slot != (job.Address{}) {
-		address = first.Slot.String()
-	}
-	if more := len(last.Changes) - 1; more > 0 {
-		address += fmt.Sprintf(" and %d more", more)
-	}
-	return fmt.Errorf("%s could not be destroyed, for the reason shown above; the next destroy continues from here", address)
 }
 
 // heldBack returns an error for each job whose changes in scope were not made because they cannot be made alone. Those that

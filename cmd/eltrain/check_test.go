@@ -14,7 +14,6 @@ import (
 	"github.com/eltrain/eltrain/internal/filetest"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/lang"
-	"github.com/eltrain/eltrain/plan"
 	"github.com/eltrain/eltrain/providers"
 	"github.com/eltrain/eltrain/state/memory"
 )
@@ -138,17 +137,4 @@ func TestPreviewOfAnUnreachableProviderEnds(t *testing.T) {
 			t.Errorf("it took %v", took)
 		}
 	})
-}
-
-func TestADestroyThatGaveUpNamesWhatIsLeft(t *testing.T) {
-	slot := job.Address{Job: "gpt", Role: "worker", Index: 3}
-	changes := []plan.Change{{Action: plan.Delete, Job: "gpt", Slot: slot}, {Action: plan.Delete, Job: "gpt"}}
-	for n, want := range map[int]string{1: "job.gpt.worker[3] could not be destroyed", 2: "job.gpt.worker[3] and 1 more could not be destroyed"} {
-		if err := left(plan.Plan{Changes: changes[:n]}); !strings.HasPrefix(err.Error(), want) {
-			t.Errorf("%d changes are left: %v", n, err)
-		}
-	}
-	if err := left(plan.Plan{Changes: changes[1:]}); !strings.HasPrefix(err.Error(), "job.gpt could not be destroyed") {
-		t.Errorf("a job is left: %v", err)
-	}
 }

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/eltrain/eltrain/apply"
-	"github.com/eltrain/eltrain/cmd/logs"
+	"github.com/eltrain/eltrain/cmd/foreground"
 	"github.com/eltrain/eltrain/cmd/master"
 	"github.com/eltrain/eltrain/cmd/view"
 	"github.com/eltrain/eltrain/cmd/workspace"
@@ -225,38 +225,11 @@ func (s *session) declareProgram(a *runArgs) (ok bool) {
 
 // narrow leaves only the jobs that run in a configuration. It shows an error and returns ok false if they cannot.
 func (s *session) narrow(cfg *lang.Config, on []job.Selector) (ok bool) {
-	var err error
-	if cfg.Jobs, err = chosen(cfg.Jobs, on); err != nil {
+	if err := foreground.Narrow(cfg, on); err != nil {
 		s.fail("Cannot run", err)
 		return false
 	}
-	cfg.Moved, cfg.Removed, cfg.Imports = nil, nil, nil // what only apply takes up
 	return true
-}
-
-// chosen returns the declared jobs that selectors name; all without any.
-func chosen(declared []job.Job, on []job.Selector) ([]job.Job, error) {
-	if len(declared) == 0 {
-		return nil, errors.New("the files declare no job")
-	}
-	for _, sel := range on {
-		if !slices.ContainsFunc(declared, func(j job.Job) bool { return j.Name == sel.Job }) {
-			var names []string
-			for i := range declared {
-				names = append(names, declared[i].Name)
-			}
-			return nil, fmt.Errorf("the files declare no job %q%s", sel.Job, view.WhatThereIs(view.DidYouMean(sel.Job, names), "There are", names))
-		}
-	}
-	jobs := slices.DeleteFunc(slices.Clone(declared), func(j job.Job) bool {
-		return len(on) > 0 && !slices.ContainsFunc(on, func(sel job.Selector) bool { return sel.Job == j.Name })
-	})
-	for i := range jobs {
-		if jobs[i].Lifecycle.PreventDestroy {
-			return nil, fmt.Errorf("job.%s has prevent_destroy, and run removes what it has started. eltrain apply -watch -until=done keeps it", jobs[i].Name)
-		}
-	}
-	return jobs, nil
 }
 
 // jobsRun is one run of jobs, under the state's lock.
@@ -276,63 +249,57 @@ func (r *jobsRun) do(ctx context.Context) int {
 		r.unlock(r.lock)
 		return exitError
 	}
-	var jobs []string
-	for i := range setup.Files.Jobs {
-		jobs = append(jobs, setup.Files.Jobs[i].Name)
-	}
-	var leading *master.Master
-	printed := logs.NewFollower(jobs, r.args.all, r.Providers, func() job.Records { return leading.Records() }, r.redactor.Output(r.streams.Out))
-	shown := apply.View(view.Both{r.progress, printed})
-	if r.args.detach {
-		shown = r.progress
-	}
-	leading = r.master(shown)
-	last, err := leading.Lead(ctx, r.lock, setup)
+	run := foreground.New(foreground.Options{
+		Master: master.Options{Directory: &r.dir, Workspace: r.Workspace, Leads: func() {}, Diagnose: r.diagnose, Redactor: &r.redactor, Log: r.log},
+		Lock:   r.lock, Detach: r.args.detach, All: r.args.all, Out: r.redactor.Output(r.streams.Out), Progress: r.progress,
+	}, setup)
+	last, err := run.Lead(ctx)
 	if err != nil {
 		r.unlock(r.lock)
-		return r.endedEarly(ctx, err, printed)
+		return r.endedEarly(ctx, err, run)
 	}
 	if r.args.detach {
 		r.unlock(r.lock)
-		return r.detach(ctx, jobs, &last)
-	}
-	ended := ctx.Err() == nil || allEnded(jobs, last.Records)
-	if ended {
-		printed.Look(last.Records) // the last notices may have come when it had ended
-		printed.Drain()
+		return r.detach(ctx, run.Jobs(), last)
 	}
 	code := exitInterrupted
-	if ended {
-		code = r.outcome(jobs, last.Records)
+	if run.Ended() {
+		failed := run.NotSucceeded()
+		r.showFailed(failed)
+		code = foreground.ExitCode(failed)
 	}
-	r.remove(jobs, last.Records, ended)
+	switch removed, err := run.Remove(); {
+	case err != nil:
+		r.diagnose(view.Caution("Not everything was removed", view.Explain(workspace.MakeRoom(err))+". eltrain status shows what is left, eltrain destroy removes it."))
+	case removed && !run.Ended():
+		r.progress.Destroyed()
+	}
 	r.unlock(r.lock)
-	if err := printed.End(); err != nil {
+	if err := run.End(); err != nil {
 		r.diagnose(view.Caution("Some of the output is missing", view.Explain(err)))
 	}
 	return code
 }
 
-func (r *jobsRun) master(shown apply.View) *master.Master {
-	return master.New(master.Options{
-		Directory: &r.dir, Workspace: r.Workspace, View: shown, Leads: func() {}, Diagnose: r.diagnose, Redactor: &r.redactor, Log: r.log,
-	})
+// showFailed shows the jobs that have not succeeded.
+func (r *jobsRun) showFailed(failed []*job.Record) {
+	for _, record := range failed {
+		why := cmp.Or(view.Failure(record, &r.redactor), fmt.Sprintf("It is %s.", record.Phase))
+		r.diagnose(view.Problem(fmt.Sprintf("job.%s has not succeeded", record.Spec.Name), why))
+	}
 }
 
 // setup plans the run. It shows an error and returns ok false if the jobs are there already, or if one can never run.
 func (r *jobsRun) setup(ctx context.Context) (setup apply.Setup, ok bool) {
-	a := planning{vars: r.args.vars}
-	a.Keep, a.Watch, a.UntilEnded = true, !r.args.detach, !r.args.detach
+	a := planning{Intent: foreground.Intent(r.args.detach), vars: r.args.vars}
 	stored, err := r.Store.Read(ctx)
 	if err != nil {
 		r.fail("Cannot read the state", err)
 		return setup, false
 	}
-	for i := range r.Config.Jobs {
-		if err := isThere(&stored, r.Config.Jobs[i].Name); err != nil {
-			r.fail("Cannot run", err)
-			return setup, false
-		}
+	if err := foreground.CheckAbsent(&stored, r.Config.Jobs); err != nil {
+		r.fail("Cannot run", err)
+		return setup, false
 	}
 	if !r.connect(r.Workspace) {
 		return setup, false
@@ -359,24 +326,9 @@ func (r *jobsRun) setup(ctx context.Context) (setup apply.Setup, ok bool) {
 	return setup, true
 }
 
-// isThere returns an error for a job that the state knows.
-func isThere(stored *state.State, name string) error {
-	record := stored.Jobs[name]
-	_, destroyed := stored.Destroyed[name]
-	switch {
-	case destroyed:
-		return fmt.Errorf("job.%s was destroyed by request, and stays so until eltrain restart job.%s or an edit of its block", name, name)
-	case record == nil:
-		return nil
-	case record.Phase.Ended():
-		return fmt.Errorf("job.%s is in the state as %s. eltrain restart job.%s runs it again there, eltrain destroy -target=job.%s removes it", name, record.Phase, name, name)
-	}
-	return fmt.Errorf("job.%s was started before, and is %s. eltrain logs -f job.%s shows its output, eltrain destroy -target=job.%s ends it", name, record.Phase, name, name)
-}
-
 // endedEarly reports an error of leading.
-func (r *jobsRun) endedEarly(ctx context.Context, err error, printed *logs.Follower) int {
-	printed.End()
+func (r *jobsRun) endedEarly(ctx context.Context, err error, run *foreground.Run) int {
+	run.End()
 	var start *master.StartError
 	switch {
 	case errors.As(err, &start) && ctx.Err() != nil:
@@ -387,79 +339,8 @@ func (r *jobsRun) endedEarly(ctx context.Context, err error, printed *logs.Follo
 	return r.fail("Run ended early", workspace.MakeRoom(fmt.Errorf("%w. What it has started keeps running: eltrain status shows it, eltrain destroy ends it", err)))
 }
 
-func allEnded(jobs []string, records job.Records) bool {
-	return !slices.ContainsFunc(jobs, func(name string) bool { return records[name] == nil || !records[name].Phase.Ended() })
-}
-
-// outcome reports the jobs that have not succeeded, and returns the exit code of the one that failed first.
-func (r *jobsRun) outcome(jobs []string, records job.Records) int {
-	var ended []*job.Record
-	for _, name := range jobs {
-		record := records[name]
-		if record == nil { // a request did that
-			record = &job.Record{Spec: job.Job{Name: name}, Phase: "destroyed"}
-		}
-		if record.Phase != job.JobSucceeded {
-			ended = append(ended, record)
-		}
-	}
-	slices.SortStableFunc(ended, func(a, b *job.Record) int { return a.Ended.Compare(b.Ended) })
-	for _, record := range ended {
-		why := cmp.Or(view.Failure(record, &r.redactor), fmt.Sprintf("It is %s.", record.Phase))
-		r.diagnose(view.Problem(fmt.Sprintf("job.%s has not succeeded", record.Spec.Name), why))
-	}
-	return exitCode(ended)
-}
-
-// exitCode returns the exit code of jobs that have not succeeded, in the order in which they ended.
-func exitCode(ended []*job.Record) int {
-	if len(ended) == 0 {
-		return exitDone
-	}
-	for _, record := range ended {
-		if exit := record.FailedBy(); exit != nil {
-			return exit.Code
-		}
-	}
-	return exitError
-}
-
-// remove destroys the jobs. It shows what it does if they still run, and warns about what it cannot remove.
-func (r *jobsRun) remove(jobs []string, records job.Records, ended bool) {
-	var there []job.Selector
-	for _, name := range jobs {
-		if records[name] != nil {
-			there = append(there, job.Selector{Job: name})
-		}
-	}
-	if len(there) == 0 {
-		return
-	}
-	shown := apply.View(view.Quiet{})
-	if !ended {
-		shown = r.progress
-	}
-	var a planning
-	a.Destroy, a.Scope.Targets = true, there
-	ctx := context.Background() // another interrupt exits
-	stored, err := r.Store.Read(ctx)
-	if err == nil {
-		r.Prior = stored.Values
-		var last plan.Plan
-		last, err = r.master(shown).Lead(ctx, r.lock, a.Setup(r.Workspace, stored))
-		if err == nil && len(last.Changes) > 0 {
-			err = left(last)
-		}
-	}
-	if err != nil {
-		r.diagnose(view.Caution("Not everything was removed", view.Explain(workspace.MakeRoom(err))+". eltrain status shows what is left, eltrain destroy removes it."))
-	} else if !ended {
-		r.progress.Destroyed()
-	}
-}
-
 // detach reports what a run leaves.
-func (r *jobsRun) detach(ctx context.Context, jobs []string, last *plan.Plan) int {
+func (r *jobsRun) detach(ctx context.Context, jobs []string, last plan.Plan) int {
 	if ctx.Err() != nil {
 		return r.fail(runInterrupted, errors.New("what it has started keeps running: eltrain status shows it, eltrain destroy ends it"))
 	}

@@ -270,43 +270,14 @@ func TestParseRun(t *testing.T) {
 }
 
 // The exit code is that of the job that failed first, and in it of the process that exited first.
-func TestExitCodeOfSeveralJobs(t *testing.T) {
-	began := time.Now()
-	failed := func(exits ...int) *job.Record {
-		r := &job.Record{Phase: job.JobFailed, Incidents: []job.Incident{{}}}
-		for i, code := range exits {
-			slot := job.Address{Job: "j", Role: "worker", Index: i}
-			r.Slots = append(r.Slots, job.Slot{Address: slot, Exit: &job.Exit{Code: code, At: began.Add(-time.Duration(i) * time.Second)}})
-			r.Incidents[0].Culprits = append(r.Incidents[0].Culprits, slot)
-		}
-		return r
-	}
-	for _, c := range []struct {
-		ended []*job.Record
-		want  int
-	}{
-		{nil, 0}, {[]*job.Record{failed(7)}, 7}, {[]*job.Record{failed(3, 137)}, 137}, {[]*job.Record{failed(3, 0)}, 3},
-		{[]*job.Record{failed(4), failed(5)}, 4}, {[]*job.Record{{Phase: job.JobCanceled}, failed(5)}, 5}, {[]*job.Record{{Phase: job.JobCanceled}}, 1}, {[]*job.Record{failed()}, 1},
-	} {
-		if got := exitCode(c.ended); got != c.want {
-			t.Errorf("exit code %d, want %d", got, c.want)
-		}
-	}
-}
 
-func TestOutcomeNamesEachJobThatHasNotSucceeded(t *testing.T) {
+func TestEachJobThatHasNotSucceededIsNamed(t *testing.T) {
 	s := newScreenless("")
 	r := &jobsRun{session: &s.session}
-	records := job.Records{"good": {Phase: job.JobSucceeded}, "ended": {Spec: job.Job{Name: "ended"}, Phase: job.JobCanceled}}
-	if code := r.outcome([]string{"good", "ended", "gone"}, records); code != exitError {
-		t.Errorf("exit code %d", code)
-	}
+	r.showFailed([]*job.Record{{Spec: job.Job{Name: "ended"}, Phase: job.JobCanceled}, {Spec: job.Job{Name: "gone"}, Phase: "destroyed"}})
 	for _, text := range []string{"job.ended has not succeeded\n\nIt is Canceled.", "job.gone has not succeeded\n\nIt is destroyed."} {
 		if !strings.Contains(s.err.String(), text) {
 			t.Errorf("%q is missing in\n%s", text, &s.err)
 		}
-	}
-	if code := r.outcome([]string{"good"}, records); code != exitDone {
-		t.Errorf("after success the exit code is %d", code)
 	}
 }

@@ -260,3 +260,16 @@ func TestRecorded(t *testing.T) {
 		t.Errorf("it tells %v", told)
 	}
 }
+
+func TestADestroyThatGaveUpNamesWhatIsLeft(t *testing.T) {
+	slot := job.Address{Job: "gpt", Role: "worker", Index: 3}
+	changes := []plan.Change{{Action: plan.Delete, Job: "gpt", Slot: slot}, {Action: plan.Delete, Job: "gpt"}}
+	for n, want := range map[int]string{1: "job.gpt.worker[3] could not be destroyed", 2: "job.gpt.worker[3] and 1 more could not be destroyed"} {
+		if err := Left(plan.Plan{Changes: changes[:n]}); !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%d changes are left: %v", n, err)
+		}
+	}
+	if err := Left(plan.Plan{Changes: changes[1:]}); !strings.HasPrefix(err.Error(), "job.gpt could not be destroyed") {
+		t.Errorf("a job is left: %v", err)
+	}
+}

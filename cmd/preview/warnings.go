@@ -179,3 +179,16 @@ func OtherValues(ctx context.Context, d *workspace.Workspace) []view.Diagnostic 
 		"%s (pid %d) watches this directory with other values, so it does not do what this plan shows:\n%s\nSet the same with -var or -var-file to plan what it does.",
 		holder.Who, holder.PID, strings.Join(differ, "\n")))}
 }
+
+// Left returns an error that names what a destroy could not destroy.
+func Left(last plan.Plan) error {
+	first := &last.Changes[0]
+	address := "job." + first.Job
+	if first.Slot != (job.Address{}) {
+		address = first.Slot.String()
+	}
+	if more := len(last.Changes) - 1; more > 0 {
+		address += fmt.Sprintf(" and %d more", more)
+	}
+	return fmt.Errorf("%s could not be destroyed, for the reason shown above; the next destroy continues from here", address)
+}
