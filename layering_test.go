@@ -48,6 +48,7 @@ var rooms = map[string][]string{
 	"internal/logmarks":      {"internal/regular"},
 	"internal/confine":       {},
 	"internal/sourcefiles":   {},
+	"internal/garbage":       {},
 	"internal/trainlog":      {}, // for tests and benchmarks
 	"internal/loopback":      {}, // for tests
 	"internal/soak":          {}, // for tests
@@ -70,8 +71,9 @@ var rooms = map[string][]string{
 	"cmd/preview":            {"job", "lang", "plan", "apply", "providers", "state", "cmd/view", "cmd/planfile", "cmd/workspace"},
 	"cmd/slots":              {"job", "providers", "cmd/logs", "cmd/view", "cmd/workspace"},
 	"cmd/foreground":         {"job", "lang", "plan", "apply", "state", "cmd/view", "cmd/logs", "cmd/master", "cmd/preview"},
+	"cmd/events":             {"job", "state"},
 	"cmd/logs":               {"job", "apply", "conditions", "providers", "cmd/view"},
-	"cmd/eltrain":            {"job", "lang", "plan", "agent", "conditions", "apply", "providers", "state", "cmd/view", "cmd/logs", "cmd/planfile", "cmd/workspace", "cmd/master", "cmd/shells", "cmd/output", "cmd/terminal", "cmd/formatter", "cmd/ask", "cmd/preview", "cmd/slots", "cmd/foreground", "internal/regular"},
+	"cmd/eltrain":            {"job", "lang", "plan", "agent", "conditions", "apply", "providers", "state", "cmd/view", "cmd/logs", "cmd/planfile", "cmd/workspace", "cmd/master", "cmd/shells", "cmd/output", "cmd/terminal", "cmd/formatter", "cmd/ask", "cmd/preview", "cmd/slots", "cmd/foreground", "cmd/events", "internal/garbage", "internal/regular"},
 	"job/jobtest":            {"job"},
 	"examples":               {},
 	"deploy":                 {},
@@ -96,7 +98,7 @@ var unreachable = map[string][]string{
 	"lang/importer": {"net/http", "os/exec", "k8s.io/"},
 
 	// For the cost of these two at startup see docs/decisions.md.
-	"cmd/eltrain": {"job", "lang", "plan", "agent", "conditions", "apply", "providers", "state", "cmd/view", "cmd/logs", "cmd/planfile", "cmd/workspace", "cmd/master", "cmd/shells", "cmd/output", "cmd/terminal", "cmd/formatter", "cmd/ask", "cmd/preview", "cmd/slots", "cmd/foreground", "internal/regular"},
+	"cmd/eltrain": {"job", "lang", "plan", "agent", "conditions", "apply", "providers", "state", "cmd/view", "cmd/logs", "cmd/planfile", "cmd/workspace", "cmd/master", "cmd/shells", "cmd/output", "cmd/terminal", "cmd/formatter", "cmd/ask", "cmd/preview", "cmd/slots", "cmd/foreground", "cmd/events", "internal/garbage", "internal/regular"},
 }
 
 // impure lists what the planner must not import directly: it must be a pure function.

@@ -14,6 +14,7 @@ import (
 	"github.com/eltrain/eltrain/cmd/terminal"
 	"github.com/eltrain/eltrain/cmd/view"
 	"github.com/eltrain/eltrain/cmd/workspace"
+	"github.com/eltrain/eltrain/internal/garbage"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/lang"
 	"github.com/eltrain/eltrain/plan"
@@ -275,7 +276,7 @@ func (a *applyArgs) title() string {
 
 // apply carries out the files or a saved plan.
 func (s *session) apply(a applyArgs) int {
-	defer s.bound(masterGarbage)()
+	defer garbage.Master.Set(s.getenv)()
 	s.stamp(&a)
 	ctx, stop := s.interruptible()
 	defer stop()

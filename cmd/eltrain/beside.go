@@ -6,11 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/eltrain/eltrain/apply"
 	"github.com/eltrain/eltrain/cmd/ask"
+	"github.com/eltrain/eltrain/cmd/events"
 	"github.com/eltrain/eltrain/cmd/planfile"
 	"github.com/eltrain/eltrain/cmd/view"
 	"github.com/eltrain/eltrain/cmd/workspace"
@@ -108,7 +108,7 @@ func (r *applyRun) followWatch(ctx context.Context, leader *state.LockInfo, fact
 		if err != nil {
 			return r.fail("Cannot ask the watch", err)
 		}
-		shown := r.showEvents(&request)
+		shown := events.During(state.Reader{Dir: workspace.JournalDirectory}, &request, r.view().Noticed)
 		asked, err := to.Await(ctx, request, r.diagnose)
 		if err == nil && asked.Reply.State == job.Done && request.Verb == job.AskDestroy {
 			err = to.AwaitRemoval(ctx, request.On, facts.Input.Records)
@@ -138,26 +138,4 @@ func (r *applyRun) whoseIsNewer(ctx context.Context, why job.Reason) string {
 		return ". The watch's files are newer: get them here, and plan again"
 	}
 	return ""
-}
-
-// showEvents shows what happens to the jobs of a request, if the master's journal is in this directory. end stops that, once it has
-// shown what there is.
-func (r *applyRun) showEvents(asked *job.Request) (end func()) {
-	journal, next, screen := state.Reader{Dir: workspace.JournalDirectory}, uint64(0), r.view()
-	show := eachNotice(func(n job.Notice) error {
-		next = n.Seq + 1
-		about, err := job.ParseSelector(n.Address)
-		if err == nil && !n.Time.Before(asked.At) && slices.ContainsFunc(asked.On, about.Overlaps) {
-			screen.Noticed(n)
-		}
-		return nil
-	})
-	ctx, cancel := context.WithCancel(context.Background())
-	var following sync.WaitGroup
-	following.Go(func() { journal.Follow(ctx, 0, show) }) // an error leaves lines out: the outcome is known without them
-	return func() {
-		cancel()
-		following.Wait()
-		journal.Read(next, show)
-	}
 }

@@ -2,14 +2,12 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"os"
 	"os/signal"
-	"slices"
 	"syscall"
 	"time"
 
+	"github.com/eltrain/eltrain/cmd/events"
 	"github.com/eltrain/eltrain/cmd/view"
 	"github.com/eltrain/eltrain/cmd/workspace"
 	"github.com/eltrain/eltrain/job"
@@ -17,20 +15,17 @@ import (
 )
 
 type eventsArgs struct {
-	follow    bool
-	json      bool
-	since     time.Duration // 0 for all
-	tail      int           // -1 for all
-	vars      assignments
-	selectors []job.Selector
+	events.Selection
+	json bool
+	vars assignments
 }
 
 func (a *eventsArgs) declare(fs *flags) {
-	a.tail = -1
-	fs.BoolVar(&a.follow, "f", false, "Keep printing new entries until interrupted.")
+	a.Tail = -1
+	fs.BoolVar(&a.Follow, "f", false, "Keep printing new entries until interrupted.")
 	fs.BoolVar(&a.json, "json", false, "Print JSON.")
-	fs.waitVar(&a.since, "since", "Only what happened within the last `DURATION`, such as 30m or 2h.")
-	fs.Func("tail", "Start with the last `N` events instead of all.", fromZero(&a.tail))
+	fs.waitVar(&a.Since, "since", "Only what happened within the last `DURATION`, such as 30m or 2h.")
+	fs.Func("tail", "Start with the last `N` events instead of all.", fromZero(&a.Tail))
 	a.vars.declare(fs)
 	declareTrust(fs)
 }
@@ -53,18 +48,9 @@ to a whole job concerns its slots.`,
 func parseEvents(s *session, args []string) (a eventsArgs, err error) {
 	addresses, err := s.parse(newFlags("events", a.declare), args, manyArguments)
 	if err == nil {
-		a.selectors, err = selectors(addresses)
+		a.On, err = selectors(addresses)
 	}
 	return a, err
-}
-
-// selects reports whether a notice is to be shown at a time.
-func (a *eventsArgs) selects(n *job.Notice, now time.Time) bool {
-	if a.since > 0 && now.Sub(n.Time) > a.since {
-		return false
-	}
-	about, err := job.ParseSelector(n.Address)
-	return len(a.selectors) == 0 || err == nil && slices.ContainsFunc(a.selectors, about.Overlaps)
 }
 
 func runEvents(s *session, args []string) int {
@@ -86,56 +72,8 @@ func runEvents(s *session, args []string) int {
 	}}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := a.print(ctx, journal, show); err != nil {
+	if err := a.Read(ctx, journal, time.Now(), show); err != nil {
 		return s.fail("Cannot show the events", err)
 	}
 	return exitDone
-}
-
-// print shows the selected notices of a journal.
-func (a *eventsArgs) print(ctx context.Context, journal state.Reader, show func(job.Notice) error) error {
-	now, from := time.Now(), uint64(0)
-	selected := func(use func(job.Notice) error) func(state.Entry) error {
-		return eachNotice(func(n job.Notice) error {
-			from = n.Seq + 1
-			if !a.selects(&n, now) {
-				return nil
-			}
-			return use(n)
-		})
-	}
-	if a.tail >= 0 {
-		var last []job.Notice
-		err := journal.Read(0, selected(func(n job.Notice) error {
-			if last = append(last, n); len(last) > a.tail {
-				last = last[1:]
-			}
-			return nil
-		}))
-		for i := 0; i < len(last) && err == nil; i++ {
-			err = show(last[i])
-		}
-		if err != nil || !a.follow {
-			return err
-		}
-	}
-	if a.follow {
-		return journal.Follow(ctx, from, selected(show))
-	}
-	return journal.Read(from, selected(show))
-}
-
-// eachNotice calls show with the notices among a journal's entries.
-func eachNotice(show func(job.Notice) error) func(state.Entry) error {
-	return func(e state.Entry) error {
-		if e.Kind != state.NoticeEntry {
-			return nil
-		}
-		var n job.Notice
-		if err := json.Unmarshal(e.Data, &n); err != nil {
-			return fmt.Errorf("entry %d is not a notice: %w", e.Seq, err)
-		}
-		n.Seq = e.Seq
-		return show(n)
-	}
 }

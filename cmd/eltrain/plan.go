@@ -11,6 +11,7 @@ import (
 	"github.com/eltrain/eltrain/cmd/preview"
 	"github.com/eltrain/eltrain/cmd/view"
 	"github.com/eltrain/eltrain/cmd/workspace"
+	"github.com/eltrain/eltrain/internal/garbage"
 	"github.com/eltrain/eltrain/lang"
 	"github.com/eltrain/eltrain/state"
 )
@@ -116,7 +117,7 @@ func runPlan(s *session, args []string) int {
 	if err != nil {
 		return s.misused("plan", err)
 	}
-	defer s.bound(planGarbage)()
+	defer garbage.Plan.Set(s.getenv)()
 	ctx, stop := s.interruptible()
 	defer stop()
 	defer s.outlive()() // the exit code and the saved plan matter even if the reader is gone

@@ -15,6 +15,7 @@ import (
 	"github.com/eltrain/eltrain/cmd/master"
 	"github.com/eltrain/eltrain/cmd/view"
 	"github.com/eltrain/eltrain/cmd/workspace"
+	"github.com/eltrain/eltrain/internal/garbage"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/lang"
 	"github.com/eltrain/eltrain/lang/importer"
@@ -166,7 +167,7 @@ var errNothingStarted = errors.New("nothing was started")
 
 // foreground runs jobs.
 func (s *session) foreground(a runArgs) int {
-	defer s.bound(masterGarbage)()
+	defer garbage.Master.Set(s.getenv)()
 	if !a.detach {
 		s.interrupted = interruptedRun
 	}

@@ -1,4 +1,5 @@
-package main
+// Package garbage bounds how much memory is garbage between collections.
+package garbage
 
 import (
 	"runtime/debug"
@@ -7,27 +8,27 @@ import (
 	"time"
 )
 
-// garbage is how much a heap may grow between collections: by percent of the live heap, plus slack. With a small percentage
+// Bound is how much a heap may grow between collections: by percent of the live heap, plus slack. With a small percentage
 // alone a small heap would be collected every few MB.
-type garbage struct {
+type Bound struct {
 	percent uint64
 	slack   uint64 // bytes
 }
 
 var (
-	// Go's default of 100 % takes 2 MiB more (33 in all) for a plan of 1,000 slots and 11 more (86 in all) for 10,000, and
+	// Plan is for a command that ends. Go's default of 100 % takes 2 MiB more (33 in all) for a plan of 1,000 slots and 11 more (86 in all) for 10,000, and
 	// saves no measurable time.
-	planGarbage = garbage{percent: 50}
-	// A master of 10,000 slots peaked at 200 MB with 100 %, and at 169 with 50 % and no slack, where collections took a third
+	Plan = Bound{percent: 50}
+	// Master is for one that leads. A master of 10,000 slots peaked at 200 MB with 100 %, and at 169 with 50 % and no slack, where collections took a third
 	// of a profile's samples while 3,000 pods were created. With 25 % and a slack of 24 MiB it peaked at 217, with these
 	// values at 138 and 184. Newer results: bench/results.md.
-	masterGarbage = garbage{percent: 25, slack: 12 << 20}
+	Master = Bound{percent: 25, slack: 12 << 20}
 )
 
-// bound sets the limits of g until release is called. It does nothing if the user set GOGC, or GOMEMLIMIT, of which the slack
+// Set sets the limits of g until release is called. It does nothing if the user's environment has GOGC, or GOMEMLIMIT, of which the slack
 // would take a part.
-func (s *session) bound(g garbage) (release func()) {
-	if s.getenv("GOGC") != "" || s.getenv("GOMEMLIMIT") != "" {
+func (g Bound) Set(getenv func(string) string) (release func()) {
+	if getenv("GOGC") != "" || getenv("GOMEMLIMIT") != "" {
 		return func() {}
 	}
 	before := debug.SetGCPercent(int(g.percent))
@@ -58,7 +59,7 @@ const (
 // follow converts the slack to percent, the only unit the collector takes, after each collection until ended is closed.
 // Alternatives that do not work: a ballast, because the runtime clears it, and so touches it, if it reuses memory; a
 // finalizer to notice collections, because on a busy machine it may run only after the next one.
-func (g garbage) follow(ended <-chan struct{}) {
+func (g Bound) follow(ended <-chan struct{}) {
 	timer := time.NewTimer(followInterval)
 	defer timer.Stop()
 	of, quiet := uint64(0), 0

@@ -1,4 +1,4 @@
-package main
+package garbage
 
 import (
 	"runtime"
@@ -21,15 +21,19 @@ func TestWhatTheUserSaysOfGarbageIsObeyed(t *testing.T) {
 	const users = 70
 	before := debug.SetGCPercent(users)
 	defer debug.SetGCPercent(before)
-	s := &session{}
-	release := s.bound(planGarbage)
-	if is := percent(); is != int(planGarbage.percent) {
+	none := func(string) string { return "" }
+	release := Plan.Set(none)
+	if is := percent(); is != int(Plan.percent) {
 		t.Errorf("a heap may grow by %d %%", is)
 	}
 	release()
-	for _, said := range []string{"GOGC=70", "GOMEMLIMIT=1GiB"} {
-		s.environ = []string{said}
-		release := s.bound(masterGarbage)
+	for _, said := range []string{"GOGC", "GOMEMLIMIT"} {
+		release := Master.Set(func(name string) string {
+			if name == said {
+				return "70"
+			}
+			return ""
+		})
 		if is := percent(); is != users {
 			t.Errorf("with %s a heap may grow by %d %%", said, is)
 		}
@@ -39,14 +43,13 @@ func TestWhatTheUserSaysOfGarbageIsObeyed(t *testing.T) {
 
 func TestTheGarbageOfAMasterIsBoundedAnewAfterEachCollection(t *testing.T) {
 	before := percent()
-	s := &session{}
-	release := s.bound(masterGarbage)
+	release := Master.Set(func(string) string { return "" })
 	var held [][]byte
 	for _, size := range []int{1 << 20, 64 << 20, 256 << 20} {
 		held = append(held, make([]byte, size))
 		runtime.GC()
 		within := func() bool { // of the bound for the current live heap, which other tests share
-			grows, want := float64(percent())/100*float64(liveHeap()), float64(masterGarbage.slack)+float64(masterGarbage.percent)/100*float64(liveHeap())
+			grows, want := float64(percent())/100*float64(liveHeap()), float64(Master.slack)+float64(Master.percent)/100*float64(liveHeap())
 			return grows > 0.8*want && grows < 1.2*want
 		}
 		if liveHeap() < minHeap {
