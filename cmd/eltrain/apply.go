@@ -34,7 +34,7 @@ type applyArgs struct {
 	detailedExitCode bool
 }
 
-func (a *applyArgs) declare(fs *flags) {
+func (a *applyArgs) declareRun(fs *flags) {
 	fs.BoolVar(&a.autoApprove, "auto-approve", false, "Do not ask for approval.")
 	fs.BoolVar(&a.input, "input", true, "Do not prompt; fail if input is needed.")
 	fs.addressVar(&a.listen, "listen", "Listen on `ADDRESS`, such as 127.0.0.1:7000, instead of service { listen }.")
@@ -52,7 +52,7 @@ func (a *applyArgs) declare(fs *flags) {
 	a.planning.declare(fs)
 }
 
-func (a *applyArgs) declareApply(fs *flags) {
+func (a *applyArgs) declare(fs *flags) {
 	fs.BoolVar(&a.Destroy, "destroy", false, "Plan to destroy all jobs.")
 	fs.BoolVar(&a.detailedExitCode, "detailed-exitcode", false, "Exit with 2 instead of 0 if there are changes.")
 	fs.Func("max-destroy", "If the files would remove or replace more than `N` slots at once, keep their jobs unchanged and report them. No limit by default.", func(text string) error {
@@ -72,62 +72,58 @@ func (a *applyArgs) declareApply(fs *flags) {
 		a.UntilEnded = true
 		return nil
 	})
-	a.declare(fs)
+	a.declareRun(fs)
 	a.declareRest(fs, "Only record what differs from what was last applied. Nothing that is running changes.")
 }
 
-func parseApply(s *session, args []string) (applyArgs, error) {
-	var a applyArgs
-	others, err := s.parse(newFlags("apply", a.declareApply), args, 1)
-	if err != nil {
-		return a, err
-	}
+func (a *applyArgs) take(s *session, others []string) error {
 	s.compact = a.compact
 	if len(others) > 0 {
 		a.planFile = others[0]
-		return a, a.checkSaved()
+		return a.checkSaved()
 	}
 	if err := a.checkPrune(a.prune); err != nil {
-		return a, err
+		return err
 	}
 	if a.Destroy && a.MaxDestroy != nil {
-		return a, errors.New("-max-destroy cannot be used with -destroy, which removes everything")
+		return errors.New("-max-destroy cannot be used with -destroy, which removes everything")
 	}
 	if err := a.checkScope(a.Destroy); err != nil {
-		return a, err
+		return err
 	}
 	if option := a.limit(); a.Watch && option != "" {
-		return a, fmt.Errorf("%s cannot be used with -watch, which applies everything in the files", option)
+		return fmt.Errorf("%s cannot be used with -watch, which applies everything in the files", option)
 	}
 	if a.UntilEnded && !a.Watch {
-		return a, errors.New("-until=done needs -watch: a plain apply ends by itself")
+		return errors.New("-until=done needs -watch: a plain apply ends by itself")
 	}
 	if a.Watch && a.detailedExitCode {
-		return a, errors.New("-detailed-exitcode cannot be used with -watch")
+		return errors.New("-detailed-exitcode cannot be used with -watch")
 	}
 	if a.Refresh && a.MaxDestroy != nil {
-		return a, errors.New("-max-destroy cannot be used with -refresh-only, which removes nothing")
+		return errors.New("-max-destroy cannot be used with -refresh-only, which removes nothing")
 	}
 	if a.Watch && a.Destroy {
-		return a, errors.New("-destroy cannot be used with -watch: a destroy ends when nothing is left")
+		return errors.New("-destroy cannot be used with -watch: a destroy ends when nothing is left")
 	}
 	a.Keep = !a.prune
 	// A restarted watch, by a supervisor for example, must not give a failed job a new budget.
 	a.Rerun = !a.Destroy && !a.Watch
-	return a, a.check(s)
+	return a.check(s)
 }
 
-func parseDestroy(s *session, args []string) (applyArgs, error) {
-	var a applyArgs
+// destroyArgs are the arguments of destroy: those of apply that do not concern what the files declare.
+type destroyArgs struct{ applyArgs }
+
+func (a *destroyArgs) declare(fs *flags) { a.declareRun(fs) }
+
+func (a *destroyArgs) take(s *session, _ []string) error {
 	a.Destroy = true
-	if _, err := s.parse(newFlags("destroy", a.declare), args, 0); err != nil {
-		return a, err
-	}
 	s.compact = a.compact
-	if err := a.checkScope(a.Destroy); err != nil {
-		return a, err
+	if err := a.checkScope(true); err != nil {
+		return err
 	}
-	return a, a.check(s)
+	return a.check(s)
 }
 
 // checkSaved rejects the flags that would change a saved plan, which contains all decisions and was approved in review.
@@ -187,7 +183,7 @@ func (a *applyArgs) check(s *session) error {
 }
 
 func applyCommand() *command {
-	return &command{
+	return taking(command{
 		name: "apply", usage: "[options] [FILE]",
 		synopsis: "Start, change and stop jobs as the files say",
 		about: `Shows the plan, asks for approval, and carries it out until nothing is left to do and all worlds have
@@ -223,19 +219,11 @@ once.`,
 			"They are not, or an error.",
 			"With -detailed-exitcode: something was done.",
 		},
-		declare: new(applyArgs).declareApply,
-		run: func(s *session, args []string) int {
-			a, err := parseApply(s, args)
-			if err != nil {
-				return s.misused("apply", err)
-			}
-			return s.apply(a)
-		},
-	}
+	}, 1, func(s *session, a *applyArgs) int { return s.apply(*a) })
 }
 
 func destroyCommand() *command {
-	return &command{
+	return taking(command{
 		name: "destroy", usage: "[options]",
 		synopsis: "Stop all jobs of this directory",
 		about: `Shows what would be stopped, asks for approval, and stops it in reverse start order. Logs and checkpoints
@@ -244,15 +232,7 @@ stay. Short for apply -destroy.`,
 			"Everything is destroyed.",
 			"Something is left, or an error.",
 		},
-		declare: new(applyArgs).declare,
-		run: func(s *session, args []string) int {
-			a, err := parseDestroy(s, args)
-			if err != nil {
-				return s.misused("destroy", err)
-			}
-			return s.apply(a)
-		},
-	}
+	}, 0, func(s *session, a *destroyArgs) int { return s.apply(a.applyArgs) })
 }
 
 // operation names a run in the state's lock.

@@ -21,11 +21,11 @@ func TestMaxDestroyTakesANumberOfSlotsAndGoesWithFilesOnly(t *testing.T) {
 		{[]string{"-max-destroy=3", "-destroy", "-auto-approve"}, "-max-destroy cannot be used with -destroy"},
 		{[]string{"-max-destroy=3", "plan.bin"}, "-max-destroy cannot be used with a saved plan"},
 	} {
-		if _, err := parseApply(s, c.args); err == nil || !strings.Contains(err.Error(), c.told) {
+		if _, err := parsed[applyArgs](s, 1, c.args); err == nil || !strings.Contains(err.Error(), c.told) {
 			t.Errorf("apply %v: %v", c.args, err)
 		}
 	}
-	a, err := parseApply(s, []string{"-max-destroy=0", "-auto-approve"})
+	a, err := parsed[applyArgs](s, 1, []string{"-max-destroy=0", "-auto-approve"})
 	if err != nil || a.MaxDestroy == nil || *a.MaxDestroy != 0 {
 		t.Errorf("-max-destroy=0: %+v, %v", a.MaxDestroy, err)
 	}
@@ -53,7 +53,7 @@ func TestTimestampsByDefault(t *testing.T) {
 		s.streams.Out.Terminal = c.terminal
 		var out, errs bytes.Buffer
 		s.streams.Out.Writer, s.streams.Err.Writer = &out, &errs
-		a, err := parseApply(&s.session, append([]string{"-auto-approve"}, strings.Fields(c.args)...))
+		a, err := parsed[applyArgs](&s.session, 1, append([]string{"-auto-approve"}, strings.Fields(c.args)...))
 		if err != nil {
 			t.Fatalf("%s: %v", c.args, err)
 		}
@@ -64,7 +64,7 @@ func TestTimestampsByDefault(t *testing.T) {
 			t.Errorf("apply %s, terminal %t, writes %q and %q", c.args, c.terminal, out.String(), errs.String())
 		}
 	}
-	if _, err := parseApply(&newScreenless("").session, []string{"-auto-approve", "-json", "-timestamps"}); err == nil {
+	if _, err := parsed[applyArgs](&newScreenless("").session, 1, []string{"-auto-approve", "-json", "-timestamps"}); err == nil {
 		t.Error("-json has timestamps twice")
 	}
 }

@@ -79,7 +79,7 @@ func verbCommand(verb job.Verb, synopsis, about string) *command {
 	if verb == job.AskSignal {
 		before = "SIGNAL "
 	}
-	c := &command{
+	return takingFrom(command{
 		name: string(verb), usage: "[options] " + before + operand(verb) + "...", synopsis: synopsis, about: about + `
 
 It is a request to whoever leads the jobs: a running watch acts on it within a second. If nobody does, this command leads
@@ -89,33 +89,29 @@ requests and what became of them.`,
 			"It is done; with -detach, it was asked.",
 			"It was refused, has failed, its outcome is unknown, or an error.",
 		},
-		declare: (&asking{verb: verb}).declare,
+	}, manyArguments, func() *asking { return &asking{verb: verb} }, func(s *session, a *asking) int { return s.ask(*a) })
+}
+
+func (a *asking) take(_ *session, others []string) (err error) {
+	if a.verb == job.AskSignal {
+		if others, err = a.takeSignal(others); err != nil {
+			return err
+		}
 	}
-	c.run = func(s *session, args []string) int {
-		a := asking{verb: verb}
-		others, err := s.parse(newFlags(c.name, a.declare), args, manyArguments)
-		if err == nil && verb == job.AskSignal {
-			others, err = a.takeSignal(others)
-		}
-		if err == nil && len(others) == 0 {
-			err = errors.New(missing[operand(verb)])
-		}
-		if err == nil && verb == job.AskScale {
-			others, a.value, err = sizes(others)
-		}
-		switch {
-		case err != nil:
-		case operand(verb) == "NODE":
-			a.nodes = others
-		default:
-			a.on, err = selectors(others)
-		}
-		if err != nil {
-			return s.misused(c.name, err)
-		}
-		return s.ask(a)
+	if len(others) == 0 {
+		return errors.New(missing[operand(a.verb)])
 	}
-	return c
+	if a.verb == job.AskScale {
+		if others, a.value, err = sizes(others); err != nil {
+			return err
+		}
+	}
+	if operand(a.verb) == "NODE" {
+		a.nodes = others
+		return nil
+	}
+	a.on, err = selectors(others)
+	return err
 }
 
 // operand is what a verb takes, as its usage says.
@@ -335,6 +331,11 @@ type requestsArgs struct {
 	ids  []string
 }
 
+func (a *requestsArgs) take(_ *session, others []string) error {
+	a.ids = others
+	return nil
+}
+
 func (a *requestsArgs) declare(fs *flags) {
 	fs.BoolVar(&a.json, "json", false, "Print JSON.")
 	a.vars.declare(fs)
@@ -342,22 +343,15 @@ func (a *requestsArgs) declare(fs *flags) {
 }
 
 func requestsCommand() *command {
-	return &command{
+	return taking(command{
 		name: "requests", usage: "[options] [ID...]",
 		synopsis: "List operators' requests and their outcome",
 		about: `Lists the requests that were made here or, with a state in a cluster, there, oldest first, with who asked, why, and what became
 of them; with IDs only these. Those that were answered are kept for 7 days, at most 1,000.`,
-		declare: new(requestsArgs).declare,
-		run:     runRequests,
-	}
+	}, manyArguments, (*session).requests)
 }
 
-func runRequests(s *session, args []string) int {
-	var a requestsArgs
-	var err error
-	if a.ids, err = s.parse(newFlags("requests", a.declare), args, manyArguments); err != nil {
-		return s.misused("requests", err)
-	}
+func (s *session) requests(a *requestsArgs) int {
 	ctx, cancel := context.WithTimeout(context.Background(), workspace.LookTimeout)
 	defer cancel()
 	w, ok := s.openState(s.dir.ReadAnyway(a.vars))

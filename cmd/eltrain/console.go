@@ -12,7 +12,10 @@ import (
 	"github.com/eltrain/eltrain/lang"
 )
 
-type consoleArgs struct{ vars assignments }
+type consoleArgs struct {
+	noOperands
+	vars assignments
+}
 
 func (a *consoleArgs) declare(fs *flags) {
 	a.vars.declare(fs)
@@ -20,7 +23,7 @@ func (a *consoleArgs) declare(fs *flags) {
 }
 
 func consoleCommand() *command {
-	return &command{
+	return taking(command{
 		name: "console", usage: "[options]",
 		synopsis: "Try expressions interactively",
 		about: `Evaluates expressions, one per line, with the variables, local values, modules, jobs (job.NAME) and functions
@@ -34,16 +37,10 @@ A variable without a value or default is an unknown value of its type: "(not kno
 			"No expression failed.",
 			"The files, or an expression from a pipe, are invalid.",
 		},
-		declare: new(consoleArgs).declare,
-		run:     runConsole,
-	}
+	}, 0, (*session).console)
 }
 
-func runConsole(s *session, args []string) int {
-	var a consoleArgs
-	if _, err := s.parse(newFlags("console", a.declare), args, 0); err != nil {
-		return s.misused("console", err)
-	}
+func (s *session) console(a *consoleArgs) int {
 	cfg, diags := s.dir.Load(a.vars)
 	diags = lang.WithoutBlank(lang.WithoutUnset(diags)) // functions work without any files
 	s.diagnose(view.DiagnoseHCL(diags, cfg.Files)...)

@@ -31,7 +31,7 @@ func (a *eventsArgs) declare(fs *flags) {
 }
 
 func eventsCommand() *command {
-	return &command{
+	return taking(command{
 		name: "events", usage: "[options] [ADDRESS...]",
 		synopsis: "Show what happened and why",
 		about: `Shows the journal of this directory's jobs, oldest first: phases, worlds, incidents with their evidence and the
@@ -40,24 +40,15 @@ destroyed, and what was refused. The JSON has one event per line.
 
 With ADDRESSes only what concerns these: job.NAME, job.NAME.ROLE, job.NAME.ROLE[3], or a set: [0-3,7], [*]. What happened
 to a whole job concerns its slots.`,
-		declare: new(eventsArgs).declare,
-		run:     runEvents,
-	}
+	}, manyArguments, (*session).events)
 }
 
-func parseEvents(s *session, args []string) (a eventsArgs, err error) {
-	addresses, err := s.parse(newFlags("events", a.declare), args, manyArguments)
-	if err == nil {
-		a.On, err = selectors(addresses)
-	}
-	return a, err
+func (a *eventsArgs) take(_ *session, others []string) (err error) {
+	a.On, err = selectors(others)
+	return err
 }
 
-func runEvents(s *session, args []string) int {
-	a, err := parseEvents(s, args)
-	if err != nil {
-		return s.misused("events", err)
-	}
+func (s *session) events(a *eventsArgs) int {
 	// The files are read for their sensitive values only; they need not be valid.
 	s.dir.Read(a.vars)
 	show := func(n job.Notice) error {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"slices"
 	"syscall"
 
 	"golang.org/x/term"
@@ -34,34 +33,26 @@ func (a *execArgs) declare(fs *flags) {
 		a.input, a.terminal = true, true
 		return nil
 	})
+	fs.rest = &a.command
 	a.vars.declare(fs)
 	declareTrust(fs)
 }
 
-// parseExec parses what precedes "--"; the rest is the command.
-func parseExec(s *session, args []string) (execArgs, error) {
-	var a execArgs
-	at := slices.Index(args, "--")
-	if at >= 0 {
-		args, a.command = args[:at], args[at+1:]
-	}
-	others, err := s.parse(newFlags("exec", a.declare), args, manyArguments)
+func (a *execArgs) take(_ *session, others []string) (err error) {
 	switch {
-	case err != nil:
-		return a, err
 	case len(others) == 0:
-		return a, errors.New("an address is missing: write job.NAME.ROLE[3]")
-	case at < 0 || len(a.command) == 0:
-		return a, fmt.Errorf("a command is missing: write exec %s -- COMMAND", others[0])
+		return errors.New("an address is missing: write job.NAME.ROLE[3]")
+	case len(a.command) == 0:
+		return fmt.Errorf("a command is missing: write exec %s -- COMMAND", others[0])
 	case len(others) > 1:
-		return a, fmt.Errorf("a command runs in one slot: %q is not expected here", others[1])
+		return fmt.Errorf("a command runs in one slot: %q is not expected here", others[1])
 	}
 	a.selector, err = job.ParseSelector(others[0])
-	return a, err
+	return err
 }
 
 func execCommand() *command {
-	return &command{
+	return taking(command{
 		name: "exec", usage: "[options] ADDRESS -- COMMAND [args]",
 		synopsis: "Run a command in a slot",
 		about: `Runs COMMAND in the slot that ADDRESS names, as its training processes run: in the environment of the first of them, in its
@@ -74,18 +65,12 @@ the world that its environment describes; in a pod it may run on.`,
 			"The exit code of COMMAND.",
 			"From 1: the exit code of COMMAND, 126 or 127 if it could not be started, 130 after an interrupt; 1 is also an error, which is shown.",
 		},
-		declare: new(execArgs).declare,
-		run:     runExec,
-	}
+	}, manyArguments, (*session).exec)
 }
 
-func runExec(s *session, args []string) int {
-	a, err := parseExec(s, args)
-	if err == nil && a.input && a.terminal && !term.IsTerminal(int(os.Stdin.Fd())) {
-		err = errors.New("-i with -t needs a terminal as the standard input: for a pipe or a file write -i alone")
-	}
-	if err != nil {
-		return s.misused("exec", err)
+func (s *session) exec(a *execArgs) int {
+	if a.input && a.terminal && !term.IsTerminal(int(os.Stdin.Fd())) {
+		return s.misused("exec", errors.New("-i with -t needs a terminal as the standard input: for a pipe or a file write -i alone"))
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()

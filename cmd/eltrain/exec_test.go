@@ -26,7 +26,7 @@ func TestParseExec(t *testing.T) {
 		"w[0] -- ls":                `error: "w[0]" is not an address`,
 		"-x job.a.w[0] -- ls -l -a": "error: unknown flag -x",
 	} {
-		a, err := parseExec(&newScreenless("").session, strings.Fields(line))
+		a, err := parsed[execArgs](&newScreenless("").session, manyArguments, strings.Fields(line))
 		got := fmt.Sprint(a.input, a.terminal, " ", a.selector, " ", a.command)
 		if err != nil {
 			got = "error: " + err.Error()

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,6 +23,7 @@ import (
 type flags struct {
 	*flag.FlagSet
 	noColor bool
+	rest    *[]string              // gets what follows "--", which is else positional; nil if there is no "--"
 	parsed  []func(*session) error // called, in order, once all flags are parsed
 }
 
@@ -34,9 +36,12 @@ func newFlags(name string, declare func(*flags)) *flags {
 }
 
 // parse reads a command's flags, which may come before and after positional arguments, and returns the latter, at most want
-// of them. Everything after "--" is positional.
+// of them.
 func (s *session) parse(fs *flags, args []string, want int) ([]string, error) {
 	var others []string
+	if at := slices.Index(args, "--"); at >= 0 && fs.rest != nil {
+		args, *fs.rest = args[:at], args[at+1:]
+	}
 	for {
 		if err := fs.Parse(args); err != nil {
 			return nil, hinted(err, fs)
@@ -63,6 +68,61 @@ func (s *session) parse(fs *flags, args []string, want int) ([]string, error) {
 		}
 	}
 	return others, nil
+}
+
+// arguments are what a command takes from its command line.
+type arguments interface {
+	// declare declares the flags.
+	declare(*flags)
+	// take takes the positional arguments, which do not exceed the command's maximum, and checks all that was given.
+	take(s *session, others []string) error
+}
+
+// noOperands is embedded by arguments that are flags alone.
+type noOperands struct{}
+
+func (noOperands) take(*session, []string) error { return nil }
+
+// taking completes a command that takes arguments, of which most are positional at most, and then runs.
+func taking[T any, A interface {
+	*T
+	arguments
+}](c command, most int, run func(*session, A) int) *command {
+	return takingFrom(c, most, func() A { return A(new(T)) }, run)
+}
+
+// takingFrom is taking for arguments that are not blank at first.
+func takingFrom[A arguments](c command, most int, blank func() A, run func(*session, A) int) *command {
+	c.declare = blank().declare
+	c.run = func(s *session, args []string) int {
+		a := blank()
+		if err := s.take(c.name, a, args, most); err != nil {
+			return s.misused(c.name, err)
+		}
+		return run(s, a)
+	}
+	return &c
+}
+
+// explainer are arguments that know what an error of parsing them may come from.
+type explainer interface {
+	// explain gets what was given, up to "--".
+	explain(err error, args []string) error
+}
+
+// take parses a command's arguments.
+func (s *session) take(name string, a arguments, args []string, most int) error {
+	others, err := s.parse(newFlags(name, a.declare), args, most)
+	if err != nil {
+		if e, is := a.(explainer); is {
+			if at := slices.Index(args, "--"); at >= 0 {
+				args = args[:at]
+			}
+			err = e.explain(err, args)
+		}
+		return err
+	}
+	return a.take(s, others)
 }
 
 // waitVar declares an option for a maximum wait; 0 if it is not given.

@@ -19,23 +19,19 @@ func (a *fmtArgs) declare(fs *flags) {
 	fs.BoolVar(&a.Write, "write", true, "Do not change files.")
 }
 
-func parseFmt(s *session, args []string) (fmtArgs, error) {
-	a := fmtArgs{target: workspace.JobDirectory}
-	others, err := s.parse(newFlags("fmt", a.declare), args, 1)
-	if err != nil {
-		return a, err
-	}
+func (a *fmtArgs) take(_ *session, others []string) error {
+	a.target = workspace.JobDirectory
 	if len(others) == 1 {
 		a.target = others[0]
 	}
 	if a.Check {
 		a.Write = false
 	}
-	return a, nil
+	return nil
 }
 
 func fmtCommand() *command {
-	return &command{
+	return taking(command{
 		name: "fmt", usage: "[options] [FILE, DIR or -]",
 		synopsis: "Write the files in canonical format",
 		about: `Rewrites files in eltrain's canonical format: all *.hcl, eltrain.vars and *.auto.vars of a directory,
@@ -47,18 +43,13 @@ Lists the files that change.`,
 			"A file does not parse.",
 			"With -check: a file is not in canonical format.",
 		},
-		declare: new(fmtArgs).declare,
-		run:     runFmt,
-	}
+	}, 1, (*session).format)
 }
 
-func runFmt(s *session, args []string) int {
-	a, err := parseFmt(s, args)
-	if err != nil {
-		return s.misused("fmt", err)
-	}
+func (s *session) format(a *fmtArgs) int {
 	defer s.outlive()()
 	f := formatter.New(a.Options, s.streams.Out)
+	var err error
 	if a.target == "-" {
 		err = f.Input(s.streams.In)
 	} else {

@@ -20,8 +20,16 @@ func (a *forceUnlockArgs) declare(fs *flags) {
 	a.vars.declare(fs)
 }
 
+func (a *forceUnlockArgs) take(_ *session, others []string) error {
+	if len(others) == 0 {
+		return errors.New("the ID of the lock is missing: the message that the state is locked shows it")
+	}
+	a.id = others[0]
+	return nil
+}
+
 func forceUnlockCommand() *command {
-	return &command{
+	return taking(command{
 		name: "force-unlock", usage: "[options] LOCK_ID",
 		synopsis: "Release a stuck state lock",
 		about: `Releases the lock with the ID LOCK_ID. The message that the state is locked shows the ID and the holder. A
@@ -29,9 +37,7 @@ holder that is still alive can no longer write and exits; what is running is not
 
 Rarely needed: the lock of a holder that died expires by itself, at once on the same machine, and after 15 seconds
 elsewhere.`,
-		declare: new(forceUnlockArgs).declare,
-		run:     runForceUnlock,
-	}
+	}, 1, (*session).forceUnlock)
 }
 
 var unlockQuestion = terminal.Question{
@@ -40,18 +46,7 @@ var unlockQuestion = terminal.Question{
 	Instead: "-force",
 }
 
-func runForceUnlock(s *session, args []string) int {
-	var a forceUnlockArgs
-	others, err := s.parse(newFlags("force-unlock", a.declare), args, 1)
-	switch {
-	case err != nil:
-	case len(others) == 0:
-		err = errors.New("the ID of the lock is missing: the message that the state is locked shows it")
-	}
-	if err != nil {
-		return s.misused("force-unlock", err)
-	}
-	a.id = others[0]
+func (s *session) forceUnlock(a *forceUnlockArgs) int {
 	ctx, stop := s.interruptible()
 	defer stop()
 	defer s.outlive()()

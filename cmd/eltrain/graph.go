@@ -21,7 +21,7 @@ func (a *graphArgs) declare(fs *flags) {
 }
 
 func graphCommand() *command {
-	return &command{
+	return taking(command{
 		name: "graph", usage: "[options]",
 		synopsis: "Print a graph of the jobs for Graphviz",
 		about: `Prints a graph of the jobs in the DOT language, for Graphviz:
@@ -36,27 +36,17 @@ Variables need no values here. A role's number of slots is "?" if it depends on 
 for_each does appear once, as job.NAME-*.
 
 Nothing is contacted or changed.`,
-		declare: new(graphArgs).declare,
-		run:     runGraph,
-	}
+	}, 0, (*session).graph)
 }
 
-func parseGraph(s *session, args []string) (graphArgs, error) {
-	var a graphArgs
-	if _, err := s.parse(newFlags("graph", a.declare), args, 0); err != nil {
-		return a, err
-	}
+func (a *graphArgs) take(*session, []string) error {
 	if a.plan != "" && len(a.vars) > 0 {
-		return a, errors.New("-var and -var-file cannot be used with a saved plan: its variables are set")
+		return errors.New("-var and -var-file cannot be used with a saved plan: its variables are set")
 	}
-	return a, nil
+	return nil
 }
 
-func runGraph(s *session, args []string) int {
-	a, err := parseGraph(s, args)
-	if err != nil {
-		return s.misused("graph", err)
-	}
+func (s *session) graph(a *graphArgs) int {
 	draw := s.jobsGraph
 	if a.plan != "" {
 		draw = s.planGraph
@@ -71,7 +61,7 @@ func runGraph(s *session, args []string) int {
 	return exitDone
 }
 
-func (s *session) jobsGraph(a graphArgs) (g *view.Graph, ok bool) {
+func (s *session) jobsGraph(a *graphArgs) (g *view.Graph, ok bool) {
 	cfg, ok := s.readValid(a.vars)
 	if !ok {
 		return nil, false
@@ -112,7 +102,7 @@ func markUnknown(g *view.GraphJob, j *job.Job, unknown []string) {
 	}
 }
 
-func (s *session) planGraph(a graphArgs) (g *view.Graph, ok bool) {
+func (s *session) planGraph(a *graphArgs) (g *view.Graph, ok bool) {
 	f, err := planfile.Read(a.plan, version)
 	if err != nil {
 		s.fail("Cannot draw the plan", err)

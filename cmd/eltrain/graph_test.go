@@ -13,7 +13,7 @@ func TestParseGraph(t *testing.T) {
 		"-plan=p -var n=3":      "saved plan",
 		"-plan=p something.hcl": "not expected",
 	} {
-		_, err := parseGraph(new(session), strings.Fields(args))
+		_, err := parsed[graphArgs](new(session), 0, strings.Fields(args))
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("graph %s: %v, want %q", args, err, want)
 		}

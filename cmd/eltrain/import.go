@@ -22,29 +22,25 @@ type importArgs struct {
 
 func (a *importArgs) declare(fs *flags) {
 	fs.StringVar(&a.out, "out", "", "Write to `FILE`, which must not exist yet, instead of the standard output.")
+	fs.rest = &a.command
 }
 
-func parseImport(s *session, args []string) (importArgs, error) {
-	var a importArgs
-	if i := slices.Index(args, "--"); i >= 0 {
-		args, a.command = args[:i], args[i+1:]
-		if len(a.command) == 0 {
-			return a, errors.New("a command line is missing after --")
-		}
-	}
-	others, err := s.parse(newFlags("import", a.declare), args, 1)
+func (a *importArgs) take(_ *session, others []string) error {
 	switch {
-	case err != nil:
-		return a, launcherHint(err, args)
+	case a.command != nil && len(a.command) == 0:
+		return errors.New("a command line is missing after --")
 	case len(others) == 1 && a.command != nil:
-		return a, fmt.Errorf("import takes either a file or a command line: %q is one argument too many", others[0])
+		return fmt.Errorf("import takes either a file or a command line: %q is one argument too many", others[0])
 	case len(others) == 1:
 		a.file = others[0]
 	case a.command == nil:
-		return a, errors.New("a file is missing: write its name, - for the standard input, or a command line after --")
+		return errors.New("a file is missing: write its name, - for the standard input, or a command line after --")
 	}
-	return a, nil
+	return nil
 }
+
+// explain implements explainer.
+func (a *importArgs) explain(err error, args []string) error { return launcherHint(err, args) }
 
 // launcherHint adds how to import a command line if the arguments look like one: "--" is easily forgotten.
 func launcherHint(err error, args []string) error {
@@ -55,7 +51,7 @@ func launcherHint(err error, args []string) error {
 }
 
 func importCommand() *command {
-	return &command{
+	return taking(command{
 		name: "import", usage: "[options] FILE, - or -- COMMAND...",
 		synopsis: "Convert other tools' jobs to eltrain's language",
 		about: `Converts jobs of other tools: the manifest of a DLRover ElasticJob, a Kubeflow PyTorchJob or TrainJob, a
@@ -68,16 +64,10 @@ its line. Nothing is contacted, and running jobs are not touched.`,
 			"All jobs were imported, possibly with warnings.",
 			"Not all jobs were imported, or none was found.",
 		},
-		declare: new(importArgs).declare,
-		run:     runImport,
-	}
+	}, 1, (*session).importJobs)
 }
 
-func runImport(s *session, args []string) int {
-	a, err := parseImport(s, args)
-	if err != nil {
-		return s.misused("import", err)
-	}
+func (s *session) importJobs(a *importArgs) int {
 	result, err := a.read(s.streams.In)
 	if err != nil {
 		return s.fail("Cannot read the manifest", err)

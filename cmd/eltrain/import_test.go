@@ -42,7 +42,7 @@ func TestParseImport(t *testing.T) {
 		{"-out=x.hcl dlrover-run t.py", hint},
 		{"/opt/bin/python3.11 -m torch.distributed.run t.py", hint},
 	} {
-		_, err := parseImport(&newScreenless("").session, strings.Fields(c.args))
+		_, err := parsed[importArgs](&newScreenless("").session, 1, strings.Fields(c.args))
 		if err != nil && !strings.Contains(c.err, hint) && strings.Contains(err.Error(), hint) {
 			t.Errorf("import %s: %v", c.args, err)
 		}

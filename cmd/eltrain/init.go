@@ -18,22 +18,21 @@ const sampleFile = "job.hcl"
 //go:embed sample.hcl
 var sample []byte
 
+type initArgs struct{ noOperands }
+
+func (initArgs) declare(*flags) {}
+
 func initCommand() *command {
-	return &command{
+	return taking(command{
 		name: "init", usage: "[options]",
 		synopsis: "Write a sample job to start from",
 		about: `Writes job.hcl with a small job that runs on any machine, to be adapted. No other command requires it.
 
 A directory that already has *.hcl files is left unchanged, without an error: nothing is ever overwritten.`,
-		declare: func(*flags) {},
-		run:     runInit,
-	}
+	}, 0, (*session).init)
 }
 
-func runInit(s *session, args []string) int {
-	if _, err := s.parse(newFlags("init", func(*flags) {}), args, 0); err != nil {
-		return s.misused("init", err)
-	}
+func (s *session) init(*initArgs) int {
 	defer s.outlive()()
 	there, err := filepath.Glob(filepath.Join(workspace.JobDirectory, "*.hcl"))
 	if err != nil {

@@ -54,19 +54,14 @@ func fromZero(to *int) func(string) error {
 	}
 }
 
-func parseLogs(s *session, args []string) (logsArgs, error) {
-	var a logsArgs
-	others, err := s.parse(newFlags("logs", a.declare), args, 1)
-	if err != nil {
-		return a, err
-	}
-	if err == nil && a.previous && a.follow {
-		return a, errors.New("-previous cannot be used with -f: an earlier incarnation prints nothing new")
+func (a *logsArgs) take(_ *session, others []string) (err error) {
+	if a.previous && a.follow {
+		return errors.New("-previous cannot be used with -f: an earlier incarnation prints nothing new")
 	}
 	if len(others) > 0 {
 		a.selector, err = job.ParseSelector(others[0])
 	}
-	return a, err
+	return err
 }
 
 // onlyJob returns the job that an omitted address means: the only one that is recorded or declared.
@@ -83,7 +78,7 @@ func onlyJob(records job.Records, declared []job.Job) (string, error) {
 }
 
 func logsCommand() *command {
-	return &command{
+	return taking(command{
 		name: "logs", usage: "[options] [ADDRESS]",
 		synopsis: "Show the output of training processes",
 		about: `Shows the output of the training processes in the slots that ADDRESS names, of all incarnations.
@@ -95,16 +90,10 @@ as it was written.
 
 Sensitive values of the current files and variables are hidden. If the job was started with others, or with unknown
 ones, a warning says so.`,
-		declare: new(logsArgs).declare,
-		run:     runLogs,
-	}
+	}, 1, (*session).logs)
 }
 
-func runLogs(s *session, args []string) int {
-	a, err := parseLogs(s, args)
-	if err != nil {
-		return s.misused("logs", err)
-	}
+func (s *session) logs(a *logsArgs) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	d, records, ok := s.openRecords(ctx, a.vars)
@@ -112,6 +101,7 @@ func runLogs(s *session, args []string) int {
 		return exitError
 	}
 	defer d.Close()
+	var err error
 	if a.selector.Job == "" {
 		if a.selector.Job, err = onlyJob(records, d.Config.Jobs); err != nil {
 			return s.misused("logs", err)

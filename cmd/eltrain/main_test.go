@@ -83,6 +83,16 @@ func newScreenless(input string, environ ...string) *screenless {
 	return s
 }
 
+// parsed parses a command's arguments, of which most are positional at most.
+func parsed[T any, A interface {
+	*T
+	arguments
+}](s *session, most int, args []string) (T, error) {
+	var a T
+	err := s.take("", A(&a), args, most)
+	return a, err
+}
+
 func TestParseApply(t *testing.T) {
 	cases := []struct {
 		args string
@@ -111,7 +121,7 @@ func TestParseApply(t *testing.T) {
 		{args: "-json -json-into=f p", err: "-json and -json-into cannot be used together"},
 	}
 	for _, c := range cases {
-		got, err := parseApply(&newScreenless("").session, strings.Fields(c.args))
+		got, err := parsed[applyArgs](&newScreenless("").session, 1, strings.Fields(c.args))
 		if c.err != "" {
 			if err == nil || !strings.Contains(err.Error(), c.err) {
 				t.Errorf("apply %s: error %v, want one with %q", c.args, err, c.err)
@@ -129,11 +139,11 @@ func TestParseApply(t *testing.T) {
 }
 
 func TestParseDestroyIsApplyDestroy(t *testing.T) {
-	a, err := parseDestroy(&newScreenless("").session, []string{"-auto-approve"})
+	a, err := parsed[destroyArgs](&newScreenless("").session, 0, []string{"-auto-approve"})
 	if err != nil || !a.Destroy || a.operation() != "destroy" {
 		t.Errorf("destroy gives %+v, %v", a, err)
 	}
-	if _, err := parseDestroy(&newScreenless("").session, []string{"-auto-approve", "-watch"}); err == nil {
+	if _, err := parsed[destroyArgs](&newScreenless("").session, 0, []string{"-auto-approve", "-watch"}); err == nil {
 		t.Error("destroy takes -watch")
 	}
 }
@@ -152,12 +162,12 @@ func TestParsePlan(t *testing.T) {
 		"-prune=false -destroy":  "cannot be used",
 		"-lock-timeout=abc":      "as 30s",
 	} {
-		_, err := parsePlan(&newScreenless("").session, strings.Fields(args))
+		_, err := parsed[planArgs](&newScreenless("").session, 0, strings.Fields(args))
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("plan %s: %v, want %q", args, err, want)
 		}
 	}
-	if _, err := parseDestroy(&newScreenless("").session, strings.Fields("-auto-approve -json -json-into=f")); err == nil {
+	if _, err := parsed[destroyArgs](&newScreenless("").session, 0, strings.Fields("-auto-approve -json -json-into=f")); err == nil {
 		t.Error("destroy takes -json with -json-into")
 	}
 }
@@ -195,7 +205,7 @@ func TestParseLogs(t *testing.T) {
 		{"-tail=some job.a", "", "from 0"},
 		{"-tail=0 job.a", "job.a false -1 0", ""},
 	} {
-		a, err := parseLogs(new(session), strings.Fields(c.args))
+		a, err := parsed[logsArgs](new(session), 1, strings.Fields(c.args))
 		if c.err != "" {
 			if err == nil || !strings.Contains(err.Error(), c.err) {
 				t.Errorf("logs %s: error %v, want one with %q", c.args, err, c.err)
@@ -214,7 +224,7 @@ func TestParseFmt(t *testing.T) {
 		{"-check dir", "dir check=true diff=false recursive=false write=false list=true"},
 		{"-diff -recursive -write=false -list=false -", "- check=false diff=true recursive=true write=false list=false"},
 	} {
-		a, err := parseFmt(new(session), strings.Fields(c.args))
+		a, err := parsed[fmtArgs](new(session), 1, strings.Fields(c.args))
 		got := fmt.Sprintf("%s check=%t diff=%t recursive=%t write=%t list=%t", a.target, a.Check, a.Diff, a.Recursive, a.Write, a.List)
 		if err != nil || got != c.want {
 			t.Errorf("fmt %s: %s, %v; want %s", c.args, got, err, c.want)
@@ -223,11 +233,11 @@ func TestParseFmt(t *testing.T) {
 }
 
 func TestParseStatus(t *testing.T) {
-	a, err := parseStatus(new(session), []string{"-json", "job.a.w[*]", "-watch", "job.b"})
+	a, err := parsed[statusArgs](new(session), manyArguments, []string{"-json", "job.a.w[*]", "-watch", "job.b"})
 	if err != nil || !a.json || !a.watch || len(a.selectors) != 2 || a.selectors[0].String() != "job.a.w" || a.selectors[1].String() != "job.b" {
 		t.Errorf("%+v, %v", a, err)
 	}
-	if _, err := parseStatus(new(session), []string{"nonsense"}); err == nil {
+	if _, err := parsed[statusArgs](new(session), manyArguments, []string{"nonsense"}); err == nil {
 		t.Error("an address that is none is accepted")
 	}
 }

@@ -30,8 +30,14 @@ It is done once nothing runs on the NODEs. They stay cordoned until eltrain unco
 }
 
 type nodesArgs struct {
-	json bool
-	vars assignments
+	json  bool
+	vars  assignments
+	names []string
+}
+
+func (a *nodesArgs) take(_ *session, others []string) error {
+	a.names = others
+	return nil
 }
 
 func (a *nodesArgs) declare(fs *flags) {
@@ -41,24 +47,17 @@ func (a *nodesArgs) declare(fs *flags) {
 }
 
 func nodesCommand() *command {
-	return &command{
+	return taking(command{
 		name: "nodes", usage: "[options] [NODE...]",
 		synopsis: "Show nodes, what is held of them, and what is left",
 		about: `Shows a line for each node of all providers: its capacity, what is free of it, who holds the rest, and why it is not used if so.
 With NODEs it shows all of these: every slot there with what it holds, who keeps new slots off, and which roles cannot use it.
 
 It comes from the master if one is running, otherwise from the state and the providers.`,
-		declare: new(nodesArgs).declare,
-		run:     runNodes,
-	}
+	}, manyArguments, (*session).nodes)
 }
 
-func runNodes(s *session, args []string) int {
-	var a nodesArgs
-	names, err := s.parse(newFlags("nodes", a.declare), args, manyArguments)
-	if err != nil {
-		return s.misused("nodes", err)
-	}
+func (s *session) nodes(a *nodesArgs) int {
 	defer s.outlive()()
 	ctx, cancel := context.WithTimeout(context.Background(), workspace.LookTimeout)
 	defer cancel()
@@ -74,18 +73,18 @@ func runNodes(s *session, args []string) int {
 		return s.fail("Cannot read the nodes", err)
 	}
 	model := view.NodeList(all, &s.redactor)
-	for _, name := range names {
+	for _, name := range a.names {
 		if there := model.Names(); !slices.Contains(there, name) {
 			return s.fail("No such node", fmt.Errorf("there is no node %q%s", name, view.WhatThereIs(view.DidYouMean(name, there), "There are", there)))
 		}
 	}
-	if len(names) > 0 {
-		model = model.Select(names)
+	if len(a.names) > 0 {
+		model = model.Select(a.names)
 	}
 	if a.json {
 		err = view.WriteJSON(s.streams.Out, model)
 	} else {
-		err = view.WriteNodes(s.streams.Out, model, len(names) == 0)
+		err = view.WriteNodes(s.streams.Out, model, len(a.names) == 0)
 	}
 	if err != nil {
 		return s.fail("Cannot write the nodes", err)

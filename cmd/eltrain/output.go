@@ -38,7 +38,7 @@ func (o *outputLook) declare(fs *flags) {
 	fs.BoolVar(&o.raw, "raw", false, "Print the string, number or bool NAME as it is, for scripts.")
 }
 
-func (o *outputLook) take(others []string) error {
+func (o *outputLook) take(_ *session, others []string) error {
 	if len(others) > 0 {
 		o.name = others[0]
 	}

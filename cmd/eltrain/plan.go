@@ -75,7 +75,7 @@ func (a *planArgs) declare(fs *flags) {
 }
 
 func planCommand() *command {
-	return &command{
+	return taking(command{
 		name: "plan", usage: "[options]",
 		synopsis: "Show what apply would change and why",
 		about: `Compares the files with what is running and shows what apply would change, each change with its reason, and
@@ -88,35 +88,25 @@ With -out the plan is saved, and eltrain apply FILE does exactly what was shown,
 			"An error.",
 			"With -detailed-exitcode: changes, or a job can never run as configured, or processes have ended and an apply has yet to find out how.",
 		},
-		declare: new(planArgs).declare,
-		run:     runPlan,
-	}
+	}, 0, (*session).showOrSavePlan)
 }
 
-func parsePlan(s *session, args []string) (planArgs, error) {
-	var a planArgs
-	if _, err := s.parse(newFlags("plan", a.declare), args, 0); err != nil {
-		return a, err
-	}
+func (a *planArgs) take(s *session, _ []string) error {
 	if a.json && a.markdown {
-		return a, errors.New("-json and -markdown cannot be used together: both write to the standard output. See also -json-into")
+		return errors.New("-json and -markdown cannot be used together: both write to the standard output. See also -json-into")
 	}
 	if err := a.formats.check(); err != nil {
-		return a, err
+		return err
 	}
 	if err := a.checkPrune(a.prune); err != nil {
-		return a, err
+		return err
 	}
 	a.Rerun, a.Keep = !a.Destroy, !a.prune
 	s.compact = a.compact
-	return a, a.checkScope(a.Destroy)
+	return a.checkScope(a.Destroy)
 }
 
-func runPlan(s *session, args []string) int {
-	a, err := parsePlan(s, args)
-	if err != nil {
-		return s.misused("plan", err)
-	}
+func (s *session) showOrSavePlan(a *planArgs) int {
 	defer garbage.Plan.Set(s.getenv)()
 	ctx, stop := s.interruptible()
 	defer stop()
@@ -125,7 +115,7 @@ func runPlan(s *session, args []string) int {
 	if err != nil {
 		return s.fail("Cannot write the JSON", err)
 	}
-	code := s.plan(ctx, a)
+	code := s.plan(ctx, *a)
 	if err := finish(); err != nil {
 		return s.fail("Cannot write the JSON", err)
 	}

@@ -14,13 +14,20 @@ func (a *schemaArgs) declare(fs *flags) {
 	fs.BoolVar(&a.json, "json", false, "Print JSON.")
 }
 
+func (a *schemaArgs) take(*session, []string) error {
+	if !a.json {
+		return errors.New("-json is required: the schemas have no other format")
+	}
+	return nil
+}
+
 func providersCommand() *command {
 	return group("providers", "Describe the providers",
 		"Describes the providers that are compiled into this eltrain.", providersSchemaCommand())
 }
 
 func providersSchemaCommand() *command {
-	return &command{
+	return taking(command{
 		name: "providers schema", usage: "-json",
 		synopsis: "Print the providers' schemas",
 		about: `Prints the arguments of each provider's block, and the attributes of jobs (eltrain_job) and slots (eltrain_slot)
@@ -28,20 +35,10 @@ in plans and in the state, with types and descriptions. No file is read and noth
 
 The JSON has the format of terraform providers schema -json, with format_version 1.0. There is no other output, so
 -json is required.`,
-		declare: new(schemaArgs).declare,
-		run:     runProvidersSchema,
-	}
+	}, 0, (*session).providersSchema)
 }
 
-func runProvidersSchema(s *session, args []string) int {
-	var a schemaArgs
-	_, err := s.parse(newFlags("providers schema", a.declare), args, 0)
-	if err == nil && !a.json {
-		err = errors.New("-json is required: the schemas have no other format")
-	}
-	if err != nil {
-		return s.misused("providers schema", err)
-	}
+func (s *session) providersSchema(*schemaArgs) int {
 	schemas, err := view.NewSchemas(view.SchemaFacts{Providers: workspace.ProviderTypes(), TypeOf: lang.ValueType})
 	if err != nil {
 		return s.fail("Cannot make the schemas", err)

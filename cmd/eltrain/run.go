@@ -37,6 +37,7 @@ func (a *runArgs) declare(fs *flags) {
 	fs.BoolVar(&a.all, "all", false, "Show the output of all slots, each line with its slot, instead of that of rank 0.")
 	fs.BoolVar(&a.detach, "detach", false, "Start the jobs, and leave them running without anything that heals them.")
 	a.program.Min, a.program.Max = 1, 1
+	fs.rest = &a.program.Command
 	about := func(name, usage string, set func(string) error) {
 		fs.Func(name, usage, func(text string) error {
 			if a.given == "" {
@@ -88,43 +89,33 @@ func slotCounts(text string) (least, most int, err error) {
 	return least, most, nil
 }
 
-// parseRun parses what precedes "--"; the rest is the command.
-func parseRun(s *session, args []string) (runArgs, error) {
-	var a runArgs
-	at := slices.Index(args, "--")
-	var command []string
-	if at >= 0 {
-		args, command = args[:at], args[at+1:]
-	}
-	others, err := s.parse(newFlags("run", a.declare), args, manyArguments)
-	a.program.Command = command
+func (a *runArgs) take(_ *session, others []string) (err error) {
+	command := a.program.Command
 	switch {
-	case err != nil:
-		return a, err
 	case a.all && a.detach:
-		return a, errors.New("-all cannot be used with -detach, which shows no output")
-	case at >= 0 && len(command) == 0:
-		return a, errors.New("a command is missing after --")
-	case at >= 0 && len(others) > 0:
-		return a, fmt.Errorf("run takes either jobs of the files or a command: %q is one argument too many", others[0])
-	case at < 0 && a.given != "":
-		return a, fmt.Errorf("%s needs a command: write run %s -- COMMAND. Jobs of the files have it there", a.given, a.given)
-	case at >= 0 && a.given != "" && importer.IsLauncher(command):
-		return a, fmt.Errorf("%s cannot be used with a launcher: use the options of %s", a.given, command[0])
+		return errors.New("-all cannot be used with -detach, which shows no output")
+	case command != nil && len(command) == 0:
+		return errors.New("a command is missing after --")
+	case command != nil && len(others) > 0:
+		return fmt.Errorf("run takes either jobs of the files or a command: %q is one argument too many", others[0])
+	case command == nil && a.given != "":
+		return fmt.Errorf("%s needs a command: write run %s -- COMMAND. Jobs of the files have it there", a.given, a.given)
+	case command != nil && a.given != "" && importer.IsLauncher(command):
+		return fmt.Errorf("%s cannot be used with a launcher: use the options of %s", a.given, command[0])
 	}
 	if a.on, err = selectors(others); err != nil {
-		return a, err
+		return err
 	}
 	for _, sel := range a.on {
 		if sel.Role != "" {
-			return a, fmt.Errorf("%s: only whole jobs can be run", sel)
+			return fmt.Errorf("%s: only whole jobs can be run", sel)
 		}
 	}
-	return a, nil
+	return nil
 }
 
 func runCommand() *command {
-	return &command{
+	return taking(command{
 		name: "run", usage: "[options] [ADDRESS...] [-- COMMAND [args]]",
 		synopsis: "Run jobs in the foreground until they end",
 		about: `Runs the jobs that the ADDRESSes name, or all jobs of the files, in the foreground: heals and scales them as a watch
@@ -143,15 +134,7 @@ The first interrupt (Ctrl-C or SIGTERM) stops and removes what it started; the s
 			"All jobs have succeeded; with -detach, they were started.",
 			"From 1: the exit code of the training, of several jobs that of the one that failed first; 128+N if signal N killed it, 126 or 127 if it could not be started, 130 after an interrupt; 1 is also any other error, which is shown.",
 		},
-		declare: new(runArgs).declare,
-		run: func(s *session, args []string) int {
-			a, err := parseRun(s, args)
-			if err != nil {
-				return s.misused("run", err)
-			}
-			return s.foreground(a)
-		},
-	}
+	}, manyArguments, func(s *session, a *runArgs) int { return s.foreground(*a) })
 }
 
 const interruptedRun = `

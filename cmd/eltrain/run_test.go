@@ -259,7 +259,7 @@ func TestParseRun(t *testing.T) {
 		{args: "-all -detach", err: "-all cannot be used with -detach"},
 		{args: "-n=2 -- torchrun train.py", err: "-n cannot be used with a launcher: use the options of torchrun"},
 	} {
-		a, err := parseRun(&newScreenless("").session, strings.Fields(c.args))
+		a, err := parsed[runArgs](&newScreenless("").session, manyArguments, strings.Fields(c.args))
 		switch {
 		case c.err == "" && (err != nil || a.program.Min != c.min || a.program.Max != c.max):
 			t.Errorf("run %s: %+v, %v", c.args, a.program, err)

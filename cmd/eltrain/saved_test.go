@@ -367,19 +367,19 @@ func TestWhatGoesWithNoSavedPlan(t *testing.T) {
 		"-var=a=1 p": "-var", "p -var-file=x": "-var", "-destroy p": "plan -destroy", "-watch p": "-watch", "-prune=false p": "-prune",
 		"p q": `"q" is not expected`, "-parallelism=-1 p": "-parallelism",
 	} {
-		if _, err := parseApply(&newScreenless("").session, strings.Fields(args)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := parsed[applyArgs](&newScreenless("").session, 1, strings.Fields(args)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("apply %s: %v, want %q", args, err, want)
 		}
 	}
-	if a, err := parseApply(&newScreenless("").session, []string{"p"}); err != nil || a.planFile != "p" {
+	if a, err := parsed[applyArgs](&newScreenless("").session, 1, []string{"p"}); err != nil || a.planFile != "p" {
 		t.Errorf("apply p: %+v, %v", a, err) // it does not prompt, so no terminal is needed
 	}
 	for args, want := range map[string]string{"-json -markdown p": "cannot be used together", "-markdown": "name its file", "-var=a=1 p": "-var", "p q": "not expected"} {
-		if _, err := parseShow(&newScreenless("").session, strings.Fields(args)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := parsed[showArgs](&newScreenless("").session, 1, strings.Fields(args)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("show %s: %v, want %q", args, err, want)
 		}
 	}
-	if _, err := parsePlan(&newScreenless("").session, []string{"-json", "-markdown"}); err == nil {
+	if _, err := parsed[planArgs](&newScreenless("").session, 0, []string{"-json", "-markdown"}); err == nil {
 		t.Error("plan takes -json and -markdown together")
 	}
 }

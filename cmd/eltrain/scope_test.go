@@ -401,27 +401,27 @@ func TestScopeOptions(t *testing.T) {
 		"-destroy -replace=job.a":      "-destroy and -replace",
 		"-observed=f -refresh=false":   "-observed and -refresh=false",
 	} {
-		if _, err := parsePlan(screen(), strings.Fields(args)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := parsed[planArgs](screen(), 0, strings.Fields(args)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("plan %s: %v, want %q", args, err, want)
 		}
-		if _, err := parseApply(screen(), strings.Fields("-auto-approve "+args)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := parsed[applyArgs](screen(), 1, strings.Fields("-auto-approve "+args)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("apply %s: %v, want %q", args, err, want)
 		}
 	}
 	for _, args := range []string{"-target=job.a", "-exclude=job.a", "-replace=job.a.w[0-3,7]", "-refresh-only", "-refresh=false", "-observed=f"} {
 		option, _, _ := strings.Cut(args, "=")
-		if _, err := parseApply(screen(), []string{args, "p"}); err == nil || !strings.Contains(err.Error(), option+" cannot be used with a saved plan") && !strings.Contains(err.Error(), args+" cannot be used with a saved plan") {
+		if _, err := parsed[applyArgs](screen(), 1, []string{args, "p"}); err == nil || !strings.Contains(err.Error(), option+" cannot be used with a saved plan") && !strings.Contains(err.Error(), args+" cannot be used with a saved plan") {
 			t.Errorf("apply %s p: %v", args, err)
 		}
-		if _, err := parseApply(screen(), []string{"-auto-approve", "-watch", args}); err == nil || !strings.Contains(err.Error(), option) || !strings.Contains(err.Error(), "cannot be used with -watch") {
+		if _, err := parsed[applyArgs](screen(), 1, []string{"-auto-approve", "-watch", args}); err == nil || !strings.Contains(err.Error(), option) || !strings.Contains(err.Error(), "cannot be used with -watch") {
 			t.Errorf("apply -watch %s: %v", args, err)
 		}
 	}
-	a, err := parsePlan(screen(), strings.Fields("-target=job.a -target=job.b.w[*] -target job.c.w[0-3,7]"))
+	a, err := parsed[planArgs](screen(), 0, strings.Fields("-target=job.a -target=job.b.w[*] -target job.c.w[0-3,7]"))
 	if err != nil || len(a.Scope.Targets) != 3 || !a.Scope.Targets[2].Matches(job.Address{Job: "c", Role: "w", Index: 7}) {
 		t.Errorf("the targets are %v, %v", a.Scope.Targets, err)
 	}
-	if _, err := parseApply(screen(), []string{"-auto-approve", "-watch", "-detailed-exitcode"}); err == nil {
+	if _, err := parsed[applyArgs](screen(), 1, []string{"-auto-approve", "-watch", "-detailed-exitcode"}); err == nil {
 		t.Error("apply -watch takes -detailed-exitcode")
 	}
 }

@@ -25,7 +25,7 @@ func (a *showArgs) declare(fs *flags) {
 }
 
 func showCommand() *command {
-	return &command{
+	return taking(command{
 		name: "show", usage: "[options] [FILE]",
 		synopsis: "Show a saved plan, or the state",
 		about: `Shows the plan that eltrain plan -out=FILE saved, as it was shown then. Nothing is contacted. Without FILE
@@ -33,36 +33,25 @@ it shows the state, which is what was last applied; eltrain status shows what is
 
 The JSON of a plan has the format of Terraform's plans, format_version 1.2: policies written for them work on it.
 eltrain's additions are under "eltrain".`,
-		declare: new(showArgs).declare,
-		run:     runShow,
-	}
+	}, 1, (*session).show)
 }
 
-func parseShow(s *session, args []string) (showArgs, error) {
-	var a showArgs
-	others, err := s.parse(newFlags("show", a.declare), args, 1)
-	if err != nil {
-		return a, err
-	}
+func (a *showArgs) take(_ *session, others []string) error {
 	if len(others) > 0 {
 		a.file = others[0]
 	}
 	switch {
 	case a.json && a.markdown:
-		return a, errors.New("-json and -markdown cannot be used together")
+		return errors.New("-json and -markdown cannot be used together")
 	case a.file != "" && len(a.vars) > 0:
-		return a, errors.New("-var and -var-file cannot be used with a saved plan: its variables are set")
+		return errors.New("-var and -var-file cannot be used with a saved plan: its variables are set")
 	case a.file == "" && a.markdown:
-		return a, errors.New("-markdown needs a saved plan: name its file")
+		return errors.New("-markdown needs a saved plan: name its file")
 	}
-	return a, nil
+	return nil
 }
 
-func runShow(s *session, args []string) int {
-	a, err := parseShow(s, args)
-	if err != nil {
-		return s.misused("show", err)
-	}
+func (s *session) show(a *showArgs) int {
 	if a.file == "" {
 		return s.showState(a)
 	}
@@ -91,7 +80,7 @@ func runShow(s *session, args []string) int {
 }
 
 // showState shows what was last applied. It reads the files only to locate the state and for sensitive values.
-func (s *session) showState(a showArgs) int {
+func (s *session) showState(a *showArgs) int {
 	ctx, cancel := context.WithTimeout(context.Background(), workspace.LookTimeout)
 	defer cancel()
 	cfg := s.dir.ReadAnyway(a.vars)

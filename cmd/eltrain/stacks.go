@@ -26,8 +26,13 @@ func (a *stacksArgs) declare(fs *flags) {
 	declareTrust(fs)
 }
 
+func (a *stacksArgs) take(_ *session, others []string) (err error) {
+	a.selectors, err = selectors(others)
+	return err
+}
+
 func stacksCommand() *command {
-	return &command{
+	return taking(command{
 		name: "stacks", usage: "[options] [ADDRESS...]",
 		synopsis: "Show what training processes do right now",
 		about: `Shows the stacks of the training processes in the slots that the ADDRESSes name, or of all jobs, and of what they started. Processes
@@ -43,20 +48,10 @@ Otherwise they are what the kernel tells of each thread. Nothing is signalled th
 			"The stacks of at least one process are shown; slots without are named.",
 			"No slot could be asked, or an error.",
 		},
-		declare: new(stacksArgs).declare,
-		run:     runStacks,
-	}
+	}, manyArguments, (*session).stacks)
 }
 
-func runStacks(s *session, args []string) int {
-	var a stacksArgs
-	others, err := s.parse(newFlags("stacks", a.declare), args, manyArguments)
-	if err == nil {
-		a.selectors, err = selectors(others)
-	}
-	if err != nil {
-		return s.misused("stacks", err)
-	}
+func (s *session) stacks(a *stacksArgs) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	d, records, ok := s.openRecords(ctx, a.vars)
@@ -64,7 +59,7 @@ func runStacks(s *session, args []string) int {
 		return exitError
 	}
 	defer d.Close()
-	if len(others) == 0 {
+	if len(a.selectors) == 0 {
 		for _, name := range slices.Sorted(maps.Keys(records)) {
 			if !records[name].Phase.Ended() {
 				a.selectors = append(a.selectors, job.Selector{Job: name})
@@ -89,6 +84,7 @@ func runStacks(s *session, args []string) int {
 		return exitInterrupted
 	}
 	model := view.NewStacks(found, unreachable, &s.redactor)
+	var err error
 	if a.json {
 		err = view.WriteJSON(s.streams.Out, model)
 	} else {

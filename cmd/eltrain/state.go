@@ -18,24 +18,16 @@ change is one write under the state's lock, and the previous state is kept as a 
 		stateListCommand(), stateMvCommand(), statePullCommand(), statePushCommand(), stateRmCommand(), stateShowCommand())
 }
 
-// stateArgs are the arguments of one subcommand of state.
-type stateArgs interface {
-	// declare declares its own options.
-	declare(*flags)
-	// take takes the positional arguments, which do not exceed the command's maximum.
-	take(others []string) error
-}
-
 // stateLook is a subcommand that shows something of the state.
 type stateLook interface {
-	stateArgs
+	arguments
 	// look shows something of stored, which may be the empty state.
 	look(s *session, d *workspace.Workspace, stored state.State) error
 }
 
 // stateEdit is a subcommand that changes the state.
 type stateEdit interface {
-	stateArgs
+	arguments
 	// edit returns the new state. If its serial is that of stored, nothing is written.
 	edit(stored state.State) (state.State, error)
 	// tell says what was done.
@@ -45,52 +37,62 @@ type stateEdit interface {
 // statePreparer is a subcommand with something slow to do before the lock is taken.
 type statePreparer interface{ prepare(s *session) error }
 
+// looking are the arguments of a read-only command.
+type looking[L stateLook] struct {
+	own  L
+	vars assignments
+}
+
+func (a *looking[L]) declare(fs *flags) {
+	a.own.declare(fs)
+	a.vars.declare(fs)
+	declareTrust(fs)
+}
+
+func (a *looking[L]) take(s *session, others []string) error { return a.own.take(s, others) }
+
 // lookCommand makes a read-only command. most is its maximum number of arguments.
 func lookCommand[L stateLook](c command, most int, blank func() L) *command {
-	declare := func(look L, vars *assignments) func(*flags) {
-		return func(fs *flags) { look.declare(fs); vars.declare(fs); declareTrust(fs) }
-	}
-	c.declare = declare(blank(), new(assignments))
-	c.run = func(s *session, args []string) int {
-		look, vars := blank(), assignments{}
-		if err := s.takeState(c.name, declare(look, &vars), look, args, most); err != nil {
-			return s.misused(c.name, err)
-		}
+	return takingFrom(c, most, func() *looking[L] { return &looking[L]{own: blank()} }, func(s *session, a *looking[L]) int {
 		ctx, cancel := context.WithTimeout(context.Background(), workspace.LookTimeout)
 		defer cancel()
 		// The files are read only to locate the state and for sensitive values.
-		d, ok := s.openState(s.dir.ReadAnyway(vars))
+		d, ok := s.openState(s.dir.ReadAnyway(a.vars))
 		if !ok {
 			return exitError
 		}
 		stored, err := d.Store.Read(ctx)
 		if err == nil {
-			err = look.look(s, d, stored)
+			err = a.own.look(s, d, stored)
 		}
 		if err != nil {
 			return s.fail("Cannot show the state", err)
 		}
 		return exitDone
-	}
-	return &c
+	})
 }
+
+// editing are the arguments of a command that changes the state.
+type editing[E stateEdit] struct {
+	own E
+	editArgs
+}
+
+func (a *editing[E]) declare(fs *flags) {
+	a.own.declare(fs)
+	a.editArgs.declare(fs)
+}
+
+func (a *editing[E]) take(s *session, others []string) error { return a.own.take(s, others) }
 
 // unchangedState is the summary of every reason why an edit was not applied.
 const unchangedState = "The state was not changed"
 
 // editCommand makes a command that changes the state. most is its maximum number of arguments.
 func editCommand[E stateEdit](c command, most int, blank func() E) *command {
-	declare := func(edit E, a *editArgs) func(*flags) {
-		return func(fs *flags) { edit.declare(fs); a.declare(fs) }
-	}
-	c.declare = declare(blank(), new(editArgs))
-	c.run = func(s *session, args []string) int {
-		edit, a := blank(), editArgs{}
-		if err := s.takeState(c.name, declare(edit, &a), edit, args, most); err != nil {
-			return s.misused(c.name, err)
-		}
+	return takingFrom(c, most, func() *editing[E] { return &editing[E]{own: blank()} }, func(s *session, a *editing[E]) int {
 		defer s.outlive()()
-		if p, ok := any(edit).(statePreparer); ok {
+		if p, ok := any(a.own).(statePreparer); ok {
 			if err := p.prepare(s); err != nil {
 				return s.fail(unchangedState, err)
 			}
@@ -99,22 +101,12 @@ func editCommand[E stateEdit](c command, most int, blank func() E) *command {
 		if !ok {
 			return exitError
 		}
-		if err := s.edit(d, a, c.name, edit.edit); err != nil {
+		if err := s.edit(d, a.editArgs, c.name, a.own.edit); err != nil {
 			return s.fail(unchangedState, err)
 		}
-		edit.tell(s)
+		a.own.tell(s)
 		return exitDone
-	}
-	return &c
-}
-
-// takeState parses the command line of a subcommand.
-func (s *session) takeState(name string, declare func(*flags), own stateArgs, args []string, most int) error {
-	others, err := s.parse(newFlags(name, declare), args, most)
-	if err != nil {
-		return err
-	}
-	return own.take(others)
+	})
 }
 
 // editArgs are the options of all commands that change the state.

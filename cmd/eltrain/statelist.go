@@ -29,7 +29,7 @@ func (l *stateList) declare(fs *flags) {
 	fs.StringVar(&l.id, "id", "", "Only jobs whose UID is `UID`, and their slots.")
 }
 
-func (l *stateList) take(others []string) (err error) {
+func (l *stateList) take(_ *session, others []string) (err error) {
 	l.selectors, err = selectors(others)
 	return err
 }

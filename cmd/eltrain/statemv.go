@@ -30,7 +30,7 @@ func (m *stateMv) declare(fs *flags) {
 	fs.BoolVar(&m.dryRun, "dry-run", false, "Only show what would change.")
 }
 
-func (m *stateMv) take(others []string) error {
+func (m *stateMv) take(_ *session, others []string) error {
 	if len(others) < 2 {
 		return errors.New("two addresses are required: eltrain state mv job.OLD job.NEW")
 	}

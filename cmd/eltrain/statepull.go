@@ -7,7 +7,7 @@ import (
 	"github.com/eltrain/eltrain/state"
 )
 
-type statePull struct{}
+type statePull struct{ noOperands }
 
 func statePullCommand() *command {
 	return lookCommand(command{
@@ -19,8 +19,6 @@ nothing to the standard output and exits with 0. Sensitive values are not in it.
 }
 
 func (statePull) declare(*flags) {}
-
-func (statePull) take([]string) error { return nil }
 
 func (statePull) look(s *session, _ *workspace.Workspace, stored state.State) error {
 	if stored.Serial == 0 {

@@ -32,7 +32,7 @@ func (p *statePush) declare(fs *flags) {
 	fs.BoolVar(&p.force, "force", false, "Write the state even if it has another lineage or is older.")
 }
 
-func (p *statePush) take(others []string) error {
+func (p *statePush) take(_ *session, others []string) error {
 	if len(others) == 0 {
 		return errors.New("a file is missing: write its name, or - for the standard input")
 	}

@@ -37,7 +37,7 @@ func (r *stateRm) declare(fs *flags) {
 	fs.BoolVar(&r.dryRun, "dry-run", false, "Only show what would change.")
 }
 
-func (r *stateRm) take(others []string) (err error) {
+func (r *stateRm) take(_ *session, others []string) (err error) {
 	if len(others) == 0 {
 		return errors.New("an address is missing: write job.NAME, job.NAME.ROLE or job.NAME.ROLE[3]")
 	}

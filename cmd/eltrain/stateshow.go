@@ -25,7 +25,7 @@ eltrain show -json.`,
 
 func (v *stateShow) declare(*flags) {}
 
-func (v *stateShow) take(others []string) (err error) {
+func (v *stateShow) take(_ *session, others []string) (err error) {
 	if len(others) == 0 {
 		return errors.New("an address is missing: write job.NAME, job.NAME.ROLE or job.NAME.ROLE[3]")
 	}

@@ -27,16 +27,13 @@ func (a *statusArgs) declare(fs *flags) {
 	declareTrust(fs)
 }
 
-func parseStatus(s *session, args []string) (a statusArgs, err error) {
-	addresses, err := s.parse(newFlags("status", a.declare), args, manyArguments)
-	if err == nil {
-		a.selectors, err = selectors(addresses)
-	}
-	return a, err
+func (a *statusArgs) take(_ *session, others []string) (err error) {
+	a.selectors, err = selectors(others)
+	return err
 }
 
 func statusCommand() *command {
-	return &command{
+	return taking(command{
 		name: "status", usage: "[options] [ADDRESS...]",
 		synopsis: "Show what is running and how it progresses",
 		about: `Shows what runs: a list with a line for each job or, if there is only one, all of it. With ADDRESSes it shows all of
@@ -52,19 +49,13 @@ The status comes from the master if one is running, otherwise from the state and
 			"No job has failed, and each can run as configured. Or -watch was interrupted.",
 			"A job has failed or can never run as configured, or the status cannot be read.",
 		},
-		declare: new(statusArgs).declare,
-		run:     runStatus,
-	}
+	}, manyArguments, (*session).showStatus)
 }
 
 // statusInterval is the pause between two looks.
 const statusInterval = time.Second
 
-func runStatus(s *session, args []string) int {
-	a, err := parseStatus(s, args)
-	if err != nil {
-		return s.misused("status", err)
-	}
+func (s *session) showStatus(a *statusArgs) int {
 	lookout := s.dir.Lookout(a.vars)
 	defer lookout.Close()
 	if a.watch {
@@ -76,6 +67,7 @@ func runStatus(s *session, args []string) int {
 		s.diagnose(problems...)
 		return exitError
 	}
+	var err error
 	if a.json {
 		err = view.WriteJSON(s.streams.Out, model)
 	} else {
@@ -92,7 +84,7 @@ func runStatus(s *session, args []string) int {
 
 // watchStatus shows the status until it is interrupted, or its reader is gone. Only the first look must succeed: later a master
 // may end and come back, and a job be destroyed.
-func (s *session) watchStatus(lookout *workspace.Lookout, a statusArgs) int {
+func (s *session) watchStatus(lookout *workspace.Lookout, a *statusArgs) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends it at once
@@ -127,7 +119,7 @@ func (s *session) watchStatus(lookout *workspace.Lookout, a statusArgs) int {
 }
 
 // status looks once. If strict, an address that names nothing is a problem.
-func (s *session) status(ctx context.Context, lookout *workspace.Lookout, a statusArgs, strict bool) (model view.StatusModel, problems []view.Diagnostic) {
+func (s *session) status(ctx context.Context, lookout *workspace.Lookout, a *statusArgs, strict bool) (model view.StatusModel, problems []view.Diagnostic) {
 	ctx, cancel := context.WithTimeout(ctx, workspace.LookTimeout)
 	defer cancel()
 	facts, err := lookout.Facts(ctx)

@@ -8,6 +8,7 @@ import (
 )
 
 type validateArgs struct {
+	noOperands
 	json bool
 	vars assignments
 }
@@ -19,7 +20,7 @@ func (a *validateArgs) declare(fs *flags) {
 }
 
 func validateCommand() *command {
-	return &command{
+	return taking(command{
 		name: "validate", usage: "[options]",
 		synopsis: "Check whether the files are valid",
 		about: `Checks the files of the job directory and reports all errors at once, each with its place and what to do about
@@ -32,16 +33,10 @@ all of them.`,
 			"The files are valid.",
 			"They are not, or an error.",
 		},
-		declare: new(validateArgs).declare,
-		run:     runValidate,
-	}
+	}, 0, (*session).validate)
 }
 
-func runValidate(s *session, args []string) int {
-	var a validateArgs
-	if _, err := s.parse(newFlags("validate", a.declare), args, 0); err != nil {
-		return s.misused("validate", err)
-	}
+func (s *session) validate(a *validateArgs) int {
 	defer s.outlive()()
 	cfg, diags := s.dir.Load(a.vars)
 	diags = lang.WithoutUnset(diags)

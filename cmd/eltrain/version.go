@@ -14,27 +14,24 @@ const version = "0.1.0"
 // commit is set by the linker (-X main.commit=…) for builds that do not know it.
 var commit string
 
-type versionArgs struct{ json bool }
+type versionArgs struct {
+	noOperands
+	json bool
+}
 
 func (a *versionArgs) declare(fs *flags) {
 	fs.BoolVar(&a.json, "json", false, "Print JSON.")
 }
 
 func versionCommand() *command {
-	return &command{
+	return taking(command{
 		name: "version", usage: "[options]",
 		synopsis: "Show eltrain's version",
 		about:    "Shows the version of eltrain, the platform it was built for, and the commit it was built from if that is known.",
-		declare:  new(versionArgs).declare,
-		run:      runVersion,
-	}
+	}, 0, (*session).version)
 }
 
-func runVersion(s *session, args []string) int {
-	var a versionArgs
-	if _, err := s.parse(newFlags("version", a.declare), args, 0); err != nil {
-		return s.misused("version", err)
-	}
+func (s *session) version(a *versionArgs) int {
 	if !a.json {
 		fmt.Fprintln(s.streams.Out, versionText())
 		return exitDone
