@@ -326,20 +326,13 @@ func (s *session) leadFor(ctx context.Context, w *workspace.Workspace, r job.Req
 
 // requestsArgs are the arguments of the command requests.
 type requestsArgs struct {
-	json bool
-	vars assignments
-	ids  []string
+	showing
+	ids []string
 }
 
 func (a *requestsArgs) take(_ *session, others []string) error {
 	a.ids = others
 	return nil
-}
-
-func (a *requestsArgs) declare(fs *flags) {
-	fs.BoolVar(&a.json, "json", false, "Print JSON.")
-	a.vars.declare(fs)
-	declareTrust(fs)
 }
 
 func requestsCommand() *command {
@@ -370,11 +363,7 @@ func (s *session) requests(a *requestsArgs) int {
 	if len(a.ids) > 0 {
 		all = slices.DeleteFunc(all, func(r state.Asked) bool { return !slices.Contains(a.ids, r.ID) })
 	}
-	if a.json {
-		err = view.WriteJSON(s.streams.Out, view.RequestList(all, &s.redactor))
-	} else {
-		err = view.WriteRequests(s.streams.Out, all, &s.redactor)
-	}
+	err = a.show(s, view.RequestList(all, &s.redactor), func() error { return view.WriteRequests(s.streams.Out, all, &s.redactor) })
 	if err != nil {
 		return s.fail("Cannot write the requests", err)
 	}

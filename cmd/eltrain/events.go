@@ -16,18 +16,15 @@ import (
 
 type eventsArgs struct {
 	events.Selection
-	json bool
-	vars assignments
+	showing
 }
 
 func (a *eventsArgs) declare(fs *flags) {
 	a.Tail = -1
 	fs.BoolVar(&a.Follow, "f", false, "Keep printing new entries until interrupted.")
-	fs.BoolVar(&a.json, "json", false, "Print JSON.")
 	fs.waitVar(&a.Since, "since", "Only what happened within the last `DURATION`, such as 30m or 2h.")
 	fs.Func("tail", "Start with the last `N` events instead of all.", fromZero(&a.Tail))
-	a.vars.declare(fs)
-	declareTrust(fs)
+	a.showing.declare(fs)
 }
 
 func eventsCommand() *command {

@@ -30,20 +30,13 @@ It is done once nothing runs on the NODEs. They stay cordoned until eltrain unco
 }
 
 type nodesArgs struct {
-	json  bool
-	vars  assignments
+	showing
 	names []string
 }
 
 func (a *nodesArgs) take(_ *session, others []string) error {
 	a.names = others
 	return nil
-}
-
-func (a *nodesArgs) declare(fs *flags) {
-	fs.BoolVar(&a.json, "json", false, "Print JSON.")
-	a.vars.declare(fs)
-	declareTrust(fs)
 }
 
 func nodesCommand() *command {
@@ -81,11 +74,7 @@ func (s *session) nodes(a *nodesArgs) int {
 	if len(a.names) > 0 {
 		model = model.Select(a.names)
 	}
-	if a.json {
-		err = view.WriteJSON(s.streams.Out, model)
-	} else {
-		err = view.WriteNodes(s.streams.Out, model, len(a.names) == 0)
-	}
+	err = a.show(s, model, func() error { return view.WriteNodes(s.streams.Out, model, len(a.names) == 0) })
 	if err != nil {
 		return s.fail("Cannot write the nodes", err)
 	}

@@ -9,10 +9,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/zclconf/go-cty/cty"
-	"github.com/zclconf/go-cty/cty/convert"
-	ctyjson "github.com/zclconf/go-cty/cty/json"
-
 	"github.com/eltrain/eltrain/cmd/view"
 	"github.com/eltrain/eltrain/cmd/workspace"
 	"github.com/eltrain/eltrain/state"
@@ -79,7 +75,7 @@ func (o *outputLook) one(s *session, v state.Value) error {
 	text, err := view.OutputText(v)+"\n", error(nil)
 	switch {
 	case o.raw:
-		if text, err = rawText(v); err != nil {
+		if text, err = view.RawOutput(v); err != nil {
 			return fmt.Errorf("the output %q cannot be printed with -raw: %w", o.name, err)
 		}
 	case o.json:
@@ -91,24 +87,4 @@ func (o *outputLook) one(s *session, v state.Value) error {
 	}
 	_, err = io.WriteString(s.streams.Out, text)
 	return err
-}
-
-// rawText converts a value to a string, as Terraform's output -raw.
-func rawText(v state.Value) (string, error) {
-	kind, err := ctyjson.UnmarshalType(v.Type)
-	if err != nil {
-		return "", err
-	}
-	value, err := ctyjson.Unmarshal(v.Value, kind)
-	if err != nil {
-		return "", err
-	}
-	text, err := convert.Convert(value, cty.String)
-	switch {
-	case err != nil:
-		return "", fmt.Errorf("its type is %s, not string, number or bool; use -json", kind.FriendlyName())
-	case text.IsNull():
-		return "", errors.New("it is null")
-	}
-	return text.AsString(), nil
 }

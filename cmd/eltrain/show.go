@@ -11,17 +11,14 @@ import (
 )
 
 type showArgs struct {
-	json     bool
+	showing
 	markdown bool
-	vars     assignments
 	file     string
 }
 
 func (a *showArgs) declare(fs *flags) {
-	fs.BoolVar(&a.json, "json", false, "Print JSON.")
 	fs.BoolVar(&a.markdown, "markdown", false, "Print the plan as a comment for a pull request.")
-	a.vars.declare(fs)
-	declareTrust(fs)
+	a.showing.declare(fs)
 }
 
 func showCommand() *command {

@@ -15,15 +15,8 @@ import (
 )
 
 type stacksArgs struct {
-	json      bool
-	vars      assignments
+	showing
 	selectors []job.Selector
-}
-
-func (a *stacksArgs) declare(fs *flags) {
-	fs.BoolVar(&a.json, "json", false, "Print JSON.")
-	a.vars.declare(fs)
-	declareTrust(fs)
 }
 
 func (a *stacksArgs) take(_ *session, others []string) (err error) {
@@ -84,13 +77,7 @@ func (s *session) stacks(a *stacksArgs) int {
 		return exitInterrupted
 	}
 	model := view.NewStacks(found, unreachable, &s.redactor)
-	var err error
-	if a.json {
-		err = view.WriteJSON(s.streams.Out, model)
-	} else {
-		err = view.WriteStacks(s.streams.Out, model)
-	}
-	switch {
+	switch err := a.show(s, model, func() error { return view.WriteStacks(s.streams.Out, model) }); {
 	case err != nil:
 		return s.fail("Cannot show the stacks", err)
 	case len(found) == 0:

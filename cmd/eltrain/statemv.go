@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/eltrain/eltrain/conditions"
 	"github.com/eltrain/eltrain/state"
 )
 
@@ -53,12 +52,10 @@ func (m *stateMv) edit(stored state.State) (state.State, error) {
 	if stored.Serial == 0 {
 		return stored, errNoState
 	}
-	moved, err := stored.Jobs.Move(m.from, m.to)
+	next, err := stored.Move(m.from, m.to)
 	if err != nil || m.dryRun {
 		return stored, err
 	}
-	next := stored.Next(moved)
-	next.Conditions = conditions.Renamed(stored.Conditions, map[string]string{m.from: m.to})
 	return next, nil
 }
 

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/eltrain/eltrain/conditions"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/state"
 )
@@ -49,8 +48,8 @@ func (r *stateRm) edit(stored state.State) (state.State, error) {
 	if err := checkKnown(stored, r.selectors); err != nil {
 		return stored, err
 	}
-	var left job.Records
-	if left, r.gone = stored.Jobs.Forget(r.selectors); r.dryRun {
+	var next state.State
+	if next, r.gone = stored.Forget(r.selectors); r.dryRun {
 		return stored, nil
 	}
 	r.uids = map[string]string{}
@@ -59,16 +58,6 @@ func (r *stateRm) edit(stored state.State) (state.State, error) {
 			r.uids[name] = rec.UID
 		}
 	}
-	next := stored.Next(left)
-	next.Conditions = slices.DeleteFunc(slices.Clone(stored.Conditions), func(c conditions.Condition) bool {
-		name, ofJob := conditions.Job(c.About)
-		return ofJob && slices.Contains(r.gone.Jobs, name)
-	})
-	next.Released = maps.Clone(stored.Released)
-	if next.Released == nil {
-		next.Released = map[string]job.Released{}
-	}
-	maps.Copy(next.Released, r.gone.Released)
 	return next, nil
 }
 

@@ -14,17 +14,14 @@ import (
 )
 
 type statusArgs struct {
-	json      bool
+	showing
 	watch     bool
-	vars      assignments
 	selectors []job.Selector // none for all jobs
 }
 
 func (a *statusArgs) declare(fs *flags) {
-	fs.BoolVar(&a.json, "json", false, "Print JSON.")
 	fs.BoolVar(&a.watch, "watch", false, "Show it again every second, until interrupted.")
-	a.vars.declare(fs)
-	declareTrust(fs)
+	a.showing.declare(fs)
 }
 
 func (a *statusArgs) take(_ *session, others []string) (err error) {
@@ -67,12 +64,7 @@ func (s *session) showStatus(a *statusArgs) int {
 		s.diagnose(problems...)
 		return exitError
 	}
-	var err error
-	if a.json {
-		err = view.WriteJSON(s.streams.Out, model)
-	} else {
-		view.WriteStatus(s.streams.Out, model, len(a.selectors) == 0)
-	}
+	err := a.show(s, model, func() error { view.WriteStatus(s.streams.Out, model, len(a.selectors) == 0); return nil })
 	switch {
 	case err != nil:
 		return s.fail("Cannot write the status", err)

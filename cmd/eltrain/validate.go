@@ -9,14 +9,7 @@ import (
 
 type validateArgs struct {
 	noOperands
-	json bool
-	vars assignments
-}
-
-func (a *validateArgs) declare(fs *flags) {
-	fs.BoolVar(&a.json, "json", false, "Print JSON.")
-	a.vars.declare(fs)
-	declareTrust(fs)
+	showing
 }
 
 func validateCommand() *command {

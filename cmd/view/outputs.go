@@ -2,10 +2,14 @@ package view
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"slices"
 
+	"github.com/zclconf/go-cty/cty"
+	"github.com/zclconf/go-cty/cty/convert"
 	ctyjson "github.com/zclconf/go-cty/cty/json"
 
 	"github.com/eltrain/eltrain/state"
@@ -100,4 +104,24 @@ func outputText(value, kind json.RawMessage, hidden bool, indent int) string {
 		return string(value)
 	}
 	return valueAt(v, indent)
+}
+
+// RawOutput converts a value to a string, as Terraform's output -raw.
+func RawOutput(v state.Value) (string, error) {
+	kind, err := ctyjson.UnmarshalType(v.Type)
+	if err != nil {
+		return "", err
+	}
+	value, err := ctyjson.Unmarshal(v.Value, kind)
+	if err != nil {
+		return "", err
+	}
+	text, err := convert.Convert(value, cty.String)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("its type is %s, not string, number or bool; use -json", kind.FriendlyName())
+	case text.IsNull():
+		return "", errors.New("it is null")
+	}
+	return text.AsString(), nil
 }
