@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -39,7 +40,7 @@ func (a *Agent) actOn(o elastic.Order) {
 			a.perform(act)
 		case act.Kind == job.ActRestart:
 			a.perform(act)
-			a.restart(act)
+			a.act(StopTime, func() { a.become(job.MemberWaiting) })
 		default:
 			a.perform(act)
 			a.checkpoint(act)
@@ -60,17 +61,14 @@ func (a *Agent) perform(act job.Act) {
 	}
 }
 
-// restart ends the processes, and reports so: those of the next start are others.
-func (a *Agent) restart(act job.Act) {
-	a.act(StopTime, func() {
-		a.did = slices.Clone(a.did) // reports have the old ones
-		for i := range a.did {
-			if a.did[i].ID == act.ID {
-				a.did[i].State = job.ActDone
-			}
+// restarted ends the acts that were to end the processes, once none runs.
+func (a *Agent) restarted() {
+	a.did = slices.Clone(a.did) // reports have the old ones
+	for i := range a.did {
+		if slices.ContainsFunc(a.order.Acts, func(act job.Act) bool { return act.ID == a.did[i].ID && act.Kind == job.ActRestart }) {
+			a.did[i].State = cmp.Or(a.did[i].State, job.ActDone)
 		}
-		a.become(job.MemberWaiting)
-	})
+	}
 }
 
 // checkpoint reports a checkpoint once it is written, or that the processes ended before.

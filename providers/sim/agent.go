@@ -246,6 +246,9 @@ func (a *Agent) act(d time.Duration, f func()) {
 func (a *Agent) become(s job.MemberState) {
 	a.state = s
 	a.acts++
+	if s != job.MemberRunning {
+		a.restarted()
+	}
 	if a.registered {
 		a.sync()
 	}
