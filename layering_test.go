@@ -25,6 +25,7 @@ var rooms = map[string][]string{
 	"job":                    {},
 	"lang":                   {"job", "internal/regular", "internal/sourcefiles"},
 	"lang/importer":          {"job", "lang"},
+	"progress":               {"job"},
 	"plan":                   {"job"},
 	"elastic":                {"job", "internal/connlimit", "internal/regular"},
 	"agent":                  {"job", "elastic", "internal/atomicfile", "internal/execsocket", "internal/logmarks", "internal/regular"}, // elastic: wire types and client
@@ -94,6 +95,8 @@ var unreachable = map[string][]string{
 	"job":  {"net/http", "os/exec", "k8s.io/"},
 	"plan": {"net/http", "os/exec", "k8s.io/"},
 	"lang": {"net/http", "os/exec", "k8s.io/"},
+
+	"progress": {"net/http", "os/exec", "k8s.io/"},
 
 	"lang/importer": {"net/http", "os/exec", "k8s.io/"},
 

@@ -1,0 +1,56 @@
+package job
+
+// Reading is what a training process said about its progress. What it did not say is nil, never 0.
+type Reading struct {
+	Step            *int64   `json:"step,omitempty"`
+	Total           *int64   `json:"total,omitempty"` // steps in all
+	Loss            *Loss    `json:"loss,omitempty"`
+	Epoch           *float64 `json:"epoch,omitempty"` // as the program counts them, with a fraction if it says so
+	LearningRate    *float64 `json:"learning_rate,omitempty"`
+	TokensPerSecond *float64 `json:"tokens_per_second,omitempty"` // as the program says: often of one device
+}
+
+// With returns the reading with what a newer one says in its place.
+func (r Reading) With(newer Reading) Reading {
+	if newer.Step != nil {
+		r.Step = newer.Step
+	}
+	if newer.Total != nil {
+		r.Total = newer.Total
+	}
+	if newer.Loss != nil {
+		r.Loss = newer.Loss
+	}
+	if newer.Epoch != nil {
+		r.Epoch = newer.Epoch
+	}
+	if newer.LearningRate != nil {
+		r.LearningRate = newer.LearningRate
+	}
+	if newer.TokensPerSecond != nil {
+		r.TokensPerSecond = newer.TokensPerSecond
+	}
+	return r
+}
+
+// Recognizer says how a program prints its progress. Patterns are regular expressions (RE2) for one line each, whose named groups
+// are the reading; see package progress for the names.
+type Recognizer struct {
+	Name string `json:"name"`
+	// Patterns match lines that nothing but this program's training prints.
+	Patterns []string `json:"patterns"`
+	// Then match lines that others print as well. They count once one of Patterns has matched.
+	Then []string `json:"then,omitempty"`
+	// Unless are words of lines that are about something else, such as an evaluation, in lower case; eval* stands for all that begin
+	// so.
+	Unless []string `json:"unless,omitempty"`
+	// Samples are lines with what is read from them.
+	Samples []Sample `json:"samples"`
+}
+
+// Sample is some lines of output in order, and the reading after the last of them; nil if there is none.
+type Sample struct {
+	Source  string   `json:"source,omitempty"` // where they were printed
+	Lines   []string `json:"lines"`
+	Reading *Reading `json:"reading"`
+}
