@@ -28,7 +28,7 @@ var rooms = map[string][]string{
 	"progress":               {"job"},
 	"plan":                   {"job"},
 	"elastic":                {"job", "internal/connlimit", "internal/regular"},
-	"agent":                  {"job", "elastic", "internal/atomicfile", "internal/execsocket", "internal/logmarks", "internal/regular"}, // elastic: wire types and client
+	"agent":                  {"job", "elastic", "progress", "internal/atomicfile", "internal/execsocket", "internal/logmarks", "internal/regular"}, // elastic: wire types and client
 	"state":                  {"job", "conditions", "internal/atomicfile", "internal/regular"},
 	"state/statetest":        {"job", "conditions", "state", "internal/hang"},
 	"state/memory":           {"job", "state"},

@@ -429,11 +429,10 @@ func (a *agent) publish() {
 
 // currentReport is the newest report.
 func (a *agent) currentReport() outgoing {
-	p := a.launcher.meter.read(time.Now())
 	a.mu.Lock()
-	defer a.mu.Unlock()
 	s := a.outgoing
-	s.Step, s.FirstStep, s.Loss, s.StepRate, s.Saved = p.step, p.first, p.loss, p.rate, p.saved
+	a.mu.Unlock()
+	a.launcher.meter.report(&s, time.Now())
 	return s
 }
 

@@ -166,8 +166,13 @@ func (r *launcher) spawn(p elastic.Place, local int) (*process, error) {
 	if !r.config.Ranked {
 		prefix = fmt.Sprintf("[%s %d] ", roleOf(r.config.Slot), p.RoleRankBase+local)
 	}
+	meter := r.meter.begin(p.Generation)
 	proc.reader = newReader(out, prefix, r.sink, func(line []byte) {
-		if r.meter.see(p.Generation, line, time.Now()) {
+		worth, recognized := meter.see(line, time.Now())
+		if recognized != "" {
+			r.log.Info("the output shows progress", "as", recognized, "process", prefix[:len(prefix)-1])
+		}
+		if worth {
 			r.progressed()
 		}
 	})

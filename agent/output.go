@@ -126,9 +126,10 @@ type reader struct {
 	pipe   *os.File
 	prefix []byte
 	to     io.Writer
-	seen   func(line []byte) // called with every complete line; must not keep it
+	seen   func(line []byte) // called with every complete line that was not split; must not keep it
 
 	line []byte // incomplete
+	long bool   // it goes on from a part that was as long as a line can be
 	cr   bool   // the last byte was a \r, which already ended a line
 	out  []byte // prefixed lines for the next Write
 
@@ -217,6 +218,7 @@ func (r *reader) split(b []byte) {
 		if room := maxLine - len(r.line); len(part) > room {
 			r.line = append(r.line, part[:room]...)
 			b = b[room:]
+			r.long = true
 			r.endLine()
 			continue
 		}
@@ -227,6 +229,7 @@ func (r *reader) split(b []byte) {
 		r.cr = b[i] == '\r'
 		b = b[i+1:]
 		r.endLine()
+		r.long = false
 	}
 	r.flush()
 }
@@ -235,7 +238,9 @@ func (r *reader) endLine() {
 	r.out = append(r.out, r.prefix...)
 	r.out = append(r.out, r.line...)
 	r.out = append(r.out, '\n')
-	r.seen(r.line)
+	if !r.long { // a part may look like anything
+		r.seen(r.line)
+	}
 	r.keep(r.line)
 	r.line = r.line[:0]
 	if len(r.out) >= readSize {

@@ -20,6 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/eltrain/eltrain/elastic"
 	"github.com/eltrain/eltrain/internal/logmarks"
 	"github.com/eltrain/eltrain/job"
 )
@@ -283,6 +284,24 @@ func TestLogGoesOnAtALineOfItsOwn(t *testing.T) {
 	}
 }
 
+// No part of a line that is too long is taken for a line: it may begin or end with anything.
+func TestSplitLinesTellNoProgress(t *testing.T) {
+	out, in, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var seen []string
+	r := newReader(out, "", io.Discard, func(line []byte) { seen = append(seen, string(line)) })
+	go r.run()
+	whole := strings.Repeat("x", maxLine)
+	fmt.Fprint(in, whole+"saved step 5\nsaved step 10\n"+whole+"\n"+whole+"x\rsaved step 20\n")
+	in.Close()
+	<-r.done
+	if !slices.Equal(seen, []string{"saved step 10", whole, "saved step 20"}) {
+		t.Errorf("seen are %d lines: %.100q", len(seen), seen)
+	}
+}
+
 // An incomplete last line is kept, but no progress is read from it.
 func TestUnendedLineTellsNoProgress(t *testing.T) {
 	out, in, err := os.Pipe()
@@ -319,47 +338,57 @@ func TestFullDiskDoesNotStopTraining(t *testing.T) {
 	}
 }
 
+// reported is the progress that a meter would report.
+func reported(m *meter, at time.Time) elastic.Report {
+	var r outgoing
+	m.report(&r, at)
+	return r.Report
+}
+
 func TestProgress(t *testing.T) {
 	m, err := newMeter(`step (?P<step>\d+)(?: loss (?P<loss>\S+))?`, "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	at := time.Unix(1000, 0)
-	see := func(generation int, line string) progress {
-		m.see(generation, []byte(line), at)
-		return m.read(at)
+	ahead, behind := m.begin(1), m.begin(1)
+	see := func(r *rankMeter, line string) elastic.Report {
+		r.see([]byte(line), at)
+		return reported(m, at)
 	}
-	if p := see(1, "epoch 3"); p != (progress{}) {
-		t.Errorf("read %+v from another line", p)
+	if r := see(ahead, "epoch 3"); r.Step != 0 || r.Ranks[0].Progress != nil {
+		t.Errorf("read %+v from another line", r)
 	}
 	for step := range 100 {
-		see(1, fmt.Sprintf("step %d loss 0.25", step))
+		see(ahead, fmt.Sprintf("step %d loss 0.25", step))
 		at = at.Add(100 * time.Millisecond)
 	}
-	p := m.read(at)
-	if p.step != 99 || *p.loss != 0.25 || p.rate < 9.9 || p.rate > 10.1 {
-		t.Errorf("after 100 steps at 10/s: %+v", p)
+	r := reported(m, at)
+	if r.Step != 99 || r.FirstStep != 0 || *r.Loss != 0.25 || r.StepRate < 9.9 || r.StepRate > 10.1 {
+		t.Errorf("after 100 steps at 10/s: %+v", r)
 	}
-	if p := see(1, "step 50 loss 9"); p.step != 99 || *p.loss != 0.25 {
-		t.Errorf("a slower rank counts: %+v", p)
+	if p := r.Ranks[0].Progress; p.By != job.OwnPattern || *p.Step != 99 || *p.FirstStep != 0 || *p.StepAge <= 0 || *p.StepAge > 0.2 {
+		t.Errorf("the rank is at %+v", p)
 	}
-	if p := m.read(at.Add(100 * time.Second)); p.rate > 1 {
-		t.Errorf("the rate does not fall when steps stop: %+v", p)
+	if r := see(behind, "step 50 loss 9"); r.Step != 99 || *r.Loss != 0.25 || *r.Ranks[1].Progress.Step != 50 {
+		t.Errorf("a slower rank counts: %+v", r)
 	}
-	if p := see(2, "step 40 loss 9"); p.step != 40 || *p.loss != 9 || p.rate != 0 {
-		t.Errorf("a new generation from an older checkpoint: %+v", p)
+	if r := reported(m, at.Add(100*time.Second)); r.StepRate > 1 || *r.Ranks[0].Progress.StepAge < 100 {
+		t.Errorf("the rate does not fall when steps stop: %+v", r)
 	}
-	for said, want := range map[string]string{"inf": "Infinity", "-1e999": "-Infinity", "nan": "NaN", "none": ""} {
-		p := see(2, "step 40 loss "+said)
-		if _, other := p.loss.Finite(); other != want || (p.loss == nil) != (want == "") {
-			t.Errorf("a loss of %s is %v", said, p.loss)
-		}
+	second := m.begin(2)
+	if r := reported(m, at); r.Step != 99 || len(r.Ranks) != 1 || r.Ranks[0].Progress != nil {
+		t.Errorf("a new generation that has shown nothing yet: %+v", r)
 	}
-	if p := see(1, "step 100 loss 1"); p.step != 40 {
-		t.Errorf("a late line of the old generation counts: %+v", p)
+	if r := see(second, "step 40 loss 9"); r.Step != 40 || r.FirstStep != 40 || *r.Loss != 9 || r.StepRate != 0 {
+		t.Errorf("a new generation from an older checkpoint: %+v", r)
 	}
-	if p := see(2, "step 99999999999999999999 loss 1"); p.step != 40 {
-		t.Errorf("a number out of range: %+v", p)
+	if r := see(ahead, "step 100 loss 1"); r.Step != 40 {
+		t.Errorf("a late line of the old generation counts: %+v", r)
+	}
+	see(second, "step 20")
+	if r := see(second, "step 21"); r.Step != 21 || r.FirstStep != 21 {
+		t.Errorf("a program that went back to step 20: %+v", r)
 	}
 	for _, bad := range []string{"(", "loss (?P<loss>.*)"} {
 		if _, err := newMeter(bad, ""); err == nil {
@@ -371,12 +400,33 @@ func TestProgress(t *testing.T) {
 	}
 }
 
+// Without a pattern known frameworks are recognized. A bar that says only how much of an epoch is done does not say the step.
+func TestProgressWithoutAPattern(t *testing.T) {
+	m, err := newMeter("", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, at := m.begin(1), time.Unix(1000, 0)
+	r.see([]byte("train:  52%|█████▏    | 1044/2000 [00:01<00:01, 864.83it/s, loss=0.5]"), at)
+	if got := reported(m, at); got.Step != 0 || *got.Ranks[0].Progress.Step != 1044 || !got.Ranks[0].Progress.Counted {
+		t.Errorf("from a bar of an epoch: %+v", got)
+	}
+	worth, recognized := r.see([]byte("iter 3010: loss nan, time 1019.95ms, mfu 14.12%"), at)
+	if got := reported(m, at); !worth || recognized != "nanogpt" || got.Step != 3010 || got.FirstStep != 3010 {
+		t.Errorf("recognized %q: %+v", recognized, got)
+	}
+	if _, other := reported(m, at).Loss.Finite(); other != "NaN" {
+		t.Errorf("the loss is %q", other)
+	}
+}
+
 func TestCheckpointsAreReadFromTheOutput(t *testing.T) {
 	m, err := newMeter(`step (?P<step>\d+) loss`, `saved step (?P<step>\d+)`)
 	if err != nil {
 		t.Fatal(err)
 	}
 	at := time.Unix(1000, 0)
+	ranks := map[int]*rankMeter{1: m.begin(1)}
 	for _, line := range []struct {
 		what       string
 		generation int
@@ -394,9 +444,12 @@ func TestCheckpointsAreReadFromTheOutput(t *testing.T) {
 		{"of a world that went on from an older one", 2, "saved step 7", job.Saved{Step: 7, Generation: 2}, 8},
 		{"a later line of the old world", 1, "saved step 12", job.Saved{Step: 7, Generation: 2}, 8},
 	} {
-		m.see(line.generation, []byte(line.text), at)
-		if p := m.read(at); p.saved != line.want || p.step != line.wantStep {
-			t.Errorf("%s: %+v, want %+v and step %d", line.what, p, line.want, line.wantStep)
+		if ranks[line.generation] == nil {
+			ranks[line.generation] = m.begin(line.generation)
+		}
+		ranks[line.generation].see([]byte(line.text), at)
+		if r := reported(m, at); r.Saved != line.want || r.Step != line.wantStep {
+			t.Errorf("%s: %+v, want %+v and step %d", line.what, r, line.want, line.wantStep)
 		}
 	}
 }
@@ -408,6 +461,7 @@ func TestACheckpointIsWorthTelling(t *testing.T) {
 		t.Fatal(err)
 	}
 	begin := time.Unix(1000, 0)
+	r := m.begin(1)
 	for _, line := range []struct {
 		after time.Duration
 		text  string
@@ -417,11 +471,11 @@ func TestACheckpointIsWorthTelling(t *testing.T) {
 		{time.Second, "saved 6", false},   // it goes with the next
 		{progressEvery, "saved 6", false}, // already known
 		{progressEvery, "saved 7", true},
-		{progressEvery, "step 8", true}, // the first of its generation
+		{progressEvery, "step 8", true}, // the first of its process
 		{progressEvery + time.Second, "saved 8", false},
 		{2 * progressEvery, "step 9", true},
 	} {
-		if got := m.see(1, []byte(line.text), begin.Add(line.after)); got != line.want {
+		if got, _ := r.see([]byte(line.text), begin.Add(line.after)); got != line.want {
 			t.Errorf("%s after %s: worth reporting is %v", line.text, line.after, got)
 		}
 	}

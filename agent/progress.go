@@ -2,7 +2,6 @@ package agent
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -10,6 +9,7 @@ import (
 	"time"
 
 	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/progress"
 )
 
 const (
@@ -24,45 +24,39 @@ const (
 
 // meter reads training progress and checkpoints from output lines. Safe for concurrent use.
 type meter struct {
-	steps       matcher
-	loss        int // group of steps; -1 for none
+	table       *progress.Table
 	checkpoints matcher
 
 	mu         sync.Mutex
 	generation int
-	now        progress
-	samples    []sample  // oldest first
-	reportedAt time.Time // when see last returned true
+	ranks      []*rankMeter // of that generation, by local rank
+	last       slotProgress // while none of them has shown a step, that of the generation before
+	saved      job.Saved
+	reportedAt time.Time // when due last returned true
 }
 
-type progress struct {
+// slotProgress is how far the process that is furthest is.
+type slotProgress struct {
 	step  int64
 	first int64     // of its generation
 	loss  *job.Loss // nil if unknown. What it points to is immutable
 	rate  float64   // steps per second
-	saved job.Saved
 }
 
-type sample struct {
-	step int64
-	at   time.Time
-}
-
-// newMeter compiles a job's patterns, each of which may be "".
-func newMeter(progress, checkpoint string) (*meter, error) {
-	steps, err := newMatcher("progress", progress)
+// newMeter compiles a job's patterns, each of which may be "". Without one for progress, known frameworks are recognized.
+func newMeter(pattern, checkpoint string) (*meter, error) {
+	table, err := progress.New(nil)
+	if pattern != "" {
+		table, err = progress.Only(job.OwnPattern, pattern)
+	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("progress: %w", err)
 	}
 	checkpoints, err := newMatcher("checkpoint", checkpoint)
 	if err != nil {
 		return nil, err
 	}
-	m := &meter{steps: steps, loss: -1, checkpoints: checkpoints}
-	if steps.pattern != nil {
-		m.loss = steps.pattern.SubexpIndex("loss")
-	}
-	return m, nil
+	return &meter{table: table, checkpoints: checkpoints}, nil
 }
 
 // matcher finds steps in output lines.
@@ -89,117 +83,178 @@ func newMatcher(what, pattern string) (matcher, error) {
 	return matcher{re, []byte(literal), step}, nil
 }
 
-// find returns the step in a line, and all groups; nil groups if there is none.
-func (m *matcher) find(line []byte) (step int64, groups [][]byte) {
+// find returns the step in a line.
+func (m *matcher) find(line []byte) (step int64, found bool) {
 	if m.pattern == nil || !bytes.Contains(line, m.literal) {
-		return 0, nil
+		return 0, false
 	}
-	groups = m.pattern.FindSubmatch(line)
+	groups := m.pattern.FindSubmatch(line)
 	if groups == nil {
-		return 0, nil
+		return 0, false
 	}
 	step, err := strconv.ParseInt(string(groups[m.step]), 10, 64)
-	if err != nil || step < 0 {
-		return 0, nil
-	}
-	return step, groups
+	return step, err == nil && step >= 0
 }
 
-// see handles one line of a process of the given generation. worth is true if the progress should be reported now: it is the
-// first of its generation, or the last report is a while ago.
-func (m *meter) see(generation int, line []byte, at time.Time) (worth bool) {
-	if step, groups := m.checkpoints.find(line); groups != nil {
-		worth = m.seeCheckpoint(job.Saved{Step: step, Generation: generation}, at)
-	}
-	if step, groups := m.steps.find(line); groups != nil {
-		worth = m.seeStep(generation, step, groups, at) || worth
-	}
-	return worth
+// rankMeter reads the output of one process.
+type rankMeter struct {
+	meter      *meter
+	generation int
+
+	mu      sync.Mutex
+	reader  *progress.Reader
+	first   *int64
+	at      time.Time // when the step last changed
+	samples []sample  // oldest first
 }
 
-// seeCheckpoint records a checkpoint. If several ranks write parts of one, the highest step counts, as with steps. A checkpoint
-// of an earlier generation counts until this generation has written one.
-func (m *meter) seeCheckpoint(saved job.Saved, at time.Time) (worth bool) {
+type sample struct {
+	step int64
+	at   time.Time
+}
+
+// begin returns the meter of a process that starts, as the next local rank of its generation.
+func (m *meter) begin(generation int) *rankMeter {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	newest := saved.Newest(m.now.saved)
-	if newest == m.now.saved {
-		return false
+	if generation != m.generation {
+		m.last = furthest(m.ranks, m.last, time.Time{})
+		m.generation, m.ranks = generation, nil
 	}
-	m.now.saved = newest
-	return m.due(at)
+	r := &rankMeter{meter: m, generation: generation, reader: m.table.NewReader()}
+	m.ranks = append(m.ranks, r)
+	return r
+}
+
+// see handles one line of output. worth is true if the progress should be reported now: it is the process's first, or the last
+// report is a while ago. recognized is the recognizer's name if it has just been found.
+func (r *rankMeter) see(line []byte, at time.Time) (worth bool, recognized string) {
+	if step, found := r.meter.checkpoints.find(line); found {
+		worth = r.meter.seeCheckpoint(job.Saved{Step: step, Generation: r.generation}, at)
+	}
+	seen, first := r.read(line, at)
+	if seen.Name {
+		recognized = r.reader.Name()
+	}
+	if first || seen.Read {
+		worth = r.meter.due(at, first) || worth
+	}
+	return worth, recognized
+}
+
+// read reads a line, and reports whether it has the process's first step.
+func (r *rankMeter) read(line []byte, at time.Time) (seen progress.Seen, first bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	seen = r.reader.Read(line)
+	if !seen.Step {
+		return seen, false
+	}
+	step := *r.reader.Reading().Step
+	if n := len(r.samples); seen.Name || n > 0 && step < r.samples[n-1].step {
+		r.samples, r.first = r.samples[:0], nil // it counts differently, or went back to an earlier step
+	}
+	r.at = at
+	if r.first == nil {
+		r.first, first = &step, true
+	}
+	if n := len(r.samples); n > 0 && at.Sub(r.samples[n-1].at) < rateSpacing {
+		return seen, first
+	}
+	if len(r.samples) == rateSamples {
+		r.samples = append(r.samples[:0], r.samples[1:]...)
+	}
+	r.samples = append(r.samples, sample{step, at})
+	return seen, first
+}
+
+// progress is how far the process is; nil if nothing is known.
+func (r *rankMeter) progress(now time.Time) *job.RankProgress {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.reader.Name() == "" {
+		return nil
+	}
+	p := &job.RankProgress{By: r.reader.Name(), Reading: r.reader.Reading(), FirstStep: r.first, StepRate: r.rate(now)}
+	if p.Step != nil {
+		age := max(0, now.Sub(r.at).Seconds())
+		p.StepAge = &age
+	}
+	return p
+}
+
+// rate falls once steps stop coming.
+func (r *rankMeter) rate(now time.Time) float64 {
+	if len(r.samples) < 2 {
+		return 0
+	}
+	first, last := r.samples[0], r.samples[len(r.samples)-1]
+	span := last.at.Sub(first.at)
+	usual := span / time.Duration(len(r.samples)-1)
+	if silent := now.Sub(last.at); silent > 2*usual {
+		span += silent
+	}
+	return float64(last.step-first.step) / span.Seconds()
+}
+
+// seeCheckpoint records a checkpoint. If several ranks write parts of one, the highest step counts. A checkpoint of an earlier
+// generation counts until this generation has written one.
+func (m *meter) seeCheckpoint(saved job.Saved, at time.Time) (worth bool) {
+	m.mu.Lock()
+	newest := saved.Newest(m.saved)
+	known := newest == m.saved
+	m.saved = newest
+	m.mu.Unlock()
+	return !known && m.due(at, false)
 }
 
 // newestSaved is the newest checkpoint in the output.
 func (m *meter) newestSaved() job.Saved {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.now.saved
+	return m.saved
 }
 
 // readsCheckpoints reports whether the output says when a checkpoint is written.
 func (m *meter) readsCheckpoints() bool { return m.checkpoints.pattern != nil }
 
-// due reports whether the last report is a while ago, and if so counts this as a report.
-func (m *meter) due(at time.Time) bool {
-	if at.Sub(m.reportedAt) < progressEvery {
+// due reports whether the last report is a while ago, or this one cannot wait, and if so counts it as a report.
+func (m *meter) due(at time.Time, now bool) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !now && at.Sub(m.reportedAt) < progressEvery {
 		return false
 	}
 	m.reportedAt = at
 	return true
 }
 
-// seeStep records a step. If several ranks print steps, the highest counts; a later generation continues from its checkpoint,
-// even if that is earlier.
-func (m *meter) seeStep(generation int, step int64, groups [][]byte, at time.Time) (worth bool) {
+// report enters the newest progress.
+func (m *meter) report(r *outgoing, now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if generation < m.generation || generation == m.generation && step < m.now.step {
-		return false
+	p := furthest(m.ranks, m.last, now)
+	r.Step, r.FirstStep, r.Loss, r.StepRate, r.Saved = p.step, p.first, p.loss, p.rate, m.saved
+	r.Ranks = make([]job.RankReport, len(m.ranks))
+	for i, rank := range m.ranks {
+		r.Ranks[i].Progress = rank.progress(now)
 	}
-	worth = m.due(at)
-	if generation > m.generation {
-		m.generation, m.samples = generation, m.samples[:0]
-		m.now.first = step
-		m.reportedAt, worth = at, true
-	}
-	m.now.step = step
-	if m.loss >= 0 {
-		m.now.loss = lossOf(string(groups[m.loss]))
-	}
-	if n := len(m.samples); n > 0 && at.Sub(m.samples[n-1].at) < rateSpacing {
-		return worth
-	}
-	if len(m.samples) == rateSamples {
-		m.samples = append(m.samples[:0], m.samples[1:]...)
-	}
-	m.samples = append(m.samples, sample{step, at})
-	return worth
 }
 
-func lossOf(s string) *job.Loss {
-	f, err := strconv.ParseFloat(s, 64)
-	if err != nil && !errors.Is(err, strconv.ErrRange) { // beyond the range it is infinite
-		return nil
+// furthest is the progress of the rank with the highest step; of those with the same step, one that shows the loss. Steps that count
+// from the start of a process are not the training's.
+func furthest(ranks []*rankMeter, last slotProgress, now time.Time) slotProgress {
+	best := last
+	found := false
+	for _, r := range ranks {
+		p := r.progress(now)
+		if p == nil || p.Step == nil || p.Counted {
+			continue
+		}
+		if found && (*p.Step < best.step || *p.Step == best.step && p.Loss == nil) {
+			continue
+		}
+		best, found = slotProgress{*p.Step, *p.FirstStep, p.Loss, p.StepRate}, true
 	}
-	l := job.Loss(f)
-	return &l
-}
-
-// read returns the newest progress. The rate falls once steps stop coming.
-func (m *meter) read(now time.Time) progress {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	p := m.now
-	if len(m.samples) < 2 {
-		return p
-	}
-	first, last := m.samples[0], m.samples[len(m.samples)-1]
-	span := last.at.Sub(first.at)
-	usual := span / time.Duration(len(m.samples)-1)
-	if silent := now.Sub(last.at); silent > 2*usual {
-		span += silent
-	}
-	p.rate = float64(last.step-first.step) / span.Seconds()
-	return p
+	return best
 }

@@ -54,6 +54,8 @@ type Report struct {
 	CPU        job.CPU         `json:"cpu,omitempty"`    // thousandths of a core
 	Memory     job.Bytes       `json:"memory,omitempty"` // with its unit: "512MiB", "1234567B"
 	Acts       []job.ActResult `json:"acts,omitempty"`   // of the acts in its newest order, those that have ended
+
+	Ranks []job.RankReport `json:"ranks,omitempty"` // by local rank
 }
 
 // SyncRequest is heartbeat, report and request for the current order in one.

@@ -9,6 +9,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/eltrain/eltrain/job"
@@ -25,6 +26,7 @@ const (
 	maxSignal = 64 // of a signal's name
 	maxActs   = 64 // outcomes in a report: several times as many as are told at once
 	maxPath   = 1 << 10
+	maxName   = 64 // of a recognizer
 )
 
 // errNoBody is an empty body, which some requests may have.
@@ -106,6 +108,7 @@ func checkMember(slot string, incarnation int, r *Report) error {
 		{"port", r.Port, 65535},
 		{"number of pids", len(r.PIDs), maxPIDs},
 		{"number of acts", len(r.Acts), maxActs},
+		{"number of ranks", len(r.Ranks), maxPIDs},
 	} {
 		if n.value < 0 || n.value > n.max {
 			return &Error{Malformed, fmt.Sprintf("%s is %d: it must be between 0 and %d", n.name, n.value, n.max)}
@@ -127,8 +130,32 @@ func checkMember(slot string, incarnation int, r *Report) error {
 			return &Error{Malformed, "an outcome in acts has a negative step, or is too long"}
 		}
 	}
+	for i := range r.Ranks {
+		if err := checkProgress(r.Ranks[i].Progress); err != nil {
+			return &Error{Malformed, fmt.Sprintf("ranks[%d]: progress: %s", i, err)}
+		}
+	}
 	if r.Exit != nil {
 		trimExit(r.Exit)
+	}
+	return nil
+}
+
+// checkProgress checks what is said of one process.
+func checkProgress(p *job.RankProgress) error {
+	if p == nil {
+		return nil
+	}
+	if p.By == "" || len(p.By) > maxName || strings.ContainsFunc(p.By, unicode.IsControl) {
+		return fmt.Errorf("by must be a name of at most %d bytes", maxName)
+	}
+	for _, n := range []*int64{p.Step, p.Total, p.FirstStep} {
+		if n != nil && *n < 0 {
+			return errors.New("step, total and first_step must not be negative")
+		}
+	}
+	if p.StepRate < 0 || p.StepAge != nil && *p.StepAge < 0 {
+		return errors.New("step_rate and step_age_seconds must not be negative")
 	}
 	return nil
 }

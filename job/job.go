@@ -27,7 +27,7 @@ type Job struct {
 	Suspend     bool        `hcl:"suspend,optional" change:"update" json:",omitempty" doc:"Whether the job is suspended: its slots are asked for a checkpoint and stopped, and its places are given back. Once it is false again the job queues at its priority."`
 	Limits      *Limits     `hcl:"limits,block" change:"update" doc:"The maximum that all slots of the job may hold together. What is not set is not limited."`
 	Roles       []Role      `hcl:"role,block" doc:"A group of identical members. At least one."`
-	Progress    *Progress   `hcl:"progress,block" change:"replace" doc:"How progress is read from the output of the training processes."`
+	Progress    *Progress   `hcl:"progress,block" change:"replace" doc:"How progress is read from the output of the training processes. Without it, what known frameworks print is recognized."`
 	Checkpoint  *Checkpoint `hcl:"checkpoint,block" change:"replace" doc:"Where checkpoints are, how to request one, and how to find completed ones in the output."`
 	Rendezvous  Rendezvous  `hcl:"rendezvous,block" change:"update" doc:"How a world forms."`
 	Topology    Topology    `hcl:"topology,block" change:"update" doc:"How ranks follow the network."`
@@ -147,7 +147,7 @@ type Limits struct {
 
 // Progress reads training progress from output lines.
 type Progress struct {
-	Pattern string `hcl:"pattern,required" change:"replace" doc:"Regular expression (RE2) with the group step, and optionally loss: \"step (?P<step>\\\\d+) loss (?P<loss>\\\\S+)\"."`
+	Pattern string `hcl:"pattern,required" change:"replace" doc:"Regular expression (RE2) with the group step, and optionally total, loss, epoch, learning_rate, tokens_per_second: \"step (?P<step>\\\\d+) loss (?P<loss>\\\\S+)\"."`
 }
 
 // Checkpoint says where checkpoints are, how to request one, and how to find completed ones in the output.

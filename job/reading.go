@@ -8,12 +8,14 @@ type Reading struct {
 	Epoch           *float64 `json:"epoch,omitempty"` // as the program counts them, with a fraction if it says so
 	LearningRate    *float64 `json:"learning_rate,omitempty"`
 	TokensPerSecond *float64 `json:"tokens_per_second,omitempty"` // as the program says: often of one device
+	// Counted: Step counts from the start of the process, because its output says no more. A process that resumed is further.
+	Counted bool `json:"counted,omitempty"`
 }
 
 // With returns the reading with what a newer one says in its place.
 func (r Reading) With(newer Reading) Reading {
 	if newer.Step != nil {
-		r.Step = newer.Step
+		r.Step, r.Counted = newer.Step, newer.Counted
 	}
 	if newer.Total != nil {
 		r.Total = newer.Total

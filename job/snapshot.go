@@ -108,7 +108,9 @@ type Member struct {
 	Memory     Bytes       `json:"memory,omitempty"`     // resident, all its processes
 	Acts       []ActResult `json:"acts,omitempty"`       // outcomes of acts that it was told
 	Can        []ActKind   `json:"can,omitempty"`        // acts that it knows
-	Registered time.Time   `json:"registered,omitzero"`
+	// Ranks are its training processes, by local rank.
+	Ranks      []RankReport `json:"ranks,omitempty"`
+	Registered time.Time    `json:"registered,omitzero"`
 	// Left is when it first reported MemberLeaving, by the service's clock; zero in every other state.
 	Left time.Time `json:"left,omitzero"`
 	// Silent is set if it missed a heartbeat, which is due every third of the lease; Expired when the lease ran out.

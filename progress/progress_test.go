@@ -119,8 +119,8 @@ func TestReadersAreNotFooled(t *testing.T) {
 		"losses without a step beside steps":     {append([]string{trained}, plain(7)...), `plain {"step":7,"loss":7.5}`},
 		"steps beside losses without a step":     {append(plain(7), trained), `plain {"step":7,"loss":7.5}`},
 		"the same training in two forms":         {[]string{"step 7 loss 1.5", "iter 8: loss 1.4, time 9.5ms", "step 9 loss 1.3"}, `nanogpt {"step":8,"loss":1.4}`},
-		"epochs without their number":            {[]string{epoch(99, 100), epoch(100, 100), epoch(0, 100), epoch(7, 100)}, `tqdm {"step":107}`},
-		"an evaluation with the bar of training": {[]string{epoch(99, 100), epoch(3, 10), epoch(100, 100)}, `tqdm {"step":100}`},
+		"epochs without their number":            {[]string{epoch(99, 100), epoch(100, 100), epoch(0, 100), epoch(7, 100)}, `tqdm {"step":107,"counted":true}`},
+		"an evaluation with the bar of training": {[]string{epoch(99, 100), epoch(3, 10), epoch(100, 100)}, `tqdm {"step":100,"counted":true}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := mustNew(t).NewReader()
@@ -131,6 +131,31 @@ func TestReadersAreNotFooled(t *testing.T) {
 				t.Errorf("read %s, not %s", got, test.want)
 			}
 		})
+	}
+}
+
+// What a line has changed is said, so that nobody compares readings.
+func TestSeen(t *testing.T) {
+	r := mustNew(t).NewReader()
+	for _, test := range []struct {
+		line string
+		want Seen
+	}{
+		{"begins", Seen{}},
+		{"step 7 loss 1.5", Seen{Read: true, Step: true, Name: true}},
+		{"step 7 loss 1.4", Seen{Read: true}},
+		{"step 8 loss 1.3", Seen{Read: true, Step: true}},
+		{"step 5 loss 1.3", Seen{}},
+		{"iter 8: loss 1.4, time 9.5ms", Seen{Read: true, Name: true}},
+		{"iter 9: loss 1.4, time 9.5ms", Seen{Read: true, Step: true}},
+	} {
+		if got := r.Read([]byte(test.line)); got != test.want {
+			t.Errorf("%s: %+v, not %+v", test.line, got, test.want)
+		}
+	}
+	step := int64(9)
+	if got, want := r.Say(job.Reading{Step: &step}), (Seen{Read: true, Name: true}); got != want {
+		t.Errorf("said: %+v, not %+v", got, want)
 	}
 }
 

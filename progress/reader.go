@@ -85,6 +85,7 @@ func (r *Reader) Read(line []byte) (seen Seen) {
 	if clear(r.found); !r.table.literals.in(line, r.found) && !r.table.literals.partial {
 		return seen
 	}
+	before := r.Reading().Step
 	for i := range r.table.recognizers {
 		known := r.chosen < len(r.states) && r.states[r.chosen].now.Step != nil
 		if known && i > r.chosen {
@@ -94,7 +95,6 @@ func (r *Reader) Read(line []byte) (seen Seen) {
 			continue
 		}
 		s := &r.states[i]
-		before := r.Reading().Step
 		if i != r.chosen {
 			if !s.own || r.chosen < len(r.states) && s.now.Step == nil {
 				continue
@@ -140,7 +140,7 @@ func (s *state) take(found read) bool {
 		if !ok {
 			return false
 		}
-		reading.Step = &step
+		reading.Step, reading.Counted = &step, found.epoch < 0
 		if found.epoch >= 0 && found.epochs > 0 {
 			total := found.epochs * found.of
 			reading.Total = &total

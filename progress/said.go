@@ -23,6 +23,7 @@ func Parse(line []byte) (r job.Reading, err error) {
 	if err := json.Unmarshal(notFinite.ReplaceAll(line, []byte(`$1"$2"`)), &r); err != nil {
 		return job.Reading{}, err
 	}
+	r.Counted = false
 	switch {
 	case r == job.Reading{}:
 		return r, errors.New("nothing in it is known")

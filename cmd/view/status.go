@@ -14,7 +14,7 @@ import (
 )
 
 // StatusFormat is the version of the status JSON. A new minor version only adds fields.
-const StatusFormat = "1.6"
+const StatusFormat = "1.7"
 
 // WatchOperation is the prefix of the lock's operation (state.LockInfo.Operation) while its holder keeps healing.
 const WatchOperation = "apply -watch"
@@ -78,8 +78,9 @@ type JobStatus struct {
 	Loss           *float64         `json:"loss,omitempty"`            // nil if unknown or not finite; 0 is a valid loss
 	LossNotFinite  string           `json:"loss_not_finite,omitempty"` // "NaN", "Infinity" or "-Infinity", for which JSON has no number
 	StepsPerSecond float64          `json:"steps_per_second"`
-	Reasons        []string         `json:"reasons"`      // why it is not as configured
-	ReasonCodes    []job.Reason     `json:"reason_codes"` // the same in codes; see docs/reasons.md
+	Progress       *JobProgress     `json:"progress,omitempty"` // nil if nothing was recognized
+	Reasons        []string         `json:"reasons"`            // why it is not as configured
+	ReasonCodes    []job.Reason     `json:"reason_codes"`       // the same in codes; see docs/reasons.md
 	Roles          []RoleStatus     `json:"roles"`
 	Slots          []SlotStatus     `json:"slots"`
 	Incidents      []IncidentStatus `json:"incidents"` // oldest first
@@ -88,6 +89,21 @@ type JobStatus struct {
 
 	loss  *job.Loss // as reported
 	never bool      // waiting does not help: the declaration has to change; see plan.Wait
+}
+
+// JobProgress is how far the training is in all, as the process that is furthest says. What is not known is left out.
+type JobProgress struct {
+	By              string   `json:"by"` // what its output was recognized as
+	Total           int64    `json:"total,omitempty"`
+	Percent         *float64 `json:"percent,omitempty"`      // of Total
+	SecondsLeft     *float64 `json:"seconds_left,omitempty"` // at the recent rate
+	Epoch           *float64 `json:"epoch,omitempty"`
+	LearningRate    *float64 `json:"learning_rate,omitempty"`
+	TokensPerSecond *float64 `json:"tokens_per_second,omitempty"`
+	// Counted is the steps since the processes started, if their output does not say which step it is.
+	Counted int64 `json:"counted,omitempty"`
+
+	step int64 // of that process
 }
 
 // RoleStatus counts the slots of one role.
@@ -115,6 +131,8 @@ type SlotStatus struct {
 	Cause       job.Cause `json:"cause,omitempty"` // of its last fault
 	Exit        *job.Exit `json:"exit,omitempty"`  // how its last processes ended
 	Memory      int64     `json:"memory_bytes,omitempty"`
+	// Ranks are its processes, by local rank.
+	Ranks []job.RankReport `json:"ranks,omitempty"`
 
 	slot job.Address
 }
@@ -202,7 +220,7 @@ func (m StatusModel) Same(other StatusModel) bool {
 			j := &m.Jobs[i]
 			j.Goodput, j.Slots = GoodputStatus{}, slices.Clone(j.Slots)
 			for k := range j.Slots {
-				j.Slots[k].Memory = 0
+				j.Slots[k].Memory, j.Slots[k].Ranks = 0, nil // steps are compared
 			}
 		}
 		return m
@@ -328,6 +346,36 @@ func (j *JobStatus) progress(m *job.Member) {
 		j.Loss, j.LossNotFinite = m.Loss.Finite()
 	}
 	j.StepsPerSecond = max(j.StepsPerSecond, m.StepRate)
+	for _, r := range m.Ranks {
+		if r.Progress != nil {
+			j.furthest(r.Progress)
+		}
+	}
+}
+
+// furthest enters what a process says of the whole training, if none that is further does.
+func (j *JobStatus) furthest(p *job.RankProgress) {
+	var step int64
+	if p.Step != nil {
+		step = *p.Step
+	}
+	if j.Progress != nil && step <= j.Progress.step {
+		return
+	}
+	now := JobProgress{By: p.By, Epoch: p.Epoch, LearningRate: p.LearningRate, TokensPerSecond: p.TokensPerSecond, step: step}
+	switch {
+	case p.Counted:
+		now.Counted = step
+	case p.Total != nil && *p.Total > 0 && step <= *p.Total:
+		now.Total = *p.Total
+		percent := 100 * float64(step) / float64(*p.Total)
+		now.Percent = &percent
+		if p.StepRate > 0 {
+			left := float64(*p.Total-step) / p.StepRate
+			now.SecondsLeft = &left
+		}
+	}
+	j.Progress = &now
 }
 
 // vanished reports whether a slot that should run was observed not to run: the record may be older than the observation. It is
@@ -383,7 +431,7 @@ func slotStatus(s *job.Slot, in *job.Incarnation, ranks map[job.Address]int, r *
 	if m == nil {
 		return out
 	}
-	out.Step, out.Memory = m.Step, int64(m.Memory)
+	out.Step, out.Memory, out.Ranks = m.Step, int64(m.Memory), m.Ranks
 	if len(m.PIDs) > 0 {
 		out.PID = m.PIDs[0]
 	}

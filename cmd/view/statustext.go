@@ -3,6 +3,7 @@ package view
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -206,13 +207,30 @@ func worldText(j *JobStatus) string {
 	return fmt.Sprintf("generation %d, %s", j.Generation, size)
 }
 
+// mostLeft bounds a time left, which a rate close to 0 makes longer than a time.Duration can be.
+const mostLeft = 10 * 365 * 24 * 3600
+
 func trainingText(j *JobStatus) string {
 	var parts []string
-	if j.Step > 0 {
+	p := j.Progress
+	if p != nil && p.Percent != nil {
+		done := fmt.Sprintf("%.0f%% of %d steps", math.Floor(*p.Percent), p.Total)
+		if p.SecondsLeft != nil && j.WorldSize > 0 && !j.Phase.Ended() {
+			done += ", " + short(time.Duration(min(*p.SecondsLeft, mostLeft)*float64(time.Second))) + " left"
+		}
+		parts = append(parts, done)
+	}
+	switch {
+	case j.Step > 0:
 		parts = append(parts, training(j.Step, j.loss, j.StepsPerSecond))
+	case p != nil && p.Counted > 0:
+		parts = append(parts, fmt.Sprintf("%d steps since it started", p.Counted))
 	}
 	if j.CheckpointStep > 0 {
 		parts = append(parts, fmt.Sprintf("checkpoint at step %d", j.CheckpointStep))
+	}
+	if p != nil && p.By != job.OwnPattern {
+		parts = append(parts, "read as "+p.By)
 	}
 	return strings.Join(parts, ", ")
 }
