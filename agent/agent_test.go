@@ -25,6 +25,7 @@ import (
 	"github.com/eltrain/eltrain/elastic"
 	"github.com/eltrain/eltrain/internal/filetest"
 	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/progress"
 )
 
 // asAgent makes the test binary an agent: the tests start it as a separate process, as a provider does.
@@ -153,6 +154,7 @@ func TestProcessesSeeTorchrunsEnvironment(t *testing.T) {
 		"ELTRAIN_INCARNATION=2",
 		"ELTRAIN_JOB=mnist",
 		"ELTRAIN_MEMBERS_FILE=DIR/agent/members.json",
+		"ELTRAIN_PROGRESS=DIR/agent/errors/3-1.progress",
 		"ELTRAIN_ROLE=worker",
 		"ELTRAIN_SERVICE=URL",
 		"ELTRAIN_SLOT=worker[3]",
@@ -880,6 +882,50 @@ func TestACheckpointIsReadFromTheOutput(t *testing.T) {
 		if got.Acts[i] != want {
 			t.Errorf("the outcome is %+v, not %+v", got.Acts[i], want)
 		}
+	}
+}
+
+// What a process says of its progress itself counts in place of its output, up to its last line.
+func TestAProcessSaysItsProgress(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 10*time.Minute, "python3", "-c", `
+import json, os, sys, time
+def progress(**said):
+    if path := os.environ.get("ELTRAIN_PROGRESS"):
+        with open(path, "a") as to:
+            to.write(json.dumps(said) + "\n")
+print("step 70 loss 9.5")
+progress(step=7, total=10, loss=float("nan"))
+with open(os.environ["ELTRAIN_PROGRESS"], "a") as to:
+    to.write("no JSON\n")
+print("step 71 loss 9.5")
+while not os.path.exists(os.environ["DIR"] + "/go"):
+    time.sleep(0.02)
+progress(step=10)
+sys.exit(3)`)
+	b.launch(t, "DIR="+b.dir)
+	b.service.run(1, 1)
+	rank := func(r elastic.Report) *job.RankProgress {
+		if len(r.Ranks) != 1 || r.Ranks[0].Progress == nil || r.Ranks[0].Progress.Step == nil {
+			return &job.RankProgress{Reading: job.Reading{Step: new(int64)}}
+		}
+		return r.Ranks[0].Progress
+	}
+	said := b.service.await(t, "what it says", func(r elastic.Report) bool { return rank(r).By == progress.Said })
+	if p := rank(said); *p.Step != 7 || *p.Total != 10 || said.Step != 7 {
+		t.Errorf("it is at %+v of %d", p.Reading, *p.Total)
+	}
+	if _, other := said.Loss.Finite(); other != "NaN" {
+		t.Errorf("its loss is %v", said.Loss)
+	}
+	if err := os.WriteFile(filepath.Join(b.dir, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.service.await(t, "its last line", func(r elastic.Report) bool {
+		return r.State == job.MemberFailed && r.Exit.Code == 3 && *rank(r).Step == 10
+	})
+	if left, err := filepath.Glob(filepath.Join(b.dir, "agent", "errors", "*.progress")); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
 	}
 }
 

@@ -17,7 +17,7 @@ const errorFileVariable = "TORCHELASTIC_ERROR_FILE"
 // torchrun's meaning (docs of torch.distributed.run), plus ours. Paths in c are absolute. It has the name of the token's file,
 // never the token. These variables are removed from base first, so that an agent that was itself started under a launcher
 // passes no stale values on.
-func environ(base []string, c *job.AgentConfig, p elastic.Place, local int, errorFile, membersFile, service string) []string {
+func environ(base []string, c *job.AgentConfig, p elastic.Place, local int, errorFile, progressFile, membersFile, service string) []string {
 	env := slices.DeleteFunc(slices.Clone(base), func(kv string) bool {
 		name, _, _ := strings.Cut(kv, "=")
 		return slices.Contains(job.ProcessVariables, name)
@@ -75,6 +75,9 @@ func environ(base []string, c *job.AgentConfig, p elastic.Place, local int, erro
 	}
 	if p.ResumeStep > 0 {
 		set("ELTRAIN_RESUME_STEP", strconv.FormatInt(p.ResumeStep, 10))
+	}
+	if progressFile != "" {
+		set("ELTRAIN_PROGRESS", progressFile)
 	}
 	if membersFile != "" {
 		set("ELTRAIN_MEMBERS_FILE", membersFile)

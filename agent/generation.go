@@ -68,6 +68,7 @@ type process struct {
 	id        processID
 	begun     time.Time
 	reader    *reader
+	said      *said // nil if it could not be made
 	errorFile string
 	exit      *job.Exit // set before it is sent to exits
 	ended     bool      // supervise has seen the exit
@@ -177,9 +178,26 @@ func (r *launcher) spawn(p elastic.Place, local int) (*process, error) {
 		}
 	})
 
+	complained := false
+	progressFile := strings.TrimSuffix(proc.errorFile, ".json") + ".progress"
+	proc.said, err = openSaid(progressFile, func(line []byte) {
+		worth, err := meter.say(line, time.Now())
+		if err != nil && !complained {
+			complained = true
+			r.log.Warn("what a process says of its progress is no such JSON", "process", strings.TrimSpace(prefix), "error", err)
+		}
+		if worth {
+			r.progressed()
+		}
+	})
+	if err != nil {
+		r.log.Warn("the processes cannot say their progress", "error", err)
+		progressFile = ""
+	}
+
 	proc.cmd = exec.Command(r.config.Command[0], r.config.Command[1:]...)
 	service, _ := serviceURL(r.config) // "" if unknown; then the file has to be read later
-	proc.cmd.Env = environ(r.base, r.config, p, local, proc.errorFile, r.membersFile, service)
+	proc.cmd.Env = environ(r.base, r.config, p, local, proc.errorFile, progressFile, r.membersFile, service)
 	if dir := r.config.WorkingDir; dir != "" {
 		proc.cmd.Dir = dir
 		proc.cmd.Env = append(proc.cmd.Env, "PWD="+dir) // for a repeated name the last value counts
@@ -191,6 +209,7 @@ func (r *launcher) spawn(p elastic.Place, local int) (*process, error) {
 	in.Close()
 	if err != nil {
 		out.Close()
+		proc.said.close()
 		return nil, err
 	}
 	proc.id = identify(proc.cmd.Process.Pid)
@@ -259,6 +278,7 @@ func (p *process) await(g *generation) {
 	at := time.Now()
 	g.awaitGroup(p)
 	p.reap()
+	p.said.close()
 	p.reader.drain()
 
 	exit := &job.Exit{Code: p.cmd.ProcessState.ExitCode(), At: at, LocalRank: p.local}

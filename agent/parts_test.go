@@ -302,6 +302,40 @@ func TestSplitLinesTellNoProgress(t *testing.T) {
 	}
 }
 
+// Whatever was in the place of a FIFO is gone, and nobody who writes to it after its process has ended is waited for.
+func TestAFIFOIsTheAgentsOwn(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "1-0.progress")
+	if err := os.Symlink("/dev/zero", path); err != nil {
+		t.Fatal(err)
+	}
+	if f, err := openFIFO("/dev/null", syscall.O_RDONLY); err == nil {
+		f.Close()
+		t.Error("a device was opened as a FIFO")
+	}
+	var seen []string
+	s, err := openSaid(path, func(line []byte) { seen = append(seen, string(line)) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	left, err := os.OpenFile(path, os.O_WRONLY, 0) // as by a process that left the group
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer left.Close()
+	fmt.Fprint(left, "one\ntwo\nthr")
+	s.close()
+	if !slices.Equal(seen, []string{"one", "two"}) {
+		t.Errorf("read %q", seen)
+	}
+	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("it is still there: %v", err)
+	}
+	if s, err := openSaid(filepath.Join(t.TempDir(), "no", "directory"), nil); err == nil {
+		s.close()
+		t.Error("a FIFO was made where there is no directory")
+	}
+}
+
 // An incomplete last line is kept, but no progress is read from it.
 func TestUnendedLineTellsNoProgress(t *testing.T) {
 	out, in, err := os.Pipe()

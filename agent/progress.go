@@ -133,25 +133,37 @@ func (r *rankMeter) see(line []byte, at time.Time) (worth bool, recognized strin
 		worth = r.meter.seeCheckpoint(job.Saved{Step: step, Generation: r.generation}, at)
 	}
 	seen, first := r.read(line, at)
-	if seen.Name {
-		recognized = r.reader.Name()
-	}
 	if first || seen.Read {
 		worth = r.meter.due(at, first) || worth
 	}
-	return worth, recognized
+	return worth, seen.Name
+}
+
+// say takes a line that the process wrote about its progress itself.
+func (r *rankMeter) say(line []byte, at time.Time) (worth bool, err error) {
+	reading, err := progress.Parse(line)
+	if err != nil {
+		return false, err
+	}
+	_, first := r.take(at, func() progress.Seen { return r.reader.Say(reading) })
+	return r.meter.due(at, first), nil
 }
 
 // read reads a line, and reports whether it has the process's first step.
 func (r *rankMeter) read(line []byte, at time.Time) (seen progress.Seen, first bool) {
+	return r.take(at, func() progress.Seen { return r.reader.Read(line) })
+}
+
+// take has the reader read something, and notes when the step changed.
+func (r *rankMeter) take(at time.Time, read func() progress.Seen) (seen progress.Seen, first bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	seen = r.reader.Read(line)
+	seen = read()
 	if !seen.Step {
 		return seen, false
 	}
 	step := *r.reader.Reading().Step
-	if n := len(r.samples); seen.Name || n > 0 && step < r.samples[n-1].step {
+	if n := len(r.samples); seen.Name != "" || n > 0 && step < r.samples[n-1].step {
 		r.samples, r.first = r.samples[:0], nil // it counts differently, or went back to an earlier step
 	}
 	r.at = at

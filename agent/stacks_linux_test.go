@@ -124,7 +124,7 @@ func TestStacksKillNothing(t *testing.T) {
 func TestStacksLeaveTheCheckpointSignalAlone(t *testing.T) {
 	c := job.AgentConfig{Job: "a", Slot: "w[0]", Processes: 1}
 	has := func() bool {
-		return slices.ContainsFunc(environ(nil, &c, elastic.Place{}, 0, "/errors/1-0.json", "", ""), func(kv string) bool { return kv == job.StacksVariable+"=/errors/1-0.stacks" })
+		return slices.ContainsFunc(environ(nil, &c, elastic.Place{}, 0, "/errors/1-0.json", "", "", ""), func(kv string) bool { return kv == job.StacksVariable+"=/errors/1-0.stacks" })
 	}
 	if !has() {
 		t.Error("there is no file for stacks")

@@ -142,11 +142,11 @@ func TestSeen(t *testing.T) {
 		want Seen
 	}{
 		{"begins", Seen{}},
-		{"step 7 loss 1.5", Seen{Read: true, Step: true, Name: true}},
+		{"step 7 loss 1.5", Seen{Read: true, Step: true, Name: "plain"}},
 		{"step 7 loss 1.4", Seen{Read: true}},
 		{"step 8 loss 1.3", Seen{Read: true, Step: true}},
 		{"step 5 loss 1.3", Seen{}},
-		{"iter 8: loss 1.4, time 9.5ms", Seen{Read: true, Name: true}},
+		{"iter 8: loss 1.4, time 9.5ms", Seen{Read: true, Name: "nanogpt"}},
 		{"iter 9: loss 1.4, time 9.5ms", Seen{Read: true, Step: true}},
 	} {
 		if got := r.Read([]byte(test.line)); got != test.want {
@@ -154,7 +154,7 @@ func TestSeen(t *testing.T) {
 		}
 	}
 	step := int64(9)
-	if got, want := r.Say(job.Reading{Step: &step}), (Seen{Read: true, Name: true}); got != want {
+	if got, want := r.Say(job.Reading{Step: &step}), (Seen{Read: true, Name: Said}); got != want {
 		t.Errorf("said: %+v, not %+v", got, want)
 	}
 }

@@ -44,9 +44,9 @@ type state struct {
 
 // Seen is what a line changed.
 type Seen struct {
-	Read bool // something was read
-	Step bool // the step is another
-	Name bool // the recognizer is another
+	Read bool   // something was read
+	Step bool   // the step is another
+	Name string // of the recognizer, if it is another
 }
 
 // NewReader makes the reader of one process.
@@ -99,7 +99,7 @@ func (r *Reader) Read(line []byte) (seen Seen) {
 			if !s.own || r.chosen < len(r.states) && s.now.Step == nil {
 				continue
 			}
-			r.chosen, seen.Name = i, true
+			r.chosen, seen.Name = i, r.table.recognizers[i].name
 		}
 		seen.Read = true
 		seen.Step = s.now.Step != nil && (before == nil || *before != *s.now.Step)

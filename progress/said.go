@@ -36,10 +36,12 @@ func Parse(line []byte) (r job.Reading, err error) {
 // Say takes what the program says itself, which from then on counts in place of its output.
 func (r *Reader) Say(reading job.Reading) (seen Seen) {
 	before := r.Reading().Step
-	seen = Seen{Read: true, Name: r.said == nil}
+	seen.Read = true
 	now := reading
 	if r.said != nil {
 		now = r.said.With(reading)
+	} else {
+		seen.Name = Said
 	}
 	r.said = &now
 	seen.Step = now.Step != nil && (before == nil || *before != *now.Step)
