@@ -156,7 +156,7 @@ func newAgent(c job.AgentConfig, rec *record, log *slog.Logger) (*agent, error) 
 	if len(c.Command) == 0 {
 		return nil, errors.New("no command")
 	}
-	meter, err := newMeter(c.Progress, c.CheckpointPattern)
+	meter, err := newMeter(c.Progress, c.Recognizers, c.CheckpointPattern)
 	if err != nil {
 		return nil, err
 	}

@@ -380,7 +380,7 @@ func reported(m *meter, at time.Time) elastic.Report {
 }
 
 func TestProgress(t *testing.T) {
-	m, err := newMeter(`step (?P<step>\d+)(?: loss (?P<loss>\S+))?`, "")
+	m, err := newMeter(`step (?P<step>\d+)(?: loss (?P<loss>\S+))?`, "", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -425,10 +425,10 @@ func TestProgress(t *testing.T) {
 		t.Errorf("a program that went back to step 20: %+v", r)
 	}
 	for _, bad := range []string{"(", "loss (?P<loss>.*)"} {
-		if _, err := newMeter(bad, ""); err == nil {
+		if _, err := newMeter(bad, "", ""); err == nil {
 			t.Errorf("pattern %q was accepted", bad)
 		}
-		if _, err := newMeter("", bad); err == nil || !strings.Contains(err.Error(), "checkpoint pattern") {
+		if _, err := newMeter("", "", bad); err == nil || !strings.Contains(err.Error(), "checkpoint pattern") {
 			t.Errorf("pattern %q of checkpoints: %v", bad, err)
 		}
 	}
@@ -436,7 +436,7 @@ func TestProgress(t *testing.T) {
 
 // Without a pattern known frameworks are recognized. A bar that says only how much of an epoch is done does not say the step.
 func TestProgressWithoutAPattern(t *testing.T) {
-	m, err := newMeter("", "")
+	m, err := newMeter("", "", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -454,8 +454,24 @@ func TestProgressWithoutAPattern(t *testing.T) {
 	}
 }
 
+// Recognizers of the job's own come before the known ones.
+func TestProgressByOwnRecognizers(t *testing.T) {
+	m, err := newMeter("", `[{"name": "mine", "patterns": ["step (?P<epoch>\\d+) loss (?P<step>\\d+)"]}]`, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, at := m.begin(1), time.Unix(1000, 0)
+	r.see([]byte("step 7 loss 12"), at)
+	if got := reported(m, at); got.Step != 12 || got.Ranks[0].Progress.By != "mine" {
+		t.Errorf("read %+v", got.Ranks[0].Progress)
+	}
+	if _, err := newMeter("", "{", ""); err == nil {
+		t.Error("half a list was accepted")
+	}
+}
+
 func TestCheckpointsAreReadFromTheOutput(t *testing.T) {
-	m, err := newMeter(`step (?P<step>\d+) loss`, `saved step (?P<step>\d+)`)
+	m, err := newMeter(`step (?P<step>\d+) loss`, "", `saved step (?P<step>\d+)`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -490,7 +506,7 @@ func TestCheckpointsAreReadFromTheOutput(t *testing.T) {
 
 // A checkpoint is reported at once, like a first step; shortly after another report it goes with the next.
 func TestACheckpointIsWorthTelling(t *testing.T) {
-	m, err := newMeter(`step (?P<step>\d+)`, `saved (?P<step>\d+)`)
+	m, err := newMeter(`step (?P<step>\d+)`, "", `saved (?P<step>\d+)`)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -43,9 +43,14 @@ type slotProgress struct {
 	rate  float64   // steps per second
 }
 
-// newMeter compiles a job's patterns, each of which may be "". Without one for progress, known frameworks are recognized.
-func newMeter(pattern, checkpoint string) (*meter, error) {
-	table, err := progress.New(nil)
+// newMeter compiles a job's patterns and recognizers, each of which may be "". Without a pattern for progress, known frameworks are
+// recognized.
+func newMeter(pattern, recognizers, checkpoint string) (*meter, error) {
+	own, err := progress.ParseRecognizers(recognizers)
+	if err != nil {
+		return nil, fmt.Errorf("progress: %w", err)
+	}
+	table, err := progress.New(own)
 	if pattern != "" {
 		table, err = progress.Only(job.OwnPattern, pattern)
 	}

@@ -32,6 +32,7 @@ type AgentConfig struct {
 	CheckpointSignal  string
 	CheckpointPattern string // regular expression with the group step
 	Progress          string // regular expression with the group step, and optionally loss
+	Recognizers       string // JSON of recognizers that come before the known ones
 	Command           []string
 }
 
@@ -59,6 +60,7 @@ func (c *AgentConfig) Declare(fs *flag.FlagSet) {
 	fs.StringVar(&c.CheckpointDir, "checkpoint-dir", "", "Set ELTRAIN_CHECKPOINT_DIR to `DIR`.")
 	fs.StringVar(&c.CheckpointSignal, "checkpoint-signal", "", "Request a checkpoint before a planned stop by `SIGNAL`.")
 	fs.StringVar(&c.CheckpointPattern, "checkpoint-pattern", "", "Regular expression `PATTERN` for checkpoint steps in the output.")
+	fs.StringVar(&c.Recognizers, "recognizers", "", "Recognize progress in the output as `JSON` says, too.")
 	fs.StringVar(&c.Progress, "progress", "", "Regular expression `PATTERN` for progress in the output.")
 }
 

@@ -145,9 +145,11 @@ type Limits struct {
 	Devices map[string]int `hcl:"devices,optional" change:"update" doc:"Whole devices by name."`
 }
 
-// Progress reads training progress from output lines.
+// Progress reads training progress from output lines, by one of its fields.
 type Progress struct {
-	Pattern string `hcl:"pattern,required" change:"replace" doc:"Regular expression (RE2) with the group step, and optionally total, loss, epoch, learning_rate, tokens_per_second: \"step (?P<step>\\\\d+) loss (?P<loss>\\\\S+)\"."`
+	Pattern string `hcl:"pattern,optional" change:"replace" doc:"Regular expression (RE2) with the group step, and optionally total, loss, epoch, learning_rate, tokens_per_second, for all lines that show progress: \"step (?P<step>\\\\d+) loss (?P<loss>\\\\S+)\"."`
+	// Omitted from the JSON if empty, so that fingerprints of jobs started before this field existed stay the same.
+	Recognizers string `hcl:"recognizers,optional" change:"replace" json:",omitempty" doc:"JSON with recognizers of what the training program prints, which come before those of known frameworks: file(\"recognizers.json\"). Not together with pattern."`
 }
 
 // Checkpoint says where checkpoints are, how to request one, and how to find completed ones in the output.

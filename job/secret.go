@@ -639,7 +639,7 @@ func (p *Progress) withTexts(by func(string) string) *Progress {
 		return nil
 	}
 	copied := *p
-	copied.Pattern = by(p.Pattern)
+	copied.Pattern, copied.Recognizers = by(p.Pattern), by(p.Recognizers)
 	return &copied
 }
 

@@ -158,6 +158,7 @@ func TestEveryFieldDecodes(t *testing.T) {
 			}
 		}
 	}
+	walk(reflect.ValueOf(mustParse(t, inJob(`progress { recognizers = "[]" }`)).Jobs[0])) // not together with pattern
 	walk(reflect.ValueOf(j))
 	for key := range all {
 		if !seen[key] {

@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/hcl/v2"
 
 	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/progress"
 )
 
 // checkpointSignals are those that a process can catch and that have no other meaning in a training job.
@@ -337,8 +338,8 @@ func limitsText(l *job.Limits) string {
 }
 
 func (l *loader) checkPolicies(j *job.Job, t *tree) {
-	if b := t.block("progress"); b != nil && b.sound("pattern") {
-		l.checkPattern(j.Progress.Pattern, b)
+	if b := t.block("progress"); b != nil && b.sound("pattern", "recognizers") {
+		l.checkProgress(j.Progress, b)
 	}
 	if b := t.block("checkpoint"); b != nil {
 		if b.attrs["signal"] != nil && b.sound("signal") && j.Checkpoint.Signal != "" {
@@ -388,6 +389,26 @@ func (l *loader) checkExitCodes(codes map[string]string, t *tree) {
 		if verdict := codes[code]; !slices.Contains(exitVerdicts, verdict) {
 			l.complain(t.at("exit_codes"), t, "Unknown verdict", "%q is not something to do about exit code %s; possible are %s.%s",
 				verdict, code, list(exitVerdicts), suggest(verdict, exitVerdicts))
+		}
+	}
+}
+
+// checkProgress requires one way to read progress.
+func (l *loader) checkProgress(p *job.Progress, t *tree) {
+	switch {
+	case p.Pattern == "" && p.Recognizers == "" && t.attrs["pattern"] == nil && t.attrs["recognizers"] == nil:
+		l.complain(t.at("pattern"), t, "Empty progress block", "Set pattern or recognizers, or remove the block: what known frameworks print is recognized without it.")
+	case t.attrs["recognizers"] == nil:
+		l.checkPattern(p.Pattern, t)
+	case t.attrs["pattern"] != nil:
+		l.complain(t.at("recognizers"), t, "Pattern and recognizers", "The pattern takes the place of all recognizers: set only one of the two.")
+	default:
+		own, err := progress.ParseRecognizers(p.Recognizers)
+		if err == nil {
+			err = progress.Check(own)
+		}
+		if err != nil {
+			l.complain(t.at("recognizers"), t, "Invalid recognizers", "The text must be a JSON list of recognizers, each with name, patterns and samples: %s.", err)
 		}
 	}
 }

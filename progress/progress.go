@@ -18,6 +18,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"regexp"
 	"regexp/syntax"
@@ -31,6 +32,7 @@ import (
 
 // Limits of recognizers that a user adds: they are part of each agent's command line.
 const (
+	maxText        = 32 << 10 // bytes: one argument may have 128 KiB on Linux
 	MaxRecognizers = 16
 	maxPatterns    = 16
 	maxPattern     = 1 << 10 // bytes
@@ -141,6 +143,29 @@ func newPattern(text string) (pattern, error) {
 		}
 		return c
 	})}, nil
+}
+
+// ParseRecognizers parses a JSON list of recognizers that a user adds; "" is none.
+func ParseRecognizers(text string) (own []job.Recognizer, err error) {
+	if text == "" {
+		return nil, nil
+	}
+	if len(text) > maxText {
+		return nil, fmt.Errorf("it has %d bytes: at most %d are possible", len(text), maxText)
+	}
+	d := json.NewDecoder(strings.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&own); err != nil {
+		var syntax *json.SyntaxError
+		if errors.As(err, &syntax) {
+			err = fmt.Errorf("%w in line %d", err, 1+strings.Count(text[:min(int(syntax.Offset), len(text))], "\n"))
+		}
+		return nil, err
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("unexpected data after the list")
+	}
+	return own, nil
 }
 
 // Check reports what is wrong with recognizers that a user adds, by the text of the first problem: each must have a name of its own,

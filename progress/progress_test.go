@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"os"
 	"strings"
 	"testing"
 
@@ -208,6 +209,41 @@ func TestUsersRecognizers(t *testing.T) {
 	}
 	if err := Check(make([]job.Recognizer, MaxRecognizers+1)); err == nil {
 		t.Error("too many recognizers were accepted")
+	}
+}
+
+func TestParseRecognizers(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                                   "",
+		"[]":                                 "",
+		`[{"name": "a", "patterns": ["x"]}]`: "",
+		"[\n{]":                              "in line 2",
+		"[] []":                              "after the list",
+		`[{"pattern": "x"}]`:                 "unknown field",
+		`{"name": "a"}`:                      "cannot unmarshal",
+		strings.Repeat(" ", maxText+1):       "at most",
+	} {
+		if _, err := ParseRecognizers(text); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%.40q: %v, not %q", text, err, want)
+		}
+	}
+}
+
+// The example of recognizers in the docs is one.
+func TestTheDocumentedExample(t *testing.T) {
+	page, err := os.ReadFile("../docs/api.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(page), `file("recognizers.json")`)
+	_, rest, _ = strings.Cut(rest, "```json\n")
+	example, _, _ := strings.Cut(rest, "```")
+	own, err := ParseRecognizers(strings.TrimSpace(example))
+	if err == nil {
+		err = Check(own)
+	}
+	if err != nil || len(own) != 1 {
+		t.Errorf("%d recognizers, %v", len(own), err)
 	}
 }
 

@@ -239,7 +239,7 @@ func agentConfig(l job.Launch) job.AgentConfig {
 		a.CheckpointPattern = literal(l.Checkpoint.Pattern)
 	}
 	if l.Progress != nil {
-		a.Progress = literal(l.Progress.Pattern)
+		a.Progress, a.Recognizers = literal(l.Progress.Pattern), literal(l.Progress.Recognizers)
 	}
 	for _, word := range l.Program.Command {
 		a.Command = append(a.Command, literal(word))

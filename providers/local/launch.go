@@ -162,7 +162,7 @@ func (p *Provider) agentConfig(i *incarnation, l job.Launch) job.AgentConfig {
 		}
 	}
 	if l.Progress != nil {
-		c.Progress = l.Progress.Pattern
+		c.Progress, c.Recognizers = l.Progress.Pattern, l.Progress.Recognizers
 	}
 	return c
 }

@@ -146,3 +146,28 @@ job "updates" {
     update { max_unavailable = 0 }
   }
 }
+
+job "reads_nothing" {
+  role "w" { command = ["x"] }
+  progress {}
+}
+
+job "reads_twice" {
+  role "w" { command = ["x"] }
+  progress {
+    pattern     = "step (?P<step>\\d+)"
+    recognizers = "[]"
+  }
+}
+
+job "no_json" {
+  role "w" { command = ["x"] }
+  progress { recognizers = "[\n{" }
+}
+
+job "misread" {
+  role "w" { command = ["x"] }
+  progress {
+    recognizers = jsonencode([{ name = "mine", patterns = ["at (?P<step>\\d+)"], samples = [{ lines = ["at 7"], reading = { step = 8 } }] }])
+  }
+}
