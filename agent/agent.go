@@ -140,7 +140,7 @@ type agent struct {
 	overdue    *time.Timer
 	ended      *end
 
-	usage    usage
+	sampler  *sampler
 	strays   []processID // descendants outside of the processes' groups, as recorded
 	mu       sync.Mutex
 	outgoing outgoing // what the session reports, except the progress
@@ -190,6 +190,7 @@ func newAgent(c job.AgentConfig, rec *record, log *slog.Logger) (*agent, error) 
 	}
 	a.launcher.progressed = a.session.reportNow
 	a.executor = newExecutor(c.Dir, a.launcher.forker, log)
+	a.sampler = newSampler()
 	return a, nil
 }
 
@@ -208,6 +209,7 @@ func (a *agent) makeErrorDir() (string, error) {
 
 func (a *agent) close() {
 	a.executor.close()
+	a.sampler.close()
 	a.launcher.forker.close()
 	a.launcher.sink.close()
 	a.port.end()
@@ -270,6 +272,7 @@ func (a *agent) step(e event) {
 	if _, over := e.(stopped); over {
 		a.logEnd()
 		a.generation = nil
+		a.report(figures{}) // the next generation's processes are others
 		a.executor.current.Store(nil)
 	}
 	if e, is := e.(ordered); is && e.members != nil {
@@ -385,25 +388,28 @@ func (a *agent) reserve() {
 	a.port, a.lastPort = port, port.Port
 }
 
-// measure samples the CPU time and memory of the processes, for the next beat, and records descendants that have left them. It also reaps orphans that have exited: in a
-// container the agent is their init.
+// measure samples the training processes, for the next beat, and records descendants that have left them. It also reaps orphans that
+// have exited: in a container the agent is their init.
 func (a *agent) measure() {
 	if a.generation == nil {
 		reapOrphans()
-		a.usage = usage{}
-		a.mu.Lock()
-		a.outgoing.CPU, a.outgoing.Memory = 0, 0
-		a.mu.Unlock()
+		a.report(figures{})
 		return
 	}
-	cpu, memory, strays := a.usage.read(time.Now(), a.generation.has, a.generation.reaps)
-	if !slices.Equal(strays, a.strays) {
-		a.strays = strays
+	seen := a.sampler.read(time.Now(), a.generation.ids(), a.generation.reaps)
+	if !slices.Equal(seen.strays, a.strays) {
+		a.strays = seen.strays
 		a.recordProcesses(a.generation.number, a.generation.ids())
 	}
+	a.report(seen)
+}
+
+// report makes figures part of the next report.
+func (a *agent) report(f figures) {
 	a.mu.Lock()
-	a.outgoing.CPU, a.outgoing.Memory = cpu, memory
-	a.mu.Unlock()
+	defer a.mu.Unlock()
+	r := &a.outgoing.Report
+	r.CPU, r.Memory, r.Ranks, r.Figures = f.cpu, f.memory, f.ranks, f.slot
 }
 
 // publish makes life's current state available to the session, which may report it at any moment. Processes being started are

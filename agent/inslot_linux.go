@@ -96,7 +96,7 @@ func trainees(mine func(env []string) bool) []trainee {
 	for _, pid := range pids() {
 		env := environOf(pid)
 		if slices.ContainsFunc(env, func(kv string) bool { return strings.HasPrefix(kv, errorFileVariable+"=") }) && mine(env) && sameRoot(pid) {
-			if st, ok := readStat(pid); ok && !st.zombie {
+			if st, ok := readStat(pid); ok && !st.ended() {
 				found[pid] = trainee{pid, st.parent, env}
 			}
 		}

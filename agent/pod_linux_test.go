@@ -71,7 +71,7 @@ func TestAgentIsTheInitOfItsContainer(t *testing.T) {
 	b.service.awaitState(t, job.MemberRunning, 1)
 	eventually(t, "the orphan has ended", func() bool { return b.read("over") != "" })
 	eventually(t, "it was collected", func() bool {
-		return !slices.ContainsFunc(descendants(agent), func(st procStat) bool { return st.zombie && st.parent == agent })
+		return !slices.ContainsFunc(descendants(agent), func(st procStat) bool { return st.ended() && st.parent == agent })
 	})
 	if r := b.service.awaitState(t, job.MemberRunning, 1); len(r.PIDs) != 1 {
 		t.Errorf("reported %+v", r)

@@ -252,10 +252,13 @@ func (m *meter) report(r *outgoing, now time.Time) {
 	defer m.mu.Unlock()
 	p := furthest(m.ranks, m.last, now)
 	r.Step, r.FirstStep, r.Loss, r.StepRate, r.Saved = p.step, p.first, p.loss, p.rate, m.saved
-	r.Ranks = make([]job.RankReport, len(m.ranks))
+	ranks := make([]job.RankReport, max(len(m.ranks), len(r.Ranks)))
+	copy(ranks, r.Ranks) // with figures of the processes, which the agent keeps
 	for i, rank := range m.ranks {
-		r.Ranks[i].Progress = rank.progress(now)
+		ranks[i].Progress = rank.progress(now)
 	}
+	fitRanks(ranks, maxRanks)
+	r.Ranks = ranks
 }
 
 // furthest is the progress of the rank with the highest step; of those with the same step, one that shows the loss. Steps that count

@@ -78,7 +78,7 @@ func identityOf(env []string) (own []string) {
 // below are the live descendants of a process.
 func below(pid int) (all []int) {
 	for _, st := range descendants(pid) {
-		if !st.zombie {
+		if !st.ended() {
 			all = append(all, st.pid)
 		}
 	}

@@ -5,12 +5,10 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/eltrain/eltrain/job"
 )
 
 // Outside Linux there is no PDEATHSIG, no subreaper and no /proc: processes outlive an agent that is killed until the provider
-// kills their groups (processes.json), and no CPU or memory is reported.
+// kills their groups (processes.json), and no figures are reported.
 
 func attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
@@ -50,11 +48,14 @@ func reapOrphans() {}
 // groupLives is unknown here: a group ends with its leader.
 func groupLives(int) bool { return false }
 
-type usage struct{}
+// sampler reads nothing here.
+type sampler struct{}
 
-func (*usage) read(time.Time, func(int) bool, func(int) bool) (job.CPU, job.Bytes, []processID) {
-	return 0, 0, nil
-}
+func newSampler() *sampler { return &sampler{} }
+
+func (*sampler) read(time.Time, []processID, func(int) bool) figures { return figures{} }
+
+func (*sampler) close() {}
 
 func oomKills() (uint64, bool) { return 0, false }
 

@@ -3,6 +3,7 @@ package agent
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,8 +13,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/eltrain/eltrain/job"
 )
 
 // ticksPerSecond is USER_HZ, the unit of times in /proc: 100 on every architecture that Go supports.
@@ -51,38 +50,103 @@ func hasExited(pid int) bool {
 	}
 }
 
-// procStat is the part of /proc/PID/stat that is used here (proc(5)).
+// procStat is the part of /proc/PID/stat that is used here (proc_pid_stat(5)).
 type procStat struct {
 	pid, parent, group int
-	zombie             bool
+	state              byte
 	ticks              uint64 // user and system
+	reapedTicks        uint64 // of children that it waited for, and theirs
+	threads            int
 	start              uint64
 	rss                int64 // pages
 }
 
-func parseStat(text []byte) (procStat, bool) {
+// ended reports whether it has exited.
+func (st procStat) ended() bool { return st.state == 'Z' || st.state == 'X' }
+
+func (st procStat) id() processID { return processID{st.pid, st.start} }
+
+// The fields of /proc/PID/stat, counted from 1.
+const (
+	statState = 3
+	statLast  = 24 // that is read
+)
+
+func parseStat(text []byte) (st procStat, ok bool) {
 	// The name is in parentheses and may contain anything, including parentheses.
 	open, end := bytes.IndexByte(text, '('), bytes.LastIndexByte(text, ')')
 	if open < 0 || end < open {
 		return procStat{}, false
 	}
-	fields := strings.Fields(string(text[end+1:])) // starting with field 3, the state
-	if len(fields) < 22 {
+	var fields [statLast + 1]uint64
+	n := statState - 1
+	for word := range bytes.FieldsSeq(text[end+1:]) {
+		if n++; n == statState {
+			st.state = word[0]
+			continue
+		}
+		fields[n] = decimal(word)
+		if n == statLast {
+			break
+		}
+	}
+	if n < statLast {
 		return procStat{}, false
 	}
-	field := func(n int) uint64 {
-		v, _ := strconv.ParseUint(fields[n-3], 10, 64)
-		return v
+	st.pid, st.parent, st.group = int(decimal(bytes.TrimSpace(text[:open]))), int(fields[4]), int(fields[5])
+	st.ticks, st.reapedTicks, st.threads = fields[14]+fields[15], fields[16]+fields[17], int(fields[20])
+	st.start, st.rss = fields[22], int64(fields[24])
+	return st, true
+}
+
+// decimal is a number of decimal digits; 0 for anything else, such as a negative number.
+func decimal(digits []byte) (n uint64) {
+	for _, d := range digits {
+		if d < '0' || d > '9' || n > (math.MaxUint64-9)/10 {
+			return 0
+		}
+		n = n*10 + uint64(d-'0')
 	}
-	pid, _ := strconv.Atoi(strings.TrimSpace(string(text[:open])))
-	return procStat{
-		pid: pid, parent: int(field(4)), group: int(field(5)), zombie: fields[0] == "Z" || fields[0] == "X",
-		ticks: field(14) + field(15), start: field(22), rss: int64(field(24)),
-	}, true
+	return n
+}
+
+// maxProc is how much of a file in /proc is read. What is read here is shorter.
+const maxProc = 8 << 10
+
+// readProc reads a file of the kernel's into a buffer, and returns the part that it fills. An os.File takes twice as long.
+func readProc(path string, buf []byte) ([]byte, error) {
+	again := func(call func() (int, error)) (n int, err error) {
+		for {
+			if n, err = call(); err != unix.EINTR {
+				return n, err
+			}
+		}
+	}
+	fd, err := again(func() (int, error) { return unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0) })
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	read := 0
+	for read < len(buf) {
+		n, err := again(func() (int, error) { return unix.Read(fd, buf[read:]) })
+		if err != nil {
+			return nil, err
+		}
+		if n == 0 {
+			break
+		}
+		read += n
+	}
+	return buf[:read], nil
 }
 
 func readStat(pid int) (procStat, bool) {
-	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	return readStatOf("/proc/"+strconv.Itoa(pid)+"/stat", make([]byte, maxProc))
+}
+
+func readStatOf(path string, buf []byte) (procStat, bool) {
+	text, err := readProc(path, buf)
 	if err != nil {
 		return procStat{}, false
 	}
@@ -113,13 +177,12 @@ func descendants(pid int) []procStat {
 	if err != nil {
 		return nil
 	}
-	children := map[int][]procStat{}
+	children, buf := map[int][]procStat{}, make([]byte, maxProc)
 	for _, name := range names {
-		n, err := strconv.Atoi(name)
-		if err != nil {
+		if name[0] < '0' || name[0] > '9' {
 			continue
 		}
-		if st, ok := readStat(n); ok {
+		if st, ok := readStatOf("/proc/"+name+"/stat", buf); ok {
 			children[st.parent] = append(children[st.parent], st)
 		}
 	}
@@ -132,7 +195,7 @@ func descendants(pid int) []procStat {
 
 // groupLives reports whether a process of a child's process group still runs.
 func groupLives(group int) bool {
-	return slices.ContainsFunc(descendants(os.Getpid()), func(st procStat) bool { return st.group == group && !st.zombie })
+	return slices.ContainsFunc(descendants(os.Getpid()), func(st procStat) bool { return st.group == group && !st.ended() })
 }
 
 // killStrays kills what training processes left behind: descendants of this agent outside their groups. It reaps those that this
@@ -176,48 +239,6 @@ func reapSoon(pid int) {
 	}
 }
 
-// maxStrays bounds the record of descendants.
-const maxStrays = 1000
-
-// usage measures the descendants of this agent.
-type usage struct {
-	before map[processID]uint64 // ticks
-	at     time.Time
-}
-
-// read returns the CPU time per time since the last call, and resident memory; shared pages count for each process. It reaps
-// adopted processes that have exited; reaps reports which processes are not adopted. has reports which lead the groups of the
-// training processes: strays are the first descendants outside of these groups, at most maxStrays.
-func (u *usage) read(now time.Time, has, reaps func(pid int) bool) (cpu job.CPU, memory job.Bytes, strays []processID) {
-	self := os.Getpid()
-	ticks := map[processID]uint64{}
-	var spent uint64
-	var pages int64
-	for _, st := range descendants(self) {
-		if st.zombie {
-			if st.parent == self && !reaps(st.pid) {
-				unix.Wait4(st.pid, nil, unix.WNOHANG, nil)
-			}
-			continue
-		}
-		id := processID{st.pid, st.start}
-		if !has(st.group) && len(strays) < maxStrays {
-			strays = append(strays, id)
-		}
-		ticks[id] = st.ticks
-		spent += st.ticks - min(u.before[id], st.ticks)
-		pages += st.rss
-	}
-	elapsed := now.Sub(u.at).Seconds()
-	first := u.before == nil
-	u.before, u.at = ticks, now
-	memory = job.Bytes(pages * int64(os.Getpagesize()))
-	if !first && elapsed > 0 {
-		cpu = job.CPU(float64(spent) / ticksPerSecond / elapsed * 1000)
-	}
-	return cpu, memory, strays
-}
-
 // oomKills is how often the kernel has killed for memory in this agent's memory cgroup; ok is false if unknown. v2:
 // memory.events, v1: memory.oom_control.
 func oomKills() (n uint64, ok bool) {
@@ -237,25 +258,46 @@ func oomKills() (n uint64, ok bool) {
 	return 0, false
 }
 
-// oomFiles are the files that may have the counter, from /proc/self/cgroup. Inside a container the path may be the host's,
-// which is not mounted there; its own cgroup is then the root of the mount.
-func oomFiles(cgroups string) []string {
-	var files []string
+// oomFiles are the files that may have the counter.
+func oomFiles(cgroups string) (files []string) {
+	for _, dir := range memoryCgroups(cgroups) {
+		name := "memory.events"
+		if dir.v1 {
+			name = "memory.oom_control"
+		}
+		files = append(files, filepath.Join(dir.path, name))
+	}
+	return files
+}
+
+// cgroup is a directory that may be a cgroup's.
+type cgroup struct {
+	root string // of its hierarchy
+	path string
+	v1   bool
+}
+
+// memoryCgroups are the directories that may be the memory cgroup of this process, from its /proc/self/cgroup. Inside a container the
+// path may be the host's, which is not mounted there; its own cgroup is then the root of the mount.
+func memoryCgroups(cgroups string) (dirs []cgroup) {
 	for line := range strings.Lines(cgroups) {
 		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
 		if len(parts) != 3 {
 			continue
 		}
+		var roots []string
+		v1 := parts[1] != ""
 		switch {
-		case parts[1] == "":
-			for _, root := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"} {
-				files = append(files, filepath.Join(root, parts[2], "memory.events"), filepath.Join(root, "memory.events"))
-			}
+		case !v1:
+			roots = []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"}
 		case slices.Contains(strings.Split(parts[1], ","), "memory"):
-			files = append(files, filepath.Join("/sys/fs/cgroup/memory", parts[2], "memory.oom_control"), "/sys/fs/cgroup/memory/memory.oom_control")
+			roots = []string{"/sys/fs/cgroup/memory"}
+		}
+		for _, root := range roots {
+			dirs = append(dirs, cgroup{root, filepath.Join(root, parts[2]), v1}, cgroup{root, root, v1})
 		}
 	}
-	return files
+	return dirs
 }
 
 func parseOOMKills(events string) (uint64, bool) {

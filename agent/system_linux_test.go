@@ -20,7 +20,7 @@ import (
 func TestParseStat(t *testing.T) {
 	text := "4242 (a) b (c) S 17 4242 4242 0 -1 4194560 100 0 0 0 150 50 9 9 20 0 1 0 987654 1000000 321 18446744073709551615 1 1"
 	st, ok := parseStat([]byte(text))
-	if want := (procStat{pid: 4242, parent: 17, group: 4242, ticks: 200, start: 987654, rss: 321}); !ok || st != want {
+	if want := (procStat{pid: 4242, parent: 17, group: 4242, state: 'S', ticks: 200, reapedTicks: 18, threads: 1, start: 987654, rss: 321}); !ok || st != want {
 		t.Errorf("got %+v, %v", st, ok)
 	}
 	for _, bad := range []string{"", "1", "1 (x", "1 (x) S 1 2"} {
@@ -68,11 +68,12 @@ func TestUsageIsOfAllDescendants(t *testing.T) {
 	defer cmd.Wait()
 	defer killStrays()
 	keep := func(int) bool { return true }
-	var u usage
-	u.read(time.Now(), keep, keep)
+	s := newSampler()
+	defer s.close()
+	s.read(time.Now(), nil, keep)
 	eventually(t, "processor time of a grandchild", func() bool {
-		cpu, memory, _ := u.read(time.Now(), keep, keep)
-		return cpu > 100 && memory > 100<<10
+		f := s.read(time.Now(), nil, keep)
+		return f.cpu > 100 && f.memory > 100<<10
 	})
 }
 

@@ -55,7 +55,8 @@ type Report struct {
 	Memory     job.Bytes       `json:"memory,omitempty"` // with its unit: "512MiB", "1234567B"
 	Acts       []job.ActResult `json:"acts,omitempty"`   // of the acts in its newest order, those that have ended
 
-	Ranks []job.RankReport `json:"ranks,omitempty"` // by local rank
+	Ranks   []job.RankReport `json:"ranks,omitempty"`   // by local rank
+	Figures *job.SlotFigures `json:"figures,omitempty"` // nil if none were read
 }
 
 // SyncRequest is heartbeat, report and request for the current order in one.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"reflect"
 	"slices"
 	"strings"
 	"unicode"
@@ -26,7 +27,8 @@ const (
 	maxSignal = 64 // of a signal's name
 	maxActs   = 64 // outcomes in a report: several times as many as are told at once
 	maxPath   = 1 << 10
-	maxName   = 64 // of a recognizer
+	maxName   = 64  // of a recognizer
+	maxSymbol = 512 // KSYM_NAME_LEN of the kernel
 )
 
 // errNoBody is an empty body, which some requests may have.
@@ -134,6 +136,12 @@ func checkMember(slot string, incarnation int, r *Report) error {
 		if err := checkProgress(r.Ranks[i].Progress); err != nil {
 			return &Error{Malformed, fmt.Sprintf("ranks[%d]: progress: %s", i, err)}
 		}
+		if err := checkProcess(r.Ranks[i].Process); err != nil {
+			return &Error{Malformed, fmt.Sprintf("ranks[%d]: %s", i, err)}
+		}
+	}
+	if negative(reflect.ValueOf(r.Figures)) {
+		return &Error{Malformed, "figures must not be negative"}
 	}
 	if r.Exit != nil {
 		trimExit(r.Exit)
@@ -158,6 +166,43 @@ func checkProgress(p *job.RankProgress) error {
 		return errors.New("step_rate and step_age_seconds must not be negative")
 	}
 	return nil
+}
+
+// checkProcess checks the figures of one process.
+func checkProcess(p *job.ProcessFigures) error {
+	switch {
+	case p == nil:
+		return nil
+	case p.PID <= 0:
+		return fmt.Errorf("%d is not a process", p.PID)
+	case !slices.Contains(job.ThreadStates, p.State):
+		return fmt.Errorf("state %.20q is none of %s", p.State, job.ThreadStates)
+	case len(p.WaitChannel) > maxSymbol:
+		return errors.New("wait_channel is too long")
+	case negative(reflect.ValueOf(p)):
+		return errors.New("figures must not be negative")
+	}
+	return nil
+}
+
+// negative reports whether any number in a structure of figures is below 0, or no number. What is not there is not.
+func negative(v reflect.Value) bool {
+	if v.Kind() == reflect.Pointer {
+		v = v.Elem() // the zero Value if nil
+	}
+	switch v.Kind() {
+	case reflect.Int, reflect.Int64:
+		return v.Int() < 0
+	case reflect.Float64:
+		return !(v.Float() >= 0)
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Type().Field(i).IsExported() && negative(v.Field(i)) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // trimExit keeps the last part of a process's output: it ends up in records and on screens.

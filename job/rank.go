@@ -1,8 +1,11 @@
 package job
 
+import "time"
+
 // RankReport is what an agent reports of one training process: the one that the role's command starts for that local rank.
 type RankReport struct {
-	Progress *RankProgress `json:"progress,omitempty"` // nil if nothing was read of it
+	Progress *RankProgress   `json:"progress,omitempty"` // nil if nothing was read of it
+	Process  *ProcessFigures `json:"process,omitempty"`  // nil if none runs, or nothing could be read
 }
 
 // RankProgress is how far one training process is in the world that it runs or last ran in.
@@ -17,3 +20,103 @@ type RankProgress struct {
 
 // OwnPattern is the name in RankProgress.By of the pattern that a job declares.
 const OwnPattern = "pattern"
+
+// ProcessFigures are those of a training process and all that it started, from the kernel's counters. What could not be read is nil
+// or "", never 0. Counters only grow; they start again with each process.
+type ProcessFigures struct {
+	// PID is the process that State and WaitChannel are of: the training process, or what it waits for if it is a shell or another
+	// wrapper.
+	PID         int         `json:"pid"`
+	State       ThreadState `json:"state"`                  // of its main thread
+	WaitChannel string      `json:"wait_channel,omitempty"` // kernel function in which the main thread waits
+
+	Processes    int            `json:"processes"` // that run
+	Threads      int            `json:"threads"`
+	ThreadStates *ThreadsByKind `json:"thread_states,omitempty"`
+	OpenFiles    *int64         `json:"open_files,omitempty"`
+
+	CPUSeconds *float64 `json:"cpu_seconds,omitempty"` // counter
+	RSS        *int64   `json:"rss_bytes,omitempty"`   // shared pages count for each process
+	PSS        *int64   `json:"pss_bytes,omitempty"`   // shared pages count in parts; read less often
+	PeakRSS    *int64   `json:"peak_rss_bytes,omitempty"`
+
+	// Read and Written are bytes of system calls, whatever they go to; the others, those that storage had to serve. Counters.
+	Read             *int64 `json:"read_bytes,omitempty"`
+	Written          *int64 `json:"written_bytes,omitempty"`
+	ReadFromStorage  *int64 `json:"storage_read_bytes,omitempty"`
+	WrittenToStorage *int64 `json:"storage_written_bytes,omitempty"`
+}
+
+// ThreadState is the state of a thread, by its letter in /proc/PID/stat (proc_pid_stat(5)).
+type ThreadState string
+
+const (
+	ThreadRuns    ThreadState = "R" // or could
+	ThreadSleeps  ThreadState = "S" // until an event or a signal
+	ThreadBlocked ThreadState = "D" // in a system call that no signal ends: a disk, a network file system, a device
+	ThreadStopped ThreadState = "T" // by a signal
+	ThreadTraced  ThreadState = "t" // by a debugger
+	ThreadZombie  ThreadState = "Z" // exited, and not reaped
+	ThreadIdles   ThreadState = "I"
+)
+
+// ThreadStates are the known states.
+var ThreadStates = []ThreadState{ThreadRuns, ThreadSleeps, ThreadBlocked, ThreadStopped, ThreadTraced, ThreadZombie, ThreadIdles}
+
+// ThreadsByKind counts threads by state. Stopped includes those that a debugger stopped; others, such as those that are just
+// ending, count as Zombie.
+type ThreadsByKind struct {
+	Running  int `json:"running"`
+	Sleeping int `json:"sleeping"`
+	Blocked  int `json:"uninterruptible"`
+	Stopped  int `json:"stopped"`
+	Zombie   int `json:"zombie"`
+}
+
+// Count counts a thread.
+func (t *ThreadsByKind) Count(s ThreadState) {
+	switch s {
+	case ThreadRuns:
+		t.Running++
+	case ThreadSleeps, ThreadIdles:
+		t.Sleeping++
+	case ThreadBlocked:
+		t.Blocked++
+	case ThreadStopped, ThreadTraced:
+		t.Stopped++
+	default:
+		t.Zombie++
+	}
+}
+
+// SlotFigures are what an agent reads of its slot as a whole, with the time at which it read these and those of its ranks. What could
+// not be read is nil.
+type SlotFigures struct {
+	At time.Time `json:"at"` // by the agent's clock: to be compared only with other figures of the same agent
+
+	// Of the agent's cgroup: the lowest limit that applies to it, and what counts towards it. No limit is nil.
+	MemoryLimit *int64 `json:"memory_limit_bytes,omitempty"`
+	MemoryUsed  *int64 `json:"memory_used_bytes,omitempty"`
+	// Time in which some of the cgroup's threads waited for memory, a processor or I/O (PSI). Counters.
+	MemoryStalled *float64 `json:"memory_stalled_seconds,omitempty"`
+	CPUStalled    *float64 `json:"cpu_stalled_seconds,omitempty"`
+	IOStalled     *float64 `json:"io_stalled_seconds,omitempty"`
+
+	// TCPRetransmits counts segments in the agent's network namespace: a pod's own; without pods, the machine's.
+	TCPRetransmits *int64       `json:"tcp_retransmits,omitempty"`
+	RDMA           *RDMAFigures `json:"rdma,omitempty"` // nil without a device
+}
+
+// RDMAFigures are counters of the kernel (/sys/class/infiniband), summed over the ports of all devices. What no device counts is nil.
+type RDMAFigures struct {
+	Received         *int64 `json:"received_bytes,omitempty"`
+	Sent             *int64 `json:"sent_bytes,omitempty"`
+	ReceiveErrors    *int64 `json:"receive_errors,omitempty"`
+	SendDiscards     *int64 `json:"send_discards,omitempty"`
+	SymbolErrors     *int64 `json:"symbol_errors,omitempty"`
+	LinkDowned       *int64 `json:"link_downed,omitempty"`
+	OutOfSequence    *int64 `json:"out_of_sequence,omitempty"`
+	SequenceErrors   *int64 `json:"packet_sequence_errors,omitempty"`
+	AckTimeouts      *int64 `json:"ack_timeouts,omitempty"`
+	ReceiverNotReady *int64 `json:"receiver_not_ready,omitempty"`
+}
