@@ -27,7 +27,8 @@ var rooms = map[string][]string{
 	"lang/importer":          {"job", "lang"},
 	"progress":               {"job"},
 	"plan":                   {"job"},
-	"elastic":                {"job", "internal/connlimit", "internal/regular"},
+	"history":                {"job"},
+	"elastic":                {"job", "history", "internal/connlimit", "internal/regular"},
 	"agent":                  {"job", "elastic", "progress", "internal/atomicfile", "internal/execsocket", "internal/logmarks", "internal/regular"}, // elastic: wire types and client
 	"state":                  {"job", "conditions", "internal/atomicfile", "internal/regular"},
 	"state/statetest":        {"job", "conditions", "state", "internal/hang"},
@@ -58,8 +59,8 @@ var rooms = map[string][]string{
 	"internal/trusting":      {}, // for tests
 	"conditions":             {"job"},
 	"notify":                 {"job", "internal/hang"},
-	"apply":                  {"job", "conditions", "plan", "elastic", "providers", "state", "internal/atomicfile", "internal/regular"},
-	"cmd/view":               {"job", "conditions", "plan", "apply", "state"},
+	"apply":                  {"job", "conditions", "plan", "elastic", "history", "providers", "state", "internal/atomicfile", "internal/regular"},
+	"cmd/view":               {"job", "conditions", "plan", "elastic", "history", "apply", "state"},
 	"cmd/planfile":           {"job", "lang", "plan", "cmd/view", "internal/atomicfile", "internal/regular"},
 	"cmd/workspace":          {"job", "lang", "plan", "apply", "providers", "state", "kube", "cmd/view", "cmd/planfile", "internal/confine", "internal/regular"},
 	"cmd/master":             {"job", "lang", "plan", "elastic", "apply", "notify", "providers", "state", "cmd/view", "cmd/workspace", "internal/regular"},
@@ -310,7 +311,7 @@ func TestNoCommandIsNamedBelowCmd(t *testing.T) {
 }
 
 // below lists the rooms in the layers below cmd/.
-var below = []string{"job", "progress", "lang", "plan", "elastic", "agent", "conditions", "apply", "notify", "providers", "state", "kube", "internal"}
+var below = []string{"job", "progress", "lang", "plan", "history", "elastic", "agent", "conditions", "apply", "notify", "providers", "state", "kube", "internal"}
 
 // commandLine returns a pattern for commands and flags of eltrain, which it reads from docs/commands.md and docs/api.md.
 func commandLine(t *testing.T) *regexp.Regexp {

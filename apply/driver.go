@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/eltrain/eltrain/elastic"
+	"github.com/eltrain/eltrain/history"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/plan"
 	"github.com/eltrain/eltrain/providers"
@@ -28,6 +29,9 @@ type Service interface {
 	Changes() uint64
 	// Observe returns all facts. The caller owns the result.
 	Observe() map[string]elastic.Facts
+	// Usage returns what training processes do and use, and Points the history of one.
+	Usage() map[string]elastic.Usage
+	Points(rank history.Rank, since time.Time) []history.Point
 	// Wake receives a value when Changes has changed.
 	Wake() <-chan struct{}
 }
@@ -522,6 +526,28 @@ func (d *Driver) Nodes() Nodes {
 	in, unobserved := d.loop.known(), d.loop.sight.unobserved()
 	d.mu.Unlock()
 	return nodesOf(in, unobserved, time.Now())
+}
+
+// maxPoints bounds the points of an answer, of all training processes together: some 100 MB of JSON.
+const maxPoints = 500_000
+
+// Usage returns what training processes do and use now, and the history of those that are asked for.
+func (d *Driver) Usage(asked UsageAsked) map[string]elastic.Usage {
+	all := d.parts.Service.Usage()
+	d.mu.Lock()
+	names := d.loop.book.names
+	d.mu.Unlock()
+	all = names.ofUsage(all)
+	since, left := time.Now().Add(-asked.History), maxPoints
+	for _, u := range all {
+		for i := range u.Ranks {
+			if r := &u.Ranks[i]; left > 0 && asked.wants(r.Slot) {
+				r.Points = d.parts.Service.Points(history.Rank{Slot: names.slot(u.UID, r.Slot), Local: r.Local}, since)
+				left -= len(r.Points)
+			}
+		}
+	}
+	return all
 }
 
 // Live returns a copy of what the master knows now.

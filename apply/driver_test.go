@@ -15,6 +15,7 @@ import (
 
 	"github.com/eltrain/eltrain/conditions"
 	"github.com/eltrain/eltrain/elastic"
+	"github.com/eltrain/eltrain/history"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/job/jobtest"
 	"github.com/eltrain/eltrain/plan"
@@ -120,7 +121,11 @@ func (quiet) Set(string, elastic.Desired) {}
 func (quiet) Remove(string)               {}
 func (quiet) Gone(job.Address, int, bool) {}
 func (quiet) Changes() uint64             { return 1 }
-func (q quiet) Wake() <-chan struct{}     { return q.wake }
+
+func (q quiet) Wake() <-chan struct{} { return q.wake }
+
+func (quiet) Usage() map[string]elastic.Usage                { return nil }
+func (quiet) Points(history.Rank, time.Time) []history.Point { return nil }
 
 func (q quiet) Observe() map[string]elastic.Facts {
 	if q.observe == nil {

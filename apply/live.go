@@ -10,12 +10,16 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/eltrain/eltrain/elastic"
 	"github.com/eltrain/eltrain/internal/atomicfile"
+	"github.com/eltrain/eltrain/job"
 )
 
 // liveSocket is where the directory's master answers, in the run directory. Only its owner can connect.
@@ -25,6 +29,7 @@ const liveSocket = "master.sock"
 const (
 	livePath  = "/v1/live"
 	nodesPath = "/v1/nodes"
+	usagePath = "/v1/usage"
 )
 
 // Bounds of a request to a master, which is on this machine and answers from memory.
@@ -41,17 +46,53 @@ type LiveServer struct {
 	serving sync.WaitGroup
 }
 
+// UsageAsked says of which slots the history is wanted, and for how long.
+type UsageAsked struct {
+	History time.Duration
+	Of      []job.Selector
+}
+
+func (a UsageAsked) wants(slot job.Address) bool {
+	return a.History > 0 && slices.ContainsFunc(a.Of, func(s job.Selector) bool { return s.Matches(slot) })
+}
+
+// The parameters of usagePath.
+const (
+	historyParameter = "history"
+	ofParameter      = "of"
+)
+
+func (a UsageAsked) query() string {
+	q := url.Values{historyParameter: {a.History.String()}}
+	for _, of := range a.Of {
+		q.Add(ofParameter, of.String())
+	}
+	return "?" + q.Encode()
+}
+
+// askedIn is what a request asks for. What cannot be parsed is not.
+func askedIn(r *http.Request) (a UsageAsked) {
+	a.History, _ = time.ParseDuration(r.FormValue(historyParameter))
+	for _, text := range r.Form[ofParameter] {
+		if of, err := job.ParseSelector(text); err == nil {
+			a.Of = append(a.Of, of)
+		}
+	}
+	return a
+}
+
 // ServeLive serves what the master knows to other processes of the same user, on a socket in runDir.
-func ServeLive(live func() Live, nodes func() Nodes, runDir string) (*LiveServer, error) {
+func ServeLive(live func() Live, nodes func() Nodes, usage func(UsageAsked) map[string]elastic.Usage, runDir string) (*LiveServer, error) {
 	mux := http.NewServeMux()
-	serve := func(path string, content func() any) {
-		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
+	serve := func(path string, content func(*http.Request) any) {
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
-			json.NewEncoder(w).Encode(content()) // an error is the client's broken connection
+			json.NewEncoder(w).Encode(content(r)) // an error is the client's broken connection
 		})
 	}
-	serve(livePath, func() any { return live() })
-	serve(nodesPath, func() any { return nodes() })
+	serve(livePath, func(*http.Request) any { return live() })
+	serve(nodesPath, func(*http.Request) any { return nodes() })
+	serve(usagePath, func(r *http.Request) any { return usage(askedIn(r)) })
 	s := &LiveServer{
 		http: &http.Server{Handler: mux, ReadHeaderTimeout: liveTimeout, ReadTimeout: liveTimeout, WriteTimeout: time.Minute, MaxHeaderBytes: 8 << 10},
 		path: filepath.Join(runDir, liveSocket),
@@ -130,6 +171,12 @@ func Fetch(ctx context.Context, runDir string) (live Live, err error) {
 func FetchNodes(ctx context.Context, runDir string) (nodes Nodes, err error) {
 	err = fetch(ctx, runDir, nodesPath, &nodes)
 	return nodes, err
+}
+
+// FetchUsage asks the master of a run directory what training processes do and use. It returns ErrNoMaster if there is none.
+func FetchUsage(ctx context.Context, runDir string, asked UsageAsked) (usage map[string]elastic.Usage, err error) {
+	err = fetch(ctx, runDir, usagePath+asked.query(), &usage)
+	return usage, err
 }
 
 // fetch decodes what the master of a run directory answers.

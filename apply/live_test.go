@@ -9,7 +9,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/eltrain/eltrain/elastic"
+	"github.com/eltrain/eltrain/history"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/job/jobtest"
 	"github.com/eltrain/eltrain/plan"
@@ -27,12 +32,21 @@ func oneNode() Nodes {
 	return Nodes{Nodes: []plan.NodeUse{{Node: jobtest.Node("n1", jobtest.Cores(2)), Free: jobtest.Cores(1)}}}
 }
 
+// oneRank is what is known of a training process, with the history that was asked for as its only point.
+func oneRank(a UsageAsked) map[string]elastic.Usage {
+	r := elastic.RankUsage{Slot: job.Address{Job: "a", Role: "worker", Index: 3}, Rank: 3, Process: &job.ProcessFigures{PID: 7, OpenFiles: new(int64(0))}}
+	if a.wants(r.Slot) {
+		r.Points = []history.Point{{Step: int64(a.History / time.Second)}}
+	}
+	return map[string]elastic.Usage{"a": {Ranks: []elastic.RankUsage{r}}}
+}
+
 func TestFetchGivesWhatTheMasterKnows(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := Fetch(t.Context(), dir); !errors.Is(err, ErrNoMaster) {
 		t.Errorf("without a master: %v", err)
 	}
-	s, err := ServeLive(oneJob, oneNode, dir)
+	s, err := ServeLive(oneJob, oneNode, oneRank, dir)
 	must(t, err)
 	live, err := Fetch(t.Context(), dir)
 	if err != nil || live.Records["a"] == nil || live.Records["a"].Phase != job.JobRunning {
@@ -41,6 +55,21 @@ func TestFetchGivesWhatTheMasterKnows(t *testing.T) {
 	nodes, err := FetchNodes(t.Context(), dir)
 	if err != nil || len(nodes.Nodes) != 1 || nodes.Nodes[0].Name != "n1" || nodes.Nodes[0].Capacity.CPU != 2000 || nodes.Nodes[0].Free.CPU != 1000 {
 		t.Errorf("fetched %+v, %v", nodes, err)
+	}
+	for of, points := range map[string]int{"": 0, "job.a.worker[0-2]": 0, "job.a": 1} {
+		asked := UsageAsked{History: time.Hour}
+		if of != "" {
+			selector, err := job.ParseSelector(of)
+			must(t, err)
+			asked.Of = []job.Selector{selector}
+		}
+		usage, err := FetchUsage(t.Context(), dir, asked)
+		if diff := cmp.Diff(oneRank(asked), usage); err != nil || diff != "" {
+			t.Errorf("the usage with the history of %q: %v (-want +got):\n%s", of, err, diff)
+		}
+		if got := len(usage["a"].Ranks[0].Points); got != points {
+			t.Errorf("the history of %q has %d points", of, got)
+		}
 	}
 	info, err := os.Stat(filepath.Join(dir, liveSocket))
 	must(t, err)
@@ -77,7 +106,7 @@ func TestAMasterThatEndsAmidItsAnswerIsNoMaster(t *testing.T) {
 func TestAKilledMastersSocketIsNoMaster(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), strings.Repeat("a-long-name/", 12)) // a socket's path has at most 107 bytes
 	must(t, os.MkdirAll(dir, 0o700))
-	killed, err := ServeLive(oneJob, oneNode, dir)
+	killed, err := ServeLive(oneJob, oneNode, oneRank, dir)
 	must(t, err)
 	killed.http.Close() // its socket stays
 	killed.serving.Wait()
@@ -85,7 +114,7 @@ func TestAKilledMastersSocketIsNoMaster(t *testing.T) {
 	if _, err := Fetch(t.Context(), dir); !errors.Is(err, ErrNoMaster) {
 		t.Errorf("of a killed master: %v", err)
 	}
-	next, err := ServeLive(oneJob, oneNode, dir)
+	next, err := ServeLive(oneJob, oneNode, oneRank, dir)
 	must(t, err)
 	defer next.Close()
 	killed.Close()

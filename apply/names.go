@@ -84,3 +84,22 @@ func (n names) fromService(facts map[string]elastic.Facts) map[string]elastic.Fa
 	}
 	return out
 }
+
+// ofUsage translates as fromService does.
+func (n names) ofUsage(all map[string]elastic.Usage) map[string]elastic.Usage {
+	if len(n) == 0 {
+		return all
+	}
+	out := make(map[string]elastic.Usage, len(all))
+	for name, u := range all {
+		if known, renamed := n[u.UID]; renamed {
+			name = known.now
+			u.Ranks = slices.Clone(u.Ranks)
+			for i := range u.Ranks {
+				u.Ranks[i].Slot.Job = name
+			}
+		}
+		out[name] = u
+	}
+	return out
+}

@@ -317,10 +317,10 @@ func (f *benchFleet) agent(i int) {
 		}
 		conn.Close()
 	}()
-	state := `"state":"waiting","port":1}`
+	state, figures := `"state":"waiting","port":1`, "}"
 	seen, placed := uint64(0), false
 	for {
-		answer, err := call(conn, answers, "sync", who+`"seen":`+strconv.FormatUint(seen, 10)+`,`+state)
+		answer, err := call(conn, answers, "sync", who+`"seen":`+strconv.FormatUint(seen, 10)+`,`+state+figures)
 		var reply SyncReply
 		if err == nil {
 			err = json.Unmarshal(answer, &reply) // an empty answer is one to a connection that is being closed
@@ -334,6 +334,9 @@ func (f *benchFleet) agent(i int) {
 			}
 		}
 		f.beats.Add(1)
+		if placed {
+			figures = "," + benchFigures(i)
+		}
 		if reply.Version == seen {
 			if placed && f.reported.Add(1) == int64(f.n) {
 				fmt.Println("reported", time.Since(f.begun).Seconds())
@@ -343,13 +346,23 @@ func (f *benchFleet) agent(i int) {
 		seen = reply.Version
 		if w := reply.Order.World; w != nil {
 			placed = true
-			state = fmt.Sprintf(`"state":"running","generation":%d,"rank":%d,"world_slots":%d,"pids":[4242],"step":1234,"loss":0.125,"step_rate":41.5,"cpu":987,"memory":"123456KiB"}`,
+			state = fmt.Sprintf(`"state":"running","generation":%d,"rank":%d,"world_slots":%d,"pids":[4242],"step":1234,"loss":0.125,"step_rate":41.5,"cpu":987,"memory":"123456KiB"`,
 				w.Generation, w.GroupRank, w.GroupSize)
 			if f.running.Add(1) == int64(f.n) {
 				fmt.Println("running", time.Since(f.begun).Seconds())
 			}
 		}
 	}
+}
+
+// benchFigures are the figures of a rank, as an agent reports them.
+func benchFigures(i int) string {
+	now := time.Now()
+	cpu := float64(now.UnixMilli()%1e9) / 1e3
+	return fmt.Sprintf(`"ranks":[{"process":{"pid":%d,"state":"R","processes":5,"threads":96,"thread_states":{"running":2,"sleeping":94,"uninterruptible":0,"stopped":0,"zombie":0},`+
+		`"open_files":112,"cpu_seconds":%.2f,"rss_bytes":%d,"pss_bytes":1468006400,"peak_rss_bytes":2147483648,"read_bytes":%d,"written_bytes":%d,"storage_read_bytes":0,"storage_written_bytes":0}}],`+
+		`"figures":{"at":%q,"memory_limit_bytes":4294967296,"memory_used_bytes":1672864000,"memory_stalled_seconds":0.01,"cpu_stalled_seconds":12.5,"io_stalled_seconds":0.3,"tcp_retransmits":7}}`,
+		4000+i, cpu, 1_500_000_000+now.UnixNano()%1e6, int64(cpu*1e6), int64(cpu*1e3), now.Format(time.RFC3339Nano))
 }
 
 // register connects and registers, again after a while if the service is too busy, as an agent does.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/eltrain/eltrain/history"
 	"github.com/eltrain/eltrain/job"
 )
 
@@ -33,6 +34,7 @@ type Coordinator struct {
 	tickAt  time.Time // when the next Tick is expected; zero before the first
 	ready   Work
 	changes uint64
+	history *history.History
 }
 
 // jobState is one job's rendezvous, and what the rendezvous does not know: secrets and time.
@@ -92,8 +94,13 @@ type Work struct {
 	Sooner bool
 }
 
+// rememberedRanks is how many training processes have their full history: see history.New.
+const rememberedRanks = 10000
+
 // NewCoordinator returns a Coordinator without jobs.
-func NewCoordinator() *Coordinator { return &Coordinator{jobs: map[string]*jobState{}} }
+func NewCoordinator() *Coordinator {
+	return &Coordinator{jobs: map[string]*jobState{}, history: history.New(rememberedRanks)}
+}
 
 // Ready returns the pending Work, once.
 func (c *Coordinator) Ready() Work {
@@ -172,6 +179,7 @@ func (c *Coordinator) Remove(name string) {
 		c.drop(m)
 	}
 	delete(c.jobs, name)
+	c.history.Forget(name)
 	c.changes++
 }
 
@@ -284,6 +292,7 @@ func (c *Coordinator) Register(now time.Time, name string, req RegisterRequest) 
 	}
 	m.seq = req.Seq
 	c.recordBeat(now, m)
+	c.remember(now, m, &req.Report)
 	return reply, nil
 }
 
@@ -307,6 +316,7 @@ func (c *Coordinator) Sync(now time.Time, name string, req SyncRequest) (SyncRep
 	m := j.members[slot]
 	m.seq = max(m.seq, req.Seq)
 	c.recordBeat(now, m)
+	c.remember(now, m, &req.Report)
 	return j.reply(slot).since(req.Seen), nil
 }
 

@@ -6,7 +6,7 @@
 // Server is the HTTP interface of a Coordinator, Client its counterpart. The package must not know plans, providers or stores:
 // the desired state comes in through Set, and what the service knows is read through Observe.
 //
-// Files: rendezvous (one job's worlds), ranks, peers (who finds whom), coordinator (all jobs, leases), server, certificate, metrics,
+// Files: rendezvous (one job's worlds), ranks, peers (who finds whom), coordinator (all jobs, leases), usage (of training processes), server, certificate, metrics,
 // client, api (the wire), check (validation of requests), errors.
 package elastic
 

@@ -18,6 +18,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/eltrain/eltrain/history"
 	"github.com/eltrain/eltrain/internal/connlimit"
 	"github.com/eltrain/eltrain/job"
 )
@@ -211,6 +212,20 @@ func (s *Server) Observe() map[string]Facts {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.c.Observe()
+}
+
+// Usage returns what the training processes of all jobs do and use; see Coordinator.Usage.
+func (s *Server) Usage() map[string]Usage {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.c.Usage()
+}
+
+// Points is the history of a training process since a time.
+func (s *Server) Points(rank history.Rank, since time.Time) []history.Point {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.c.history.Points(rank, since)
 }
 
 // Wake receives a value when a fact that a plan depends on has changed. Values coalesce.

@@ -74,25 +74,34 @@ func (s *session) showStatus(a *statusArgs) int {
 	return exitDone
 }
 
-// watchStatus shows the status until it is interrupted, or its reader is gone. Only the first look must succeed: later a master
-// may end and come back, and a job be destroyed.
+// watchStatus shows the status until it is interrupted, or its reader is gone.
 func (s *session) watchStatus(lookout *workspace.Lookout, a *statusArgs) int {
+	shown := view.StatusWatch{Watch: view.Watch{JSON: a.json, Now: time.Now}, Brief: len(a.selectors) == 0}
+	return s.watch(&shown.Watch, "Cannot write the status", func(ctx context.Context, first bool) (func() error, []view.Diagnostic) {
+		model, problems := s.status(ctx, lookout, a, first)
+		return func() error { return shown.Show(model) }, problems
+	})
+}
+
+// watch looks and shows what it sees, again and again until it is interrupted. Only the first look must succeed: later a master may
+// end and come back, and a job be destroyed.
+func (s *session) watch(shown *view.Watch, unwritten string, look func(ctx context.Context, first bool) (show func() error, problems []view.Diagnostic)) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends it at once
 	ctx, release := s.detached(ctx)
 	defer release()
-	shown := view.StatusWatch{Screen: s.streams.Out, JSON: a.json, Brief: len(a.selectors) == 0, Now: time.Now}
+	shown.Screen = s.streams.Out
 	told := "" // the problem that was told last
 	for first := true; ; first = false {
-		model, problems := s.status(ctx, lookout, a, first)
+		show, problems := look(ctx, first)
 		switch {
 		case ctx.Err() != nil:
 			return exitDone
 		case len(problems) == 0:
 			told = ""
-			if err := shown.Show(model); err != nil {
-				return s.fail("Cannot write the status", err)
+			if err := show(); err != nil {
+				return s.fail(unwritten, err)
 			}
 		case first:
 			s.diagnose(problems...)

@@ -195,7 +195,7 @@ func (m *Master) Lead(ctx context.Context, lock state.Lock, setup apply.Setup) (
 	m.worlds.form, m.asked.reconcile, m.asked.report = d.Form, d.Reconcile, d.ReportWebhook
 	m.cautionAddress(m.server.Addr(), w.Config.Settings.Service)
 	m.renewals.follow(func(certificates []byte) { d.Republish(m.reached(certificates)) })
-	live, err := apply.ServeLive(d.Live, d.Nodes, workspace.RunDirectory)
+	live, err := apply.ServeLive(d.Live, d.Nodes, d.Usage, workspace.RunDirectory)
 	if err != nil {
 		return failed("Cannot serve the status", err)
 	}

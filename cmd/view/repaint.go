@@ -10,23 +10,36 @@ import (
 	"unicode/utf8"
 )
 
-// StatusWatch shows a status again and again: redrawn in place on a terminal, and in blocks or lines of JSON elsewhere, one
-// whenever something has changed.
-type StatusWatch struct {
+// Watch shows a model again and again: redrawn in place on a terminal, and in blocks or lines of JSON elsewhere, one whenever
+// something has changed.
+type Watch struct {
 	Screen Screen
 	JSON   bool
-	Brief  bool // see WriteStatus
 	Now    func() time.Time
 
-	shown *StatusModel
+	begun bool
 	drawn string // on a terminal
+}
+
+// StatusWatch is a Watch of a status.
+type StatusWatch struct {
+	Watch
+	Brief bool // see WriteStatus
+
+	shown StatusModel
 }
 
 // Show shows a status, if it differs from the one before. It returns an error of writing.
 func (w *StatusWatch) Show(m StatusModel) error {
-	first := w.shown == nil
-	same := !first && m.Same(*w.shown)
-	if w.shown = &m; w.JSON {
+	same := w.begun && m.Same(w.shown)
+	w.shown = m
+	return w.show(m, same, func(s Screen) { WriteStatus(s, m, w.Brief) })
+}
+
+// show shows a model, which write writes for people. same: it is like the one before.
+func (w *Watch) show(m any, same bool, write func(Screen)) error {
+	first := !w.begun
+	if w.begun = true; w.JSON {
 		if same {
 			return nil
 		}
@@ -37,7 +50,7 @@ func (w *StatusWatch) Show(m StatusModel) error {
 	var text bytes.Buffer
 	s := w.Screen
 	s.Writer = &text
-	WriteStatus(s, m, w.Brief)
+	write(s)
 	if w.Screen.Size != nil {
 		return w.draw(text.String(), first)
 	}
@@ -53,7 +66,7 @@ func (w *StatusWatch) Show(m StatusModel) error {
 }
 
 // Overwritten notes that something else was written to the terminal.
-func (w *StatusWatch) Overwritten() { w.drawn = "" }
+func (w *Watch) Overwritten() { w.drawn = "" }
 
 // Control sequences of terminals.
 const (
@@ -65,7 +78,7 @@ const (
 
 // draw replaces what the terminal shows. What does not fit is left out, since a terminal that scrolls would not be drawn in
 // place.
-func (w *StatusWatch) draw(text string, first bool) error {
+func (w *Watch) draw(text string, first bool) error {
 	begin := home
 	if first {
 		begin = clearScreen

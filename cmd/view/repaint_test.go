@@ -16,7 +16,7 @@ func TestStatusWatchShowsOnlyWhatChanged(t *testing.T) {
 		var in statusCase
 		input(t, filepath.Join("status", "running", "facts.json"), &in)
 		var out bytes.Buffer
-		w := StatusWatch{Screen: Screen{Writer: &out}, JSON: machine, Now: still}
+		w := StatusWatch{Watch: Watch{Screen: Screen{Writer: &out}, JSON: machine, Now: still}}
 		show := func() string {
 			t.Helper()
 			out.Reset()
@@ -52,7 +52,7 @@ func TestStatusWatchRedrawsATerminal(t *testing.T) {
 	input(t, filepath.Join("status", "running", "facts.json"), &in)
 	var out bytes.Buffer
 	lines := 100
-	w := StatusWatch{Screen: Screen{Writer: &out, Terminal: true, Size: func() (int, int) { return 300, lines }}, Brief: true, Now: still}
+	w := StatusWatch{Watch: Watch{Screen: Screen{Writer: &out, Terminal: true, Size: func() (int, int) { return 300, lines }}, Now: still}, Brief: true}
 	for i, begin := range []string{clearScreen, "", home} {
 		out.Reset()
 		if i == 2 {

@@ -1,0 +1,99 @@
+package elastic
+
+import (
+	"time"
+
+	"github.com/eltrain/eltrain/history"
+	"github.com/eltrain/eltrain/job"
+)
+
+// Usage is what the training processes of one job do and use.
+type Usage struct {
+	UID        string      `json:"uid"`
+	Generation int         `json:"generation"`
+	Ranks      []RankUsage `json:"ranks"` // by slot and local rank
+}
+
+// RankUsage is one training process of a member that is up.
+type RankUsage struct {
+	Slot        job.Address     `json:"slot"`
+	Incarnation int             `json:"incarnation"`
+	Local       int             `json:"local_rank"`
+	Rank        int             `json:"rank"` // in the world that trains; -1 outside
+	State       job.MemberState `json:"state"`
+	Silent      bool            `json:"silent,omitempty"`
+	Heard       time.Time       `json:"heard"` // when its member sent the newest report
+	Step        int64           `json:"step,omitempty"`
+	Loss        *job.Loss       `json:"loss,omitempty"`
+	StepRate    float64         `json:"step_rate,omitempty"`
+	// Process is nil while none runs, and where nothing can be read. Figures are the slot's as a whole.
+	Process *job.ProcessFigures `json:"process,omitempty"`
+	Figures *job.SlotFigures    `json:"figures,omitempty"`
+	history.Rates
+	Points []history.Point `json:"points,omitempty"` // from Points, if they were asked for
+}
+
+// remember adds an accepted report to the history. What it says of more processes than the slot has is ignored: no job takes room
+// that another one could need.
+func (c *Coordinator) remember(now time.Time, m *member, r *Report) {
+	if r.State != job.MemberRunning {
+		return
+	}
+	for local := range m.job.processes(m.slot) {
+		measured := history.Measured{Incarnation: m.incarnation, Step: r.Step, Loss: r.Loss}
+		if local < len(r.Ranks) && r.Figures != nil {
+			measured.Process, measured.At = r.Ranks[local].Process, r.Figures.At
+		}
+		c.history.Add(now, history.Rank{Slot: m.slot, Local: local}, measured)
+	}
+}
+
+// processes is how many training processes a slot has.
+func (j *jobState) processes(slot job.Address) int {
+	s := j.rdzv.slots[slot]
+	if s.role != nil {
+		return max(1, s.role.Processes)
+	}
+	return max(1, s.Processes)
+}
+
+// Usage returns what the training processes of all jobs do and use, by job. It has no Points.
+func (c *Coordinator) Usage() map[string]Usage {
+	out := make(map[string]Usage, len(c.jobs))
+	for name, j := range c.jobs {
+		u := Usage{UID: j.uid, Generation: j.rdzv.World().Generation, Ranks: []RankUsage{}}
+		bases := map[job.Address]int{}
+		if world := j.rdzv.World(); j.rdzv.trains() {
+			for i, place := range placesOf(world) {
+				bases[world.Members[i].Slot] = place.RankBase
+			}
+		}
+		for _, m := range j.byAddress() {
+			if s := j.rdzv.slots[m.slot]; s.present {
+				u.Ranks = c.ranksOf(u.Ranks, m, s, bases)
+			}
+		}
+		out[name] = u
+	}
+	return out
+}
+
+// ranksOf adds the ranks of a member.
+func (c *Coordinator) ranksOf(all []RankUsage, m *member, s *slot, bases map[job.Address]int) []RankUsage {
+	r := &s.report
+	for local := range m.job.processes(m.slot) {
+		rank := history.Rank{Slot: m.slot, Local: local}
+		u := RankUsage{
+			Slot: m.slot, Incarnation: m.incarnation, Local: local, Rank: -1, State: r.State, Silent: m.silent, Heard: m.heard,
+			Step: r.Step, Loss: r.Loss, StepRate: r.StepRate, Figures: r.Figures,
+		}
+		if base, trains := bases[m.slot]; trains {
+			u.Rank = base + local
+		}
+		if local < len(r.Ranks) && r.Ranks[local].Process != nil {
+			u.Process, u.Rates = r.Ranks[local].Process, c.history.Rates(rank)
+		}
+		all = append(all, u)
+	}
+	return all
+}

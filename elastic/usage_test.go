@@ -1,0 +1,90 @@
+package elastic
+
+import (
+	"testing"
+	"time"
+
+	"github.com/eltrain/eltrain/history"
+	"github.com/eltrain/eltrain/job"
+)
+
+// usageWorld is a coordinator whose world of n slots of two processes each trains.
+func usageWorld(t testing.TB, name string, n int, now time.Time) *Coordinator {
+	t.Helper()
+	c := NewCoordinator()
+	d := desiredOf(name, n, 15*time.Second)
+	d.Want.Roles[0].Processes = 2
+	c.Set(now, name, d)
+	for i := range n {
+		r := RegisterRequest{UID: "u1", Slot: job.Address{Role: "worker", Index: i}.Short(), Incarnation: 1, Host: "h", Report: Report{State: job.MemberWaiting, Port: 1}}
+		if _, err := c.Register(now, name, r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, f := range c.Ready().Form {
+		c.Formed(now, f, nil)
+	}
+	return c
+}
+
+// figuresOf is a report of a member with figures of so many ranks.
+func figuresOf(ranks int, at time.Time, cpu float64) Report {
+	r := Report{State: job.MemberRunning, Generation: 1, WorldSlots: 2, Step: 7, Figures: &job.SlotFigures{At: at}}
+	for range ranks {
+		r.Ranks = append(r.Ranks, job.RankReport{Process: &job.ProcessFigures{PID: 7, State: job.ThreadRuns, CPUSeconds: &cpu}})
+	}
+	return r
+}
+
+func TestUsageHasEachRankOfTheWorld(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	c := usageWorld(t, "gpt", 2, now)
+	report := func(slot string, r Report) {
+		t.Helper()
+		if _, err := c.Sync(now, "gpt", SyncRequest{UID: "u1", Slot: slot, Incarnation: 1, Report: r}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	agents := now.Add(time.Hour) // its clock is another
+	report("worker[1]", figuresOf(2, agents, 10))
+	now = now.Add(5 * time.Second)
+	report("worker[1]", figuresOf(2, agents.Add(5*time.Second), 20))
+	u := c.Usage()["gpt"]
+	if len(u.Ranks) != 4 || u.UID != "u1" || u.Generation != 1 {
+		t.Fatalf("got %+v", u)
+	}
+	for i, r := range u.Ranks {
+		if r.Rank != i || r.Local != i%2 || r.Slot.Index != i/2 || (r.Process != nil) != (i >= 2) {
+			t.Errorf("rank %d is %+v", i, r)
+		}
+	}
+	if cpu := u.Ranks[3].CPU; cpu == nil || *cpu != 2 {
+		t.Errorf("10 s in 5 s are %v cores", cpu)
+	}
+	last := history.Rank{Slot: u.Ranks[3].Slot, Local: 1}
+	if points := c.history.Points(last, now.Add(-time.Minute)); len(points) != 2 || points[1].Step != 7 {
+		t.Errorf("the history is %+v", points)
+	}
+	c.Remove("gpt")
+	if points := c.history.Points(last, now.Add(-time.Minute)); len(points) != 0 || len(c.Usage()) != 0 {
+		t.Error("a job that was removed is remembered")
+	}
+}
+
+// TestAnAgentClaimsNoMoreRanksThanItsSlotHas: neither in what is shown, nor in the history that all jobs share.
+func TestAnAgentClaimsNoMoreRanksThanItsSlotHas(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	c := usageWorld(t, "gpt", 1, now)
+	if _, err := c.Sync(now, "gpt", SyncRequest{UID: "u1", Slot: "worker[0]", Incarnation: 1, Report: figuresOf(1000, now, 1)}); err != nil {
+		t.Fatal(err)
+	}
+	if u := c.Usage()["gpt"]; len(u.Ranks) != 2 {
+		t.Errorf("%d ranks are shown", len(u.Ranks))
+	}
+	for local, points := range map[int]int{1: 1, 2: 0} {
+		rank := history.Rank{Slot: job.Address{Job: "gpt", Role: "worker"}, Local: local}
+		if got := len(c.history.Points(rank, now.Add(-time.Minute))); got != points {
+			t.Errorf("local rank %d has %d points", local, got)
+		}
+	}
+}
