@@ -7,11 +7,10 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/eltrain/eltrain/elastic"
 	"github.com/eltrain/eltrain/history"
@@ -64,8 +63,8 @@ func TestFetchGivesWhatTheMasterKnows(t *testing.T) {
 			asked.Of = []job.Selector{selector}
 		}
 		usage, err := FetchUsage(t.Context(), dir, asked)
-		if diff := cmp.Diff(oneRank(asked), usage); err != nil || diff != "" {
-			t.Errorf("the usage with the history of %q: %v (-want +got):\n%s", of, err, diff)
+		if want := oneRank(asked); err != nil || !reflect.DeepEqual(usage, want) {
+			t.Errorf("the usage with the history of %q is %+v, %v, not %+v", of, usage, err, want)
 		}
 		if got := len(usage["a"].Ranks[0].Points); got != points {
 			t.Errorf("the history of %q has %d points", of, got)

@@ -16,6 +16,7 @@ import (
 	"io"
 	"maps"
 	"math/big"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -502,6 +503,12 @@ func fitTogether(t *testing.T, objects []*unstructured.Unstructured) {
 	if !slices.Contains(master.Command, fmt.Sprintf("-listen=0.0.0.0:%d", port.ContainerPort)) || service.Spec.Ports[0].TargetPort.StrVal != port.Name {
 		t.Errorf("the command %v, the port %+v and the Service %+v do not match", master.Command, port, service.Spec.Ports)
 	}
+	cfg := sampleJobs(t)
+	metrics := slices.IndexFunc(master.Ports, func(p corev1.ContainerPort) bool { return p.Name == "metrics" })
+	if _, listens, _ := net.SplitHostPort(cfg.Settings.Service.Metrics); metrics < 0 || fmt.Sprint(master.Ports[metrics].ContainerPort) != listens ||
+		pod.Annotations["prometheus.io/port"] != listens || pod.Annotations["prometheus.io/scrape"] != "true" {
+		t.Errorf("the metrics are at %q, the ports %+v, the annotations %v", cfg.Settings.Service.Metrics, master.Ports, pod.Annotations)
+	}
 	// A policy applies to the pod's port, whatever the Service's port is.
 	if in := policy.Spec.Ingress; len(in) != 1 || len(in[0].Ports) != 1 || in[0].Ports[0].Port.IntVal != port.ContainerPort || *in[0].Ports[0].Protocol != corev1.ProtocolTCP {
 		t.Errorf("the NetworkPolicy allows %+v, the pod listens on %d", in, port.ContainerPort)
@@ -626,7 +633,9 @@ func TestImagesAreNamedByDigest(t *testing.T) {
 	}
 }
 
-func TestSampleJobsAreValid(t *testing.T) {
+// sampleJobs are those of jobs/.
+func sampleJobs(t *testing.T) *lang.Config {
+	t.Helper()
 	t.Setenv("ELTRAIN_VAR_advertise", "eltrain.eltrain.svc:7070")
 	cfg, diags := lang.Load("jobs", lang.Options{
 		Version: "0.1.0", Environ: os.Environ(),
@@ -635,6 +644,11 @@ func TestSampleJobsAreValid(t *testing.T) {
 	if len(diags) > 0 {
 		t.Fatal(diags)
 	}
+	return cfg
+}
+
+func TestSampleJobsAreValid(t *testing.T) {
+	cfg := sampleJobs(t)
 	if cfg.Settings.State.Type != "kubernetes" || cfg.Settings.Service.Advertise != "eltrain.eltrain.svc:7070" || len(cfg.Jobs) != 1 {
 		t.Errorf("settings %+v, %d jobs", cfg.Settings, len(cfg.Jobs))
 	}

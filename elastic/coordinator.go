@@ -47,6 +47,8 @@ type jobState struct {
 	members map[job.Address]*member
 	sorted  []*member // by address; nil after a member was added or removed
 	counts  Counts
+	saved   job.Saved // the newest checkpoint
+	savedAt time.Time // see Usage.Saved
 }
 
 // Counts are events of one job's members since this master started.

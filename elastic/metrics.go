@@ -90,6 +90,9 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
+// Traffic has the metrics of the service's requests, of all clients.
+func (s *Server) Traffic() prometheus.Gatherer { return s.traffic.registry }
+
 // jobMetrics collects one job's metrics on demand, so that beats do not pay for them.
 type jobMetrics struct {
 	server *Server
@@ -113,10 +116,16 @@ var (
 	descStep       = describe("step", "Newest training step that a member reported.")
 )
 
+// DescribeService sends the descriptions of a ServiceFigures' metrics.
+func DescribeService(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{descMembers, descSilent, descFormed, descBroken, descExpired, descFenced} {
+		out <- d
+	}
+}
+
 func (m jobMetrics) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{
-		descMembers, descSilent, descGeneration, descSize, descProcesses, descFormed, descBroken, descExpired, descFenced, descStep,
-	} {
+	DescribeService(out)
+	for _, d := range []*prometheus.Desc{descGeneration, descSize, descProcesses, descStep} {
 		out <- d
 	}
 }
@@ -128,32 +137,31 @@ func (m jobMetrics) Collect(out chan<- prometheus.Metric) {
 	if !ok {
 		return // removed since the token was checked
 	}
-	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
-		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, append([]string{m.job}, labels...)...)
+	f.Collect(m.job, out)
+	for d, v := range map[*prometheus.Desc]float64{
+		descGeneration: float64(f.generation), descSize: float64(f.slots), descProcesses: float64(f.processes), descStep: float64(f.step),
+	} {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, m.job)
 	}
-	counter := func(d *prometheus.Desc, n int) {
-		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), m.job)
-	}
+}
+
+// Collect sends what only the service counts as metrics of a job.
+func (f ServiceFigures) Collect(jobName string, out chan<- prometheus.Metric) {
 	for _, state := range memberStates {
-		gauge(descMembers, float64(f.members[state]), string(state))
+		out <- prometheus.MustNewConstMetric(descMembers, prometheus.GaugeValue, float64(f.members[state]), jobName, string(state))
 	}
-	gauge(descSilent, float64(f.silent))
-	gauge(descGeneration, float64(f.generation))
-	gauge(descSize, float64(f.slots))
-	gauge(descProcesses, float64(f.processes))
-	gauge(descStep, float64(f.step))
-	counter(descFormed, f.counts.Worlds)
-	counter(descBroken, f.counts.Broken)
-	counter(descExpired, f.counts.Expired)
-	counter(descFenced, f.counts.Fenced)
+	out <- prometheus.MustNewConstMetric(descSilent, prometheus.GaugeValue, float64(f.silent), jobName)
+	for d, n := range map[*prometheus.Desc]int{descFormed: f.counts.Worlds, descBroken: f.counts.Broken, descExpired: f.counts.Expired, descFenced: f.counts.Fenced} {
+		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), jobName)
+	}
 }
 
 var memberStates = []job.MemberState{
 	job.MemberWaiting, job.MemberRunning, job.MemberFailed, job.MemberSucceeded, job.MemberLeaving,
 }
 
-// figures are one job's metrics at one moment.
-type figures struct {
+// ServiceFigures are what the service counts of one job, at one moment.
+type ServiceFigures struct {
 	members          map[job.MemberState]int
 	silent           int
 	generation       int
@@ -162,13 +170,17 @@ type figures struct {
 	counts           Counts
 }
 
-func (c *Coordinator) figures(name string) (figures, bool) {
+func (c *Coordinator) figures(name string) (ServiceFigures, bool) {
 	j := c.jobs[name]
 	if j == nil {
-		return figures{}, false
+		return ServiceFigures{}, false
 	}
+	return j.figures(), true
+}
+
+func (j *jobState) figures() ServiceFigures {
 	world := j.rdzv.World()
-	f := figures{members: map[job.MemberState]int{}, generation: world.Generation, counts: j.counts}
+	f := ServiceFigures{members: map[job.MemberState]int{}, generation: world.Generation, counts: j.counts}
 	for addr, m := range j.members {
 		s := j.rdzv.slots[addr]
 		if !s.present {
@@ -186,5 +198,5 @@ func (c *Coordinator) figures(name string) (figures, bool) {
 			f.processes += m.Processes
 		}
 	}
-	return f, true
+	return f
 }

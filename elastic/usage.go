@@ -12,6 +12,9 @@ type Usage struct {
 	UID        string      `json:"uid"`
 	Generation int         `json:"generation"`
 	Ranks      []RankUsage `json:"ranks"` // by slot and local rank
+	// Saved is when members reported the newest checkpoint; zero if it is older than this master, and so is its age unknown.
+	Saved   time.Time      `json:"saved,omitzero"`
+	Service ServiceFigures `json:"-"`
 }
 
 // RankUsage is one training process of a member that is up.
@@ -39,12 +42,24 @@ func (c *Coordinator) remember(now time.Time, m *member, r *Report) {
 	if r.State != job.MemberRunning {
 		return
 	}
+	m.job.sawCheckpoint(now, m, r.Saved)
 	for local := range m.job.processes(m.slot) {
 		measured := history.Measured{Incarnation: m.incarnation, Step: r.Step, Loss: r.Loss}
 		if local < len(r.Ranks) && r.Figures != nil {
 			measured.Process, measured.At = r.Ranks[local].Process, r.Figures.At
 		}
 		c.history.Add(now, history.Rank{Slot: m.slot, Local: local}, measured)
+	}
+}
+
+// sawCheckpoint dates a checkpoint that is newer than all known ones. That of a member's first report may be old.
+func (j *jobState) sawCheckpoint(now time.Time, m *member, saved job.Saved) {
+	if saved == (job.Saved{}) || saved.Newest(j.saved) == j.saved {
+		return
+	}
+	j.saved, j.savedAt = saved, time.Time{}
+	if now.After(m.registered) {
+		j.savedAt = now
 	}
 }
 
@@ -61,7 +76,7 @@ func (j *jobState) processes(slot job.Address) int {
 func (c *Coordinator) Usage() map[string]Usage {
 	out := make(map[string]Usage, len(c.jobs))
 	for name, j := range c.jobs {
-		u := Usage{UID: j.uid, Generation: j.rdzv.World().Generation, Ranks: []RankUsage{}}
+		u := Usage{UID: j.uid, Generation: j.rdzv.World().Generation, Ranks: []RankUsage{}, Saved: j.savedAt, Service: j.figures()}
 		bases := map[job.Address]int{}
 		if world := j.rdzv.World(); j.rdzv.trains() {
 			for i, place := range placesOf(world) {

@@ -88,3 +88,29 @@ func TestAnAgentClaimsNoMoreRanksThanItsSlotHas(t *testing.T) {
 		}
 	}
 }
+
+// TestACheckpointIsDatedWhenItIsReported: not one that a member of a former master reports when it registers, which may be old.
+func TestACheckpointIsDatedWhenItIsReported(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	c := usageWorld(t, "gpt", 1, now)
+	old := figuresOf(1, now, 1)
+	old.Saved = job.Saved{Step: 100, Generation: 1}
+	if _, err := c.Register(now, "gpt", RegisterRequest{UID: "u1", Slot: "worker[0]", Incarnation: 1, Host: "h", Report: old}); err != nil {
+		t.Fatal(err)
+	}
+	if saved := c.Usage()["gpt"].Saved; !saved.IsZero() {
+		t.Errorf("a checkpoint from before is dated %s", saved)
+	}
+	for _, s := range []struct{ at, step, want int }{{10, 100, -1}, {20, 200, 20}, {30, 200, 20}, {40, 150, 20}, {50, 300, 50}} {
+		r := old
+		r.Saved.Step = int64(s.step)
+		at := now.Add(time.Duration(s.at) * time.Second)
+		if _, err := c.Sync(at, "gpt", SyncRequest{UID: "u1", Slot: "worker[0]", Incarnation: 1, Report: r}); err != nil {
+			t.Fatal(err)
+		}
+		got := c.Usage()["gpt"].Saved
+		if s.want < 0 && !got.IsZero() || s.want >= 0 && !got.Equal(now.Add(time.Duration(s.want)*time.Second)) {
+			t.Errorf("after step %d at %d s the newest is dated %s", s.step, s.at, got)
+		}
+	}
+}

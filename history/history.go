@@ -1,7 +1,7 @@
 // Package history remembers what was measured of training processes: the last hour as it was reported, a day thinned.
 //
 // History is a plain value: time is an argument, its memory is bounded, and it must not know what is reported how. Figures
-// are kept with a precision of at least 0.2 %, so that a rank takes 14 KB.
+// are kept with a precision of at least 0.2 %, so that a rank takes 17 KB.
 package history
 
 import (

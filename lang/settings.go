@@ -3,6 +3,7 @@ package lang
 import (
 	"fmt"
 	"maps"
+	"net"
 	"reflect"
 	"regexp"
 	"slices"
@@ -38,6 +39,8 @@ type Service struct {
 	TLSKey    string `hcl:"tls_key,optional" doc:"File with its key (PEM), readable only by its owner (0600)."`
 	// ReconcileTokenFile is for POST /v1/reconcile.
 	ReconcileTokenFile string `hcl:"reconcile_token_file,optional" doc:"File with the token for POST /v1/reconcile, readable only by its owner (0600), relative to the job directory. Without it the endpoint is disabled."`
+	Metrics            string `hcl:"metrics,optional" doc:"Address and port on which Prometheus can scrape all metrics, without a token: \":9464\". Without it there are only those of the service's own address."`
+	MetricsBySlot      bool   `hcl:"metrics_by_slot,optional" doc:"With metrics, also those of each training process."`
 }
 
 // The types of state store.
@@ -85,6 +88,9 @@ func (l *loader) checkSettings(t *tree) {
 	if b := t.block("state"); b != nil {
 		l.checkState(&s.State, b)
 	}
+	if b := t.block("service"); b != nil && b.sound("metrics", "metrics_by_slot") {
+		l.checkMetrics(&s.Service, b)
+	}
 	if b := t.block("service"); b != nil && (s.Service.TLSCert == "") != (s.Service.TLSKey == "") && b.sound("tls_cert", "tls_key") {
 		l.report(&hcl.Diagnostic{
 			Severity: hcl.DiagError,
@@ -92,6 +98,16 @@ func (l *loader) checkSettings(t *tree) {
 			Detail:   "Set both tls_cert and tls_key, or neither.",
 			Subject:  b.def.Ptr(),
 		})
+	}
+}
+
+// checkMetrics checks the address of the metrics.
+func (l *loader) checkMetrics(s *Service, t *tree) {
+	switch _, _, err := net.SplitHostPort(s.Metrics); {
+	case s.Metrics == "" && s.MetricsBySlot:
+		l.complain(t.at("metrics_by_slot"), t, "Metrics without an address", "metrics_by_slot has no effect without metrics, the address on which they can be scraped.")
+	case s.Metrics != "" && err != nil:
+		l.complain(t.at("metrics"), t, "Invalid address of metrics", "%q is not an address with a port, like \":9464\" or \"127.0.0.1:9464\".", s.Metrics)
 	}
 }
 

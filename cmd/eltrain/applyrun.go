@@ -38,7 +38,7 @@ func newApply(s *session, w *workspace.Workspace, a applyArgs) *applyRun {
 	r := &applyRun{session: s, Workspace: w, args: a, progress: view.NewProgress(s.streams.Out, &s.redactor, time.Now)}
 	o := master.Options{
 		Directory: &s.dir, Workspace: w, Files: a.files, Listen: a.listen, Parallelism: a.parallelism,
-		View: r.view(), Leads: r.leads, Diagnose: s.diagnose, Redactor: &s.redactor, Log: s.log,
+		View: r.view(), Leads: r.leads, Diagnose: s.diagnose, Redactor: &s.redactor, Version: version, Log: s.log,
 	}
 	if !a.Watch {
 		o.Approve = r.stillApproved

@@ -316,7 +316,7 @@ func (s *session) leadFor(ctx context.Context, w *workspace.Workspace, r job.Req
 	}
 	progress := view.NewProgress(out, &s.redactor, time.Now)
 	m := master.New(master.Options{
-		Directory: &s.dir, Workspace: w, View: progress, Leads: func() {}, Diagnose: s.diagnose, Redactor: &s.redactor, Log: s.log,
+		Directory: &s.dir, Workspace: w, View: progress, Leads: func() {}, Diagnose: s.diagnose, Redactor: &s.redactor, Version: version, Log: s.log,
 	})
 	if _, err := m.Lead(ctx, lock, setup); err != nil {
 		return s.fail("It ended early", err)

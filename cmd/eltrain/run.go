@@ -234,7 +234,7 @@ func (r *jobsRun) do(ctx context.Context) int {
 		return exitError
 	}
 	run := foreground.New(foreground.Options{
-		Master: master.Options{Directory: &r.dir, Workspace: r.Workspace, Leads: func() {}, Diagnose: r.diagnose, Redactor: &r.redactor, Log: r.log},
+		Master: master.Options{Directory: &r.dir, Workspace: r.Workspace, Leads: func() {}, Diagnose: r.diagnose, Redactor: &r.redactor, Version: version, Log: r.log},
 		Lock:   r.lock, Detach: r.args.detach, All: r.args.all, Out: r.redactor.Output(r.streams.Out), Progress: r.progress,
 	}, setup)
 	last, err := run.Lead(ctx)

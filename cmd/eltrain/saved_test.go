@@ -451,7 +451,7 @@ func TestConsumersMayCloseThePipe(t *testing.T) {
 		{"show", dies}, {"show -json", dies}, {"events", dies}, {"events -json", dies}, {"logs job.tiny", dies}, {"graph", dies}, {"console", dies}, {"output", dies}, {"requests", dies}, {"requests -json", dies},
 		{"exec job.tiny.worker[0] -- true", exitDone}, {"stacks", dies},
 		{"suspend job.tiny", exitDone}, {"resume job.tiny", exitDone}, {"cancel job.tiny", exitDone}, {"restart job.tiny", exitDone}, {"scale job.tiny.worker=2", exitError}, {"signal SIGCONT job.tiny", exitDone}, {"checkpoint job.tiny", exitError}, {"reload job.tiny", exitDone}, {"run job.tiny", exitError},
-		{"nodes", exitDone}, {"nodes -json", exitDone}, {"cordon none", exitError}, {"uncordon none", exitError}, {"drain none", exitError},
+		{"nodes", exitDone}, {"nodes -json", exitDone}, {"top", exitError}, {"cordon none", exitError}, {"uncordon none", exitError}, {"drain none", exitError},
 		{"providers schema -json", dies}, {"state list", dies}, {"state show job.tiny", dies}, {"state pull", dies}, {"version", dies}, {"version -json", dies},
 		{"import -- torchrun train.py", dies}, {"fmt -check ugly", exitUnclean}, {"fmt ugly", exitDone}, {"-chdir=empty init", exitDone},
 		{"state mv job.tiny job.small", exitDone}, {"state mv job.small job.tiny", exitDone}, {"state push pulled", exitDone},

@@ -9,6 +9,8 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
+const onLinux = runtime.GOOS == "linux"
+
 const busyJob = `job "busy" {
   role "worker" {
     replicas   = 2
@@ -26,7 +28,7 @@ const busyJob = `job "busy" {
 
 // TestTop shows what real processes use, beside a watch, with a history.
 func TestTop(t *testing.T) {
-	if runtime.GOOS != "linux" {
+	if !onLinux {
 		t.Skip("no figures here")
 	}
 	t.Parallel()

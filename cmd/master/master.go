@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/eltrain/eltrain/apply"
+	"github.com/eltrain/eltrain/cmd/metrics"
 	"github.com/eltrain/eltrain/cmd/view"
 	"github.com/eltrain/eltrain/cmd/workspace"
 	"github.com/eltrain/eltrain/elastic"
@@ -48,6 +49,7 @@ type Options struct {
 	Leads       func() // is called before the first turn
 	Diagnose    func(...view.Diagnostic)
 	Redactor    *view.Redactor
+	Version     string // of eltrain
 	Log         *slog.Logger
 }
 
@@ -59,9 +61,10 @@ type Master struct {
 	asked    *webhook
 	hooks    *hooks
 	renewals *renewals
-	driver   *apply.Driver // nil until it leads
-	inForce  *lang.Config  // the newest configuration without errors
-	further  []string      // what else than the job directory it was read from; absolute
+	metrics  *metrics.Exporter // nil without an address for it
+	driver   *apply.Driver     // nil until it leads
+	inForce  *lang.Config      // the newest configuration without errors
+	further  []string          // what else than the job directory it was read from; absolute
 }
 
 // New returns a Master. It starts nothing.
@@ -77,6 +80,11 @@ func New(o Options) *Master {
 		serve.Reconcile, serve.Webhook = m.asked.answer, m.asked.token
 	}
 	m.server = elastic.NewServer(serve)
+	if service.Metrics != "" {
+		m.metrics = metrics.New(metrics.Options{
+			Version: o.Version, BySlot: service.MetricsBySlot, Service: m.server.Traffic(), Redactor: o.Redactor, Log: o.Log,
+		})
+	}
 	return m
 }
 
@@ -174,8 +182,15 @@ func (m *Master) Lead(ctx context.Context, lock state.Lock, setup apply.Setup) (
 	}
 	m.inForce = w.Config
 	m.hooks.set(w.Config)
+	shown := m.o.View
+	if m.metrics != nil {
+		if err := m.metrics.Start(w.Config.Settings.Service.Metrics); err != nil {
+			return failed("Cannot serve the metrics", err)
+		}
+		shown = m.metrics.Counting(shown)
+	}
 	parts := apply.Parts{Store: w.Store, Lock: lock, Journal: journal, Service: m.server, Reached: m.reached(m.server.Certificates()), Providers: w.Providers,
-		View: m.o.View, Sealer: w.Sealer, Parallelism: m.o.Parallelism, Approve: m.o.Approve, Requests: w.Requests(), Notify: m.notify}
+		View: shown, Sealer: w.Sealer, Parallelism: m.o.Parallelism, Approve: m.o.Approve, Requests: w.Requests(), Notify: m.notify}
 	declared := setup.Files
 	parts.Reload = func(context.Context) (apply.Files, error) { return declared, nil }
 	if m.follows() {
@@ -200,6 +215,9 @@ func (m *Master) Lead(ctx context.Context, lock state.Lock, setup apply.Setup) (
 		return failed("Cannot serve the status", err)
 	}
 	defer live.Close()
+	if m.metrics != nil {
+		m.metrics.Lead(d)
+	}
 	m.o.Leads()
 	last, err = d.Run(ctx)
 	if setup.Watch {
@@ -273,5 +291,10 @@ func (m *Master) Close() {
 	defer cancel()
 	if err := m.server.Close(ctx); err != nil {
 		m.o.Log.Warn("Cannot close the service", "error", err)
+	}
+	if m.metrics != nil {
+		if err := m.metrics.Close(ctx); err != nil {
+			m.o.Log.Warn("Cannot close the metrics", "error", err)
+		}
 	}
 }

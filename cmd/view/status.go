@@ -228,6 +228,9 @@ func (m StatusModel) Same(other StatusModel) bool {
 	return reflect.DeepEqual(steady(m), steady(other))
 }
 
+// ReportedLoss returns the loss as it was reported, which may be NaN or infinite; nil if it is unknown.
+func (j *JobStatus) ReportedLoss() *job.Loss { return j.loss }
+
 // of reports whether the condition is about a job, or one of its roles.
 func (c *ConditionStatus) of(address string) bool {
 	return c.About == address || strings.HasPrefix(c.About, address+".")

@@ -34,6 +34,7 @@ eltrain {
     advertise = var.advertise
     tls_cert  = var.tls_cert
     tls_key   = var.tls_key
+    metrics   = ":9464"
   }
 }
 

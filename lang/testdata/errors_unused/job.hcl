@@ -1,0 +1,11 @@
+eltrain {
+  service {
+    metrics_by_slot = true
+  }
+}
+
+job "a" {
+  role "worker" {
+    command = ["true"]
+  }
+}
