@@ -100,7 +100,7 @@ type jobMetrics struct {
 }
 
 func describe(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc("eltrain_"+name, help, append([]string{"job"}, labels...), nil)
+	return prometheus.NewDesc("eltrain_"+name, help, append([]string{"job_name"}, labels...), nil)
 }
 
 var (

@@ -881,13 +881,13 @@ func TestMetrics(t *testing.T) {
 		t.Fatalf("answered %d %s", status, text)
 	}
 	for _, line := range []string{
-		`eltrain_members{job="gpt",state="running"} 2`,
-		`eltrain_members{job="gpt",state="failed"} 0`,
-		`eltrain_world_slots{job="gpt"} 2`,
-		`eltrain_world_generation{job="gpt"} 1`,
-		`eltrain_worlds_formed_total{job="gpt"} 1`,
-		`eltrain_leases_expired_total{job="gpt"} 0`,
-		`eltrain_requests_fenced_total{job="gpt"} 1`,
+		`eltrain_members{job_name="gpt",state="running"} 2`,
+		`eltrain_members{job_name="gpt",state="failed"} 0`,
+		`eltrain_world_slots{job_name="gpt"} 2`,
+		`eltrain_world_generation{job_name="gpt"} 1`,
+		`eltrain_worlds_formed_total{job_name="gpt"} 1`,
+		`eltrain_leases_expired_total{job_name="gpt"} 0`,
+		`eltrain_requests_fenced_total{job_name="gpt"} 1`,
 		`eltrain_service_requests_total{code="410",route="register"} 1`,
 		`eltrain_service_requests_total{code="401",route="metrics"} 1`,
 		`eltrain_service_request_seconds_count{route="register"} 3`,

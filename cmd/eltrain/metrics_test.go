@@ -36,11 +36,11 @@ func TestMetrics(t *testing.T) {
 			return true
 		}
 	}
-	eventually(t, "it runs", has(`eltrain_job_phase{job="busy",phase="Running"} 1`, `eltrain_job_step{job="busy"} 3`, `eltrain_job_world_size{job="busy"} 2`,
-		`eltrain_members{job="busy",state="running"} 2`, `eltrain_role_slots_running{job="busy",role="worker"} 2`, `eltrain_node_cpu_cores{kind="capacity",`, `eltrain_build_info{version="`+version+`"} 1`))
+	eventually(t, "it runs", has(`eltrain_job_phase{job_name="busy",phase="Running"} 1`, `eltrain_job_step{job_name="busy"} 3`, `eltrain_job_world_size{job_name="busy"} 2`,
+		`eltrain_members{job_name="busy",state="running"} 2`, `eltrain_role_slots_running{job_name="busy",role="worker"} 2`, `eltrain_node_cpu_cores{kind="capacity",`, `eltrain_build_info{version="`+version+`"} 1`))
 	eltrain(t, dir, "signal", "KILL", "job.busy.worker[0]").check(t, exitDone)
-	eventually(t, "the incident is counted", has(`eltrain_job_incidents_total{action="restart_in_place",cause="process_killed",job="busy"} 1`, `eltrain_job_generation{job="busy"} 2`))
+	eventually(t, "the incident is counted", has(`eltrain_job_incidents_total{action="restart_in_place",cause="process_killed",job_name="busy"} 1`, `eltrain_job_generation{job_name="busy"} 2`))
 	if onLinux {
-		eventually(t, "processes have figures", has(`eltrain_process_state{job="busy",local_rank="0",role="worker",slot="1",state="R"} 1`, `eltrain_process_resident_memory_bytes{job="busy",local_rank="0",role="worker",slot="1"} `))
+		eventually(t, "processes have figures", has(`eltrain_process_state{job_name="busy",local_rank="0",role="worker",slot="1",state="R"} 1`, `eltrain_process_resident_memory_bytes{job_name="busy",local_rank="0",role="worker",slot="1"} `))
 	}
 }

@@ -35,25 +35,25 @@ var (
 
 // Jobs.
 var (
-	jobPhase       = gauge("job_phase", "1 for the phase that the job is in, 0 for each other one.", "job", "phase")
-	jobHealthy     = gauge("job_healthy", "1 if the job runs as configured, has succeeded or is suspended; else 0.", "job")
-	jobGeneration  = gauge("job_generation", "Generation of the newest world.", "job")
-	jobWorld       = gauge("job_world_size", "Processes that train together; 0 while none do.", "job")
-	jobStep        = gauge("job_step", "Newest training step. Missing if unknown.", "job")
-	jobSpeed       = gauge("job_steps_per_second", "Recent training steps per second. Missing if the step is unknown.", "job")
-	jobLoss        = gauge("job_loss", "Loss of the newest step; it may be NaN or infinite. Missing if unknown.", "job")
-	jobCheckpoint  = gauge("job_checkpoint_step", "Step of the newest checkpoint. Missing if unknown.", "job")
-	jobSaved       = gauge("job_checkpoint_timestamp_seconds", "When the newest checkpoint was reported. Missing if it is older than the master.", "job")
-	jobTime        = gauge("job_time_seconds", "Wall time of the job so far by what it was spent on. Steps that are done again move from productive to redone_steps.", "job", "spent")
-	jobIncidents   = counter("job_incidents_total", "Incidents since the master started, by cause and by what was done.", "job", "cause", "action")
-	jobBudget      = gauge("job_restart_budget", "Restarts that the budget allows in its window.", "job")
-	jobSpent       = gauge("job_restart_budget_spent", "Restarts in that window that were charged.", "job")
-	jobReason      = gauge("job_reason", "1 for each reason why the job is not as configured, by role (empty: of the whole job) and code.", "job", "role", "code")
-	jobQueue       = gauge("job_queue_position", "Place of a pending job among those of its provider, from 1. Missing for other jobs.", "job")
-	roleDesired    = gauge("role_slots_desired", "Slots that the role should have now.", "job", "role")
-	roleRunning    = gauge("role_slots_running", "Slots of the role that run.", "job", "role")
-	roleMin        = gauge("role_slots_min", "Fewest slots of the role.", "job", "role")
-	roleMax        = gauge("role_slots_max", "Most slots of the role.", "job", "role")
+	jobPhase       = gauge("job_phase", "1 for the phase that the job is in, 0 for each other one.", "job_name", "phase")
+	jobHealthy     = gauge("job_healthy", "1 if the job runs as configured, has succeeded or is suspended; else 0.", "job_name")
+	jobGeneration  = gauge("job_generation", "Generation of the newest world.", "job_name")
+	jobWorld       = gauge("job_world_size", "Processes that train together; 0 while none do.", "job_name")
+	jobStep        = gauge("job_step", "Newest training step. Missing if unknown.", "job_name")
+	jobSpeed       = gauge("job_steps_per_second", "Recent training steps per second. Missing if the step is unknown.", "job_name")
+	jobLoss        = gauge("job_loss", "Loss of the newest step; it may be NaN or infinite. Missing if unknown.", "job_name")
+	jobCheckpoint  = gauge("job_checkpoint_step", "Step of the newest checkpoint. Missing if unknown.", "job_name")
+	jobSaved       = gauge("job_checkpoint_timestamp_seconds", "When the newest checkpoint was reported. Missing if it is older than the master.", "job_name")
+	jobTime        = gauge("job_time_seconds", "Wall time of the job so far by what it was spent on. Steps that are done again move from productive to redone_steps.", "job_name", "spent")
+	jobIncidents   = counter("job_incidents_total", "Incidents since the master started, by cause and by what was done.", "job_name", "cause", "action")
+	jobBudget      = gauge("job_restart_budget", "Restarts that the budget allows in its window.", "job_name")
+	jobSpent       = gauge("job_restart_budget_spent", "Restarts in that window that were charged.", "job_name")
+	jobReason      = gauge("job_reason", "1 for each reason why the job is not as configured, by role (empty: of the whole job) and code.", "job_name", "role", "code")
+	jobQueue       = gauge("job_queue_position", "Place of a pending job among those of its provider, from 1. Missing for other jobs.", "job_name")
+	roleDesired    = gauge("role_slots_desired", "Slots that the role should have now.", "job_name", "role")
+	roleRunning    = gauge("role_slots_running", "Slots of the role that run.", "job_name", "role")
+	roleMin        = gauge("role_slots_min", "Fewest slots of the role.", "job_name", "role")
+	roleMax        = gauge("role_slots_max", "Most slots of the role.", "job_name", "role")
 	nodeUsable     = gauge("node_usable", "1 if new slots may be placed on the node, else 0.", "provider", "node")
 	nodeCPU        = gauge("node_cpu_cores", "Processors of the node: its capacity, what is free of it, and what others use.", "provider", "node", "kind")
 	nodeMemory     = gauge("node_memory_bytes", "Memory of the node, likewise.", "provider", "node", "kind")
@@ -63,8 +63,8 @@ var (
 
 // Training processes and their slots, with metrics_by_slot. state is a letter of /proc/PID/stat.
 var (
-	rankLabels = []string{"job", "role", "slot", "local_rank"}
-	slotLabels = []string{"job", "role", "slot"}
+	rankLabels = []string{"job_name", "role", "slot", "local_rank"}
+	slotLabels = []string{"job_name", "role", "slot"}
 
 	rankRank      = gauge("process_rank", "RANK of the process. Missing outside of a world.", rankLabels...)
 	rankState     = gauge("process_state", "1 for the state of the main thread of the process, 0 for each other one.", append(rankLabels[:4:4], "state")...)

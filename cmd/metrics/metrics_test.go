@@ -180,7 +180,7 @@ func TestAScrapeHasEverything(t *testing.T) {
 // TestWithoutTheSwitchNoSlotHasMetrics: the number of series does not depend on that of slots.
 func TestWithoutTheSwitchNoSlotHasMetrics(t *testing.T) {
 	text := scraped(t, exporter(t, false))
-	if strings.Contains(text, "eltrain_process_") || strings.Contains(text, "eltrain_slot_") || !strings.Contains(text, `eltrain_job_step{job="gpt"} 1234`) {
+	if strings.Contains(text, "eltrain_process_") || strings.Contains(text, "eltrain_slot_") || !strings.Contains(text, `eltrain_job_step{job_name="gpt"} 1234`) {
 		t.Errorf("got\n%s", text)
 	}
 }

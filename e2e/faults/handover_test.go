@@ -138,7 +138,7 @@ func (s *trial) beats(cert []byte) int {
 	if err != nil {
 		return 0 // it exited during its response
 	}
-	running := regexp.MustCompile(`eltrain_members\{job="` + s.Job + `",state="running"\} (\d+)`).FindSubmatch(text)
+	running := regexp.MustCompile(`eltrain_members\{job_name="` + s.Job + `",state="running"\} (\d+)`).FindSubmatch(text)
 	if running == nil {
 		return 0
 	}
