@@ -18,7 +18,7 @@ values='^Test(Scenarios|Life|Rendezvous|Topology|Ranks)'
 # These limit a process to less memory than the race detector takes.
 limited=(./internal/confine)
 contract=(./deploy ./e2e/faults ./e2e/heal ./e2e/kubernetes ./e2e/podsite ./e2e/volcano ./providers/kubernetes ./providers/volcano ./state/kubernetes)
-modules=(testbed e2e/policy) # of their own
+modules=(testbed e2e/policy e2e/alerts) # of their own
 
 adapters() {
 	comm -23 <($go list ./... | sort) <($go list "${pure[@]}" "${deterministic[@]}" "${contract[@]}" | sort)
@@ -72,6 +72,7 @@ tier3() {
 	$go test -count 1 -timeout 5m "${limited[@]}"
 	$go test -race -short -timeout 10m "${contract[@]}"
 	(cd e2e/policy && $go test -race -count 1 ./...)
+	(cd e2e/alerts && $go test -race -count 1 ./...)
 }
 
 # The packages share one control plane, one after the other: each needs all of a small machine.
