@@ -99,13 +99,14 @@ func parseStat(text []byte) (st procStat, ok bool) {
 	return st, true
 }
 
-// decimal is a number of decimal digits; 0 for anything else, such as a negative number.
+// decimal is a number of decimal digits; 0 for anything else, such as a negative number, and for one that does not fit.
 func decimal(digits []byte) (n uint64) {
 	for _, d := range digits {
-		if d < '0' || d > '9' || n > (math.MaxUint64-9)/10 {
+		digit := uint64(d - '0')
+		if d < '0' || d > '9' || n > (math.MaxUint64-digit)/10 {
 			return 0
 		}
-		n = n*10 + uint64(d-'0')
+		n = n*10 + digit
 	}
 	return n
 }

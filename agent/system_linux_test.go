@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,20 +18,63 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
+// The texts are of Linux 6.18.
 func TestParseStat(t *testing.T) {
-	text := "4242 (a) b (c) S 17 4242 4242 0 -1 4194560 100 0 0 0 150 50 9 9 20 0 1 0 987654 1000000 321 18446744073709551615 1 1"
-	st, ok := parseStat([]byte(text))
-	if want := (procStat{pid: 4242, parent: 17, group: 4242, state: 'S', ticks: 200, reapedTicks: 18, threads: 1, start: 987654, rss: 321}); !ok || st != want {
-		t.Errorf("got %+v, %v", st, ok)
+	const most = 1<<64 - 1
+	rest := func(state string, utime uint64) string {
+		return state + fmt.Sprintf(" 17 4242 4242 0 -1 4194560 100 0 0 0 %d 50 9 9 20 0 1 0 987654 1000000 321 18446744073709551615 1 1", utime)
 	}
-	for _, bad := range []string{"", "1", "1 (x", "1 (x) S 1 2"} {
-		if _, ok := parseStat([]byte(bad)); ok {
-			t.Errorf("%q was accepted", bad)
+	want := procStat{pid: 4242, parent: 17, group: 4242, state: 'S', ticks: 200, reapedTicks: 18, threads: 1, start: 987654, rss: 321}
+	stopped, wrapped := want, want
+	stopped.state, wrapped.ticks = 't', 49 // the sum wraps as well
+	for name, c := range map[string]struct {
+		text string
+		want procStat
+	}{
+		"plain":                  {"4242 (python3) " + rest("S", 150), want},
+		"parentheses and spaces": {"4242 (a) b (c) " + rest("S", 150), want},
+		"like other fields":      {"4242 () R 1 2 (3) " + rest("S", 150), want},
+		"a newline":              {"4242 (a\nb) " + rest("S", 150) + "\n", want},
+		"no name":                {"4242 () " + rest("S", 150), want},
+		"more fields than known": {"4242 (x) " + rest("S", 150) + strings.Repeat(" 7", 1000), want},
+		"traced":                 {"4242 (x) " + rest("t", 150), stopped},
+		"the largest number":     {"4242 (x) " + rest("S", most), wrapped},
+	} {
+		if st, ok := parseStat([]byte(c.text)); !ok || st != c.want {
+			t.Errorf("%s: got %+v, %v", name, st, ok)
 		}
 	}
-	if st, ok := readStat(os.Getpid()); !ok || st.parent != os.Getppid() || st.start == 0 || st.rss == 0 {
+	for _, bad := range []string{"", "1", "1 (x", "1 (x) S 1 2", ") (", "4242 (x)", strings.Repeat("(", maxProc)} {
+		if _, ok := parseStat([]byte(bad)); ok {
+			t.Errorf("%.40q was accepted", bad)
+		}
+	}
+	if st, ok := readStat(os.Getpid()); !ok || st.parent != os.Getppid() || st.start == 0 || st.rss == 0 || st.threads == 0 {
 		t.Errorf("this process is %+v, %v", st, ok)
 	}
+}
+
+// TestReadProcIsBounded: no more is read of a file than there is room for.
+func TestReadProcIsBounded(t *testing.T) {
+	if text, err := readProc("/dev/zero", make([]byte, 100)); err != nil || len(text) != 100 {
+		t.Errorf("%d bytes, %v", len(text), err)
+	}
+	if _, err := readProc("/proc/none", make([]byte, 100)); !os.IsNotExist(err) {
+		t.Errorf("a file that is not there: %v", err)
+	}
+}
+
+func FuzzParseStat(f *testing.F) {
+	f.Add([]byte("4242 (a) b (c) S 17 4242 4242 0 -1 4194560 100 0 0 0 150 50 9 9 20 0 1 0 987654 1000000 321 18446744073709551615 1 1"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		st, ok := parseStat(text)
+		if ok && (st.state == 0 || st.state == ' ') {
+			t.Errorf("%q has no state", text)
+		}
+		parsePeak(string(text))
+		parsePressure(string(text))
+		parseAmount(string(text))
+	})
 }
 
 // PDEATHSIG is sent when the thread that forked exits, and Go may end threads at any time.
