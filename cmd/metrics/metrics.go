@@ -56,7 +56,7 @@ type Exporter struct {
 // New returns an Exporter that does not listen yet.
 func New(o Options) *Exporter {
 	e := &Exporter{options: o}
-	own := prometheus.NewPedanticRegistry()
+	own := prometheus.NewRegistry()
 	own.MustRegister(collector{e})
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(prometheus.Gatherers{own, o.Service}, promhttp.HandlerOpts{

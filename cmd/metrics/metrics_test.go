@@ -10,6 +10,7 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"regexp"
 	"slices"
@@ -47,7 +48,7 @@ func (m *master) Live() apply.Live                                { return m.liv
 func (m *master) Nodes() apply.Nodes                              { return m.nodes }
 func (m *master) Usage(apply.UsageAsked) map[string]elastic.Usage { return m.usage }
 
-func everything(t *testing.T) *master {
+func everything(t testing.TB) *master {
 	slot := func(i int) job.Address { return job.Address{Job: "gpt", Role: "worker", Index: i} }
 	record := func(name string, phase job.JobPhase, priority int, created time.Duration) *job.Record {
 		spec := job.Job{Name: name, Provider: "local", Priority: priority, Roles: []job.Role{{Name: "worker", Replicas: 2, Processes: 1}}}
@@ -100,14 +101,14 @@ func everything(t *testing.T) *master {
 }
 
 // members are the service's own figures of a job without members.
-func members(t *testing.T) elastic.ServiceFigures {
+func members(t testing.TB) elastic.ServiceFigures {
 	c := elastic.NewCoordinator()
 	c.Set(jobtest.Epoch, "gpt", elastic.Desired{UID: "uid-gpt", Token: "x"})
 	return c.Usage()["gpt"].Service
 }
 
 // exporter is one of a master that leads, which has seen an incident twice.
-func exporter(t *testing.T, bySlot bool) *Exporter {
+func exporter(t testing.TB, bySlot bool) *Exporter {
 	t.Helper()
 	s := elastic.NewServer(elastic.ServerOptions{})
 	e := New(Options{Version: "1.2.3", BySlot: bySlot, Service: s.Traffic(), Redactor: new(view.Redactor), Log: slog.New(slog.DiscardHandler)})
@@ -197,7 +198,7 @@ func TestAMasterThatWaitsHasNoJobs(t *testing.T) {
 // TestIncidentsOfRemovedJobsAreForgotten, or the labels would grow with each job that there ever was.
 func TestIncidentsOfRemovedJobsAreForgotten(t *testing.T) {
 	e := exporter(t, false)
-	own := prometheus.NewRegistry()
+	own := prometheus.NewPedanticRegistry()
 	own.MustRegister(collector{e})
 	if _, err := own.Gather(); err != nil {
 		t.Fatal(err)
@@ -246,7 +247,7 @@ func TestAScrapeThatStallsHoldsNothingUp(t *testing.T) {
 // TestEveryMetricIsDocumented: docs/metrics.md has the metrics that a scrape has, with their types, labels and help.
 func TestEveryMetricIsDocumented(t *testing.T) {
 	e := exporter(t, true)
-	own := prometheus.NewRegistry()
+	own := prometheus.NewPedanticRegistry()
 	own.MustRegister(collector{e})
 	all, err := prometheus.Gatherers{own, e.options.Service}.Gather()
 	if err != nil {
@@ -280,3 +281,42 @@ func TestEveryMetricIsDocumented(t *testing.T) {
 		t.Errorf("%s is out of date; run: go test ./cmd/metrics -update (-want +got):\n%s", file, diff)
 	}
 }
+
+// BenchmarkScrape10000 is a scrape of a job of 10,000 slots, with the metrics of each.
+func BenchmarkScrape10000(b *testing.B) {
+	const slots = 10000
+	m := everything(b)
+	gpt := m.live.Records["gpt"]
+	u := m.usage["gpt"]
+	process, figures := u.Ranks[0].Process, u.Ranks[0].Figures
+	gpt.Slots, u.Ranks, m.live.Snapshot.Incarnations, gpt.World.Members = nil, nil, nil, nil
+	for i := range slots {
+		a := job.Address{Job: "gpt", Role: "worker", Index: i}
+		gpt.Slots = append(gpt.Slots, job.Slot{Address: a, Phase: job.Running, Incarnation: 1})
+		gpt.World.Members = append(gpt.World.Members, job.WorldMember{Slot: a, Incarnation: 1, Rank: i, Processes: 1})
+		m.live.Snapshot.Incarnations = append(m.live.Snapshot.Incarnations, job.Incarnation{Slot: a, UID: gpt.UID, Number: 1, State: job.Up, Member: &job.Member{State: job.MemberRunning, Step: 7}})
+		u.Ranks = append(u.Ranks, elastic.RankUsage{Slot: a, Incarnation: 1, Rank: i, State: job.MemberRunning, Step: 7, Process: process, Figures: figures})
+	}
+	m.usage["gpt"] = u
+	for _, bySlot := range []bool{false, true} {
+		b.Run(fmt.Sprintf("by_slot=%t", bySlot), func(b *testing.B) {
+			e := exporter(b, bySlot)
+			e.Lead(m)
+			for b.Loop() {
+				w := &counted{header: http.Header{}}
+				e.http.Handler.ServeHTTP(w, &http.Request{Method: http.MethodGet, URL: &url.URL{Path: "/metrics"}, Host: "x"})
+				b.ReportMetric(float64(w.bytes)/1e6, "MB")
+			}
+		})
+	}
+}
+
+// counted counts what is answered.
+type counted struct {
+	header http.Header
+	bytes  int
+}
+
+func (c *counted) Header() http.Header         { return c.header }
+func (c *counted) Write(b []byte) (int, error) { c.bytes += len(b); return len(b), nil }
+func (c *counted) WriteHeader(int)             {}
