@@ -44,12 +44,35 @@ func (c *Coordinator) remember(now time.Time, m *member, r *Report) {
 	}
 	m.job.sawCheckpoint(now, m, r.Saved)
 	for local := range m.job.processes(m.slot) {
-		measured := history.Measured{Incarnation: m.incarnation, Step: r.Step, Loss: r.Loss}
+		step, loss, _ := r.progressOf(local)
+		measured := history.Measured{Incarnation: m.incarnation, Step: step, Loss: loss}
 		if local < len(r.Ranks) && r.Figures != nil {
 			measured.Process, measured.At = r.Ranks[local].Process, r.Figures.At
 		}
 		c.history.Add(now, history.Rank{Slot: m.slot, Local: local}, measured)
 	}
+}
+
+// progressOf is how far a rank is: as was read of it, or else as its slot is.
+func (r *Report) progressOf(local int) (step int64, loss *job.Loss, rate float64) {
+	if local < len(r.Ranks) {
+		if p := r.Ranks[local].Progress; p != nil && p.Step != nil && !p.Counted {
+			return *p.Step, p.Loss, p.StepRate
+		}
+	}
+	return r.Step, r.Loss, r.StepRate
+}
+
+// rankStatuses is what a snapshot has of the ranks.
+func rankStatuses(ranks []job.RankReport) []job.RankStatus {
+	if len(ranks) == 0 {
+		return nil
+	}
+	all := make([]job.RankStatus, len(ranks))
+	for i := range ranks {
+		all[i].Progress = ranks[i].Progress
+	}
+	return all
 }
 
 // sawCheckpoint dates a checkpoint that is newer than all known ones. That of a member's first report may be old.
@@ -100,8 +123,9 @@ func (c *Coordinator) ranksOf(all []RankUsage, m *member, s *slot, bases map[job
 		rank := history.Rank{Slot: m.slot, Local: local}
 		u := RankUsage{
 			Slot: m.slot, Incarnation: m.incarnation, Local: local, Rank: -1, State: r.State, Silent: m.silent, Heard: m.heard,
-			Step: r.Step, Loss: r.Loss, StepRate: r.StepRate, Figures: r.Figures,
+			Figures: r.Figures,
 		}
+		u.Step, u.Loss, u.StepRate = r.progressOf(local)
 		if base, trains := bases[m.slot]; trains {
 			u.Rank = base + local
 		}

@@ -48,8 +48,13 @@ func TestUsageHasEachRankOfTheWorld(t *testing.T) {
 	agents := now.Add(time.Hour) // its clock is another
 	report("worker[1]", figuresOf(2, agents, 10))
 	now = now.Add(5 * time.Second)
-	report("worker[1]", figuresOf(2, agents.Add(5*time.Second), 20))
+	behind, step := figuresOf(2, agents.Add(5*time.Second), 20), int64(5)
+	behind.Ranks[1].Progress = &job.RankProgress{By: "tqdm", Reading: job.Reading{Step: &step}}
+	report("worker[1]", behind)
 	u := c.Usage()["gpt"]
+	if u.Ranks[2].Step != 7 || u.Ranks[3].Step != 5 {
+		t.Errorf("the ranks of worker[1] are at steps %d and %d: the slot is at 7, and one of its processes at 5", u.Ranks[2].Step, u.Ranks[3].Step)
+	}
 	if len(u.Ranks) != 4 || u.UID != "u1" || u.Generation != 1 {
 		t.Fatalf("got %+v", u)
 	}
@@ -62,7 +67,7 @@ func TestUsageHasEachRankOfTheWorld(t *testing.T) {
 		t.Errorf("10 s in 5 s are %v cores", cpu)
 	}
 	last := history.Rank{Slot: u.Ranks[3].Slot, Local: 1}
-	if points := c.history.Points(last, now.Add(-time.Minute)); len(points) != 2 || points[1].Step != 7 {
+	if points := c.history.Points(last, now.Add(-time.Minute)); len(points) != 2 || points[1].Step != 5 {
 		t.Errorf("the history is %+v", points)
 	}
 	c.Remove("gpt")

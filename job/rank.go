@@ -8,6 +8,12 @@ type RankReport struct {
 	Process  *ProcessFigures `json:"process,omitempty"`  // nil if none runs, or nothing could be read
 }
 
+// RankStatus is what a snapshot has of one training process. Figures of the process are not part of it: nothing is planned from them,
+// and they change all the time.
+type RankStatus struct {
+	Progress *RankProgress `json:"progress,omitempty"` // nil if nothing was read of it
+}
+
 // RankProgress is how far one training process is in the world that it runs or last ran in.
 type RankProgress struct {
 	By string `json:"by"` // what was recognized: a recognizer's name

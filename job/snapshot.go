@@ -109,7 +109,7 @@ type Member struct {
 	Acts       []ActResult `json:"acts,omitempty"`       // outcomes of acts that it was told
 	Can        []ActKind   `json:"can,omitempty"`        // acts that it knows
 	// Ranks are its training processes, by local rank.
-	Ranks      []RankReport `json:"ranks,omitempty"`
+	Ranks      []RankStatus `json:"ranks,omitempty"`
 	Registered time.Time    `json:"registered,omitzero"`
 	// Left is when it first reported MemberLeaving, by the service's clock; zero in every other state.
 	Left time.Time `json:"left,omitzero"`

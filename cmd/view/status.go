@@ -132,7 +132,7 @@ type SlotStatus struct {
 	Exit        *job.Exit `json:"exit,omitempty"`  // how its last processes ended
 	Memory      int64     `json:"memory_bytes,omitempty"`
 	// Ranks are its processes, by local rank.
-	Ranks []job.RankReport `json:"ranks,omitempty"`
+	Ranks []job.RankStatus `json:"ranks,omitempty"`
 
 	slot job.Address
 }
