@@ -81,6 +81,7 @@ func (h *holds) decide(l *Loop, in *plan.Input, p *plan.Plan) {
 	}
 	now = append(now, conditionsOf(plan.Left(in))...)
 	now = append(now, cordoned(p.Nodes)...)
+	now = append(now, losses(in, p)...)
 	whole := !l.sight.incomplete()
 	if whole {
 		for _, r := range p.Refusals {
@@ -389,6 +390,23 @@ func cordoned(nodes []job.NodeRecord) (all []conditions.Condition) {
 	cordons := plan.Cordons(nodes)
 	for _, node := range slices.Sorted(maps.Keys(cordons)) {
 		all = append(all, conditions.Condition{About: node, Reason: cordons[node]})
+	}
+	return all
+}
+
+// losses returns the conditions of jobs whose loss is not finite, by what the members of their worlds report.
+func losses(in *plan.Input, p *plan.Plan) (all []conditions.Condition) {
+	told := map[string]bool{}
+	for i := range in.Snapshot.Incarnations {
+		inc := &in.Snapshot.Incarnations[i]
+		m, name := inc.Member, inc.Slot.Job
+		if m == nil || m.State != job.MemberRunning || told[name] || p.Records[name] == nil || p.Records[name].UID != inc.UID {
+			continue
+		}
+		if _, loss := m.Loss.Finite(); loss != "" {
+			told[name] = true
+			all = append(all, conditions.Condition{About: "job." + name, Reason: job.Because(LossNotFinite, "loss", loss)})
+		}
 	}
 	return all
 }

@@ -51,7 +51,7 @@ import (
 //	feign KIND …    the next effects of these kinds are reported as carried out, but are not
 //	end worker[0] [code=1] [cause=deleted] [job=a]    the slot's agent ends
 //	stray worker[0-1] [job=a]    an agent of no recorded job runs
-//	member worker[0] [state=running] [gen=1] [step=5] [acted=r1]    what the service knows of a slot; it has done an act
+//	member worker[0] [state=running] [gen=1] [step=5] [loss=nan] [acted=r1]    what the service knows of a slot; it has done an act
 //	world a 1 worker[0-1]             the service forms a world
 //	ask [max-destroy=3]               a request to reconcile; new content of the files may be given as for: files
 //	request r1 VERB a [b] [node=(local-1)] [by=bob] [value=SIGUSR2]    an operator's request; replies are those that are stored
@@ -871,6 +871,9 @@ func (s *scenario) member(d *datadriven.TestData) {
 		f.UID = cmp.Or(s.uid(a.Job), f.UID)
 		m := elastic.MemberFacts{Slot: a, Incarnation: number(d, "incarnation", 1), Member: job.Member{
 			State: job.MemberState(text(d, "state", "running")), Generation: number(d, "gen", f.World.Generation), Step: int64(number(d, "step", 0)), Registered: s.now, Can: job.ActKinds}}
+		if loss, err := strconv.ParseFloat(text(d, "loss", ""), 64); err == nil {
+			m.Member.Loss = new(job.Loss(loss))
+		}
 		if id := text(d, "acted", ""); id != "" {
 			m.Member.Acts = []job.ActResult{{ID: id, State: job.ActDone}}
 		}

@@ -307,7 +307,8 @@ func (r *Rendezvous) reported(e Reported) error {
 // storeReport stores a member's report and updates the world accordingly.
 func (r *Rendezvous) storeReport(s *slot, report Report) {
 	if s.report.State != report.State || s.report.Generation != report.Generation ||
-		s.report.InPlace != report.InPlace || !sameExit(s.report.Exit, report.Exit) || !slices.Equal(s.report.Acts, report.Acts) {
+		s.report.InPlace != report.InPlace || !sameExit(s.report.Exit, report.Exit) || !slices.Equal(s.report.Acts, report.Acts) ||
+		notFinite(s.report.Loss) != notFinite(report.Loss) {
 		r.changes++
 	}
 	switch {
@@ -334,6 +335,12 @@ func (r *Rendezvous) storeReport(s *slot, report Report) {
 	}
 	r.updateClaim(s)
 	r.refresh(s)
+}
+
+// notFinite names a loss that is not finite; "" for any other.
+func notFinite(l *job.Loss) string {
+	_, name := l.Finite()
+	return name
 }
 
 // leftWorld reports whether a report says that a member of the training world no longer trains in it. A report of an older

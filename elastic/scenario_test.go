@@ -494,6 +494,15 @@ func (s *scenario) say(t *testing.T, d *datadriven.TestData, a job.Address) {
 	if generation := number(t, d, "saved", 0); generation > 0 {
 		r.Saved = job.Saved{Step: 1, Generation: generation}
 	}
+	if d.HasArg("loss") {
+		var text string
+		d.ScanArgs(t, "loss", &text)
+		f, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Loss = new(job.Loss(f))
+	}
 	if d.HasArg("code") {
 		r.Exit = &job.Exit{Code: number(t, d, "code", 0), At: s.now}
 	}

@@ -324,6 +324,7 @@ var sentences = map[job.Code]sentence{
 	apply.ProviderUnobserved: says("It cannot be observed: ${message}"),
 	apply.NotPublished:       says("The service's address cannot be published to its agents: ${message}"),
 	apply.CheckFailed:        says("${message}"),
+	apply.LossNotFinite:      says("The loss is ${loss}. eltrain reload -step=N resumes from a checkpoint before that."),
 	apply.FilesUnsteady:      says("The files are not read while they are being written: ${of}"),
 	apply.GitBusy: says("${path} has existed since ${since:clock}, and the files are not read until it is gone, or ${until:clock} at the latest. " +
 		"The current configuration stays in effect. If git is not running, the lock is stale: remove it."),
