@@ -783,7 +783,7 @@ func TestPlannedStopAwaitsACheckpoint(t *testing.T) {
 	t.Parallel()
 	// The script writes a checkpoint on SIGUSR1 and keeps training; SIGTERM ends it. The helper reports the signal, which would
 	// kill a process without a handler, if it receives it too.
-	script := `sh -c 'trap ": > \"$DIR/disturbed\"" USR1; : > "$DIR/helper"; while :; do sleep 0.01; done' &
+	script := `sh -c 'trap ": > \"$DIR/disturbed\"" USR1; : > "$DIR/helper"; while [ -e "$DIR/helper" ]; do sleep 0.01; done' &
 	trap 'sleep 0.2; : > "$DIR/ckpt/9.tmp"; mv "$DIR/ckpt/9.tmp" "$DIR/ckpt/9"' USR1
 	trap 'ls "$DIR/ckpt" > "$DIR/at-term"; exit 0' TERM
 	echo ready; while :; do sleep 0.02; done`
@@ -801,7 +801,7 @@ func TestPlannedStopAwaitsACheckpoint(t *testing.T) {
 // Acts reach the processes once each, however often they are told, and training goes on.
 func TestActsAreDoneOnce(t *testing.T) {
 	t.Parallel()
-	script := `sh -c 'trap ": > \"$DIR/disturbed\"" USR1 USR2; : > "$DIR/helper"; while :; do sleep 0.01; done' &
+	script := `sh -c 'trap ": > \"$DIR/disturbed\"" USR1 USR2; : > "$DIR/helper"; while [ -e "$DIR/helper" ]; do sleep 0.01; done' &
 	trap 'echo got >> "$DIR/signals"' USR2
 	trap ': > "$DIR/ckpt/step-0012.pt.tmp"; mv "$DIR/ckpt/step-0012.pt.tmp" "$DIR/ckpt/step-0012.pt"' USR1
 	echo ready; while :; do sleep 0.02; done`
