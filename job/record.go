@@ -142,6 +142,9 @@ const (
 	Preemption        Cause = "preempted"          // it had to make room for a higher priority
 	Eviction          Cause = "evicted"            // its node or an administrator evicted it: pressure, a drain, a taint
 	Deletion          Cause = "deleted"            // somebody else deleted it in its infrastructure
+	Hang              Cause = "hang"               // the world makes no progress
+	Straggler         Cause = "straggler"          // slower than its peers, which wait for it
+	Diverged          Cause = "diverged"           // reports other results than its data-parallel peers at the same step
 )
 
 // Budgeted reports whether faults with this cause are charged to the budget: those of the user's program are, others are not.

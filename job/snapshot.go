@@ -11,6 +11,8 @@ type Snapshot struct {
 	Nodes        []Node           `json:"nodes"`
 	Incarnations []Incarnation    `json:"incarnations"`
 	Worlds       map[string]World `json:"worlds,omitempty"` // by job name
+	// Suspicions are what detection says of the newest worlds, by job name.
+	Suspicions map[string][]Suspicion `json:"suspicions,omitempty"`
 	// Held has the jobs that must not be launched yet, by UID, with the reason in their infrastructure's words.
 	Held map[string]string `json:"held,omitempty"`
 }

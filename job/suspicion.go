@@ -1,0 +1,16 @@
+package job
+
+import "time"
+
+// Suspicion is what detection says of a world's training processes at one moment. It is a fact: the planner decides what follows.
+type Suspicion struct {
+	Cause      Cause     `json:"cause"`           // Hang, Straggler or Diverged
+	Generation int       `json:"generation"`      // of the world
+	Slots      []Address `json:"slots"`           // that stand out; all slots of the world if none does
+	Ranks      []int     `json:"ranks,omitempty"` // the RANKs of their processes that stand out; none if no process does
+	Since      time.Time `json:"since"`           // since when; of a hang, when the last progress was
+	// Certain: the evidence is enough to act on. Before that, Due is when it will be if nothing changes; zero if not by itself.
+	Certain  bool      `json:"certain,omitempty"`
+	Due      time.Time `json:"due,omitzero"`
+	Evidence []Reason  `json:"evidence"`
+}
