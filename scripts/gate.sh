@@ -104,7 +104,7 @@ marked() {
 }
 
 tier5() {
-	local until=$((SECONDS + $(seconds "${SOAK:-0s}"))) round=1 soaks
+	local until=$((SECONDS + $(seconds "${SOAK:-0s}"))) round=1 soaks failed
 	root
 	soaks=$(marked)
 	test -n "$soaks"
@@ -112,9 +112,11 @@ tier5() {
 	testbed
 	while :; do
 		echo "round $round"
-		while read -r dir tests; do
-			$go test -race -count 1 -timeout 60m -run "$tests" "$dir" </dev/null
+		failed=""
+		while read -r dir tests; do # all of them, since each takes long
+			$go test -race -count 1 -timeout 60m -run "$tests" "$dir" </dev/null || failed+=" $dir"
 		done <<<"$soaks"
+		[ -z "$failed" ] || { echo "failed:$failed" >&2; return 1; }
 		[ $SECONDS -lt $until ] || return 0
 		round=$((round + 1))
 	done

@@ -87,6 +87,8 @@ func (l *lacking) notNeeded() bool {
 		return true
 	case "runtimeclasses": // for pods that name one
 		return true
+	case "requests", "requests/status", "validatingadmissionpolicies", "validatingadmissionpolicybindings": // where requests are installed
+		return true
 	}
 	return slices.Contains([]string{
 		"delete pods", // for an agent that does not exit by itself

@@ -1,0 +1,21 @@
+package detect
+
+import "github.com/eltrain/eltrain/job"
+
+// Codes of the evidence of a suspicion. docs/reasons.md says what each means, and with which arguments.
+const (
+	NoStepSince     job.Code = "no_step_since"     // the world has shown no step since then
+	NoActivitySince job.Code = "no_activity_since" // its processes have done nothing since then
+	RankStopped     job.Code = "rank_stopped"      // processes are stopped by a signal
+	RankBlocked     job.Code = "rank_blocked"      // processes are blocked in the kernel
+	RankSilent      job.Code = "rank_silent"       // their agent is silent
+	RankTraced      job.Code = "rank_traced"       // a debugger has stopped processes
+	RankBehind      job.Code = "rank_behind"       // processes have shown fewer steps than the others
+	RankWorks       job.Code = "rank_works"        // processes work while the others wait
+	RankWaits       job.Code = "rank_waits"        // processes wait while the others work
+	RankElsewhere   job.Code = "rank_elsewhere"    // processes wait elsewhere than the others, where they do not usually
+	RankStacks      job.Code = "rank_stacks"       // processes have another stack than the others
+	NobodyDiffers   job.Code = "nobody_differs"    // no process differs from the others
+	LongestPause    job.Code = "longest_pause"     // the pauses of this phase so far
+	PausesTooFew    job.Code = "pauses_too_few"    // of this phase too few pauses are known to tell a hang from one
+)

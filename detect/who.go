@@ -1,0 +1,317 @@
+package detect
+
+import (
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/eltrain/eltrain/job"
+)
+
+// pausePrecision is to which part of its length a pause is told.
+const pausePrecision = 100
+
+// finding is whom the evidence points at.
+type finding struct {
+	ranks    []*rank
+	evidence []job.Reason
+	certain  bool
+}
+
+// kind is a state as far as it matters.
+type kind int
+
+const (
+	unknown kind = iota
+	alive        // runs, or sleeps until something happens
+	stopped
+	traced
+	blocked
+)
+
+func kindOf(s job.ThreadState) kind {
+	switch s {
+	case job.ThreadStopped:
+		return stopped
+	case job.ThreadTraced:
+		return traced
+	case job.ThreadBlocked:
+		return blocked
+	case "":
+		return unknown
+	}
+	return alive
+}
+
+// certain finds what cannot be an evaluation, a checkpoint or late data: it lasts for the floor.
+func (d *Detector) certain() finding {
+	stops := d.held(stopped)
+	if len(stops) > 0 {
+		return finding{stops, []job.Reason{d.because(RankStopped, stops), d.lastProgress()}, true}
+	}
+	// Where most are blocked, storage that they share is at fault, and no restart helps.
+	if blocks := d.held(blocked); len(blocks) > 0 && (2*len(blocks) <= len(d.ranks) || len(d.ranks) == 1) {
+		return finding{blocks, []job.Reason{d.because(RankBlocked, blocks, "channel", blocks[0].Channel), d.lastProgress()}, true}
+	}
+	var silent []*rank
+	for _, r := range d.ranks {
+		if r.slot.silent.IsZero() {
+			continue
+		}
+		if at := r.slot.silent.Add(d.limits.Floor); d.now.Before(at) {
+			d.lookBy(at)
+			continue
+		}
+		silent = append(silent, r)
+	}
+	if len(silent) > 0 && len(silent) < len(d.ranks) {
+		return finding{silent, []job.Reason{d.because(RankSilent, silent), d.lastProgress()}, true}
+	}
+	return finding{}
+}
+
+// held are the ranks that have been in a state for the floor.
+func (d *Detector) held(k kind) (found []*rank) {
+	for _, r := range d.ranks {
+		if kindOf(r.State) != k {
+			continue
+		}
+		if at := r.held.Add(d.limits.Floor); d.now.Before(at) {
+			d.lookBy(at)
+			continue
+		}
+		found = append(found, r)
+	}
+	return found
+}
+
+// likely is who differs from the others; all if nobody does. Steps are facts about the training itself. The rest is looked at together: if
+// processes differ in several ways, those that differ in more of them.
+func (d *Detector) likely() finding {
+	f := finding{}
+	if traces := d.held(traced); len(traces) > 0 {
+		f = finding{ranks: traces, evidence: []job.Reason{d.because(RankTraced, traces)}}
+	} else if behind, most := d.behind(); len(behind) > 0 {
+		f = finding{ranks: behind, evidence: []job.Reason{
+			d.because(RankBehind, behind, "step", strconv.FormatInt(*behind[0].Step, 10), "others", strconv.FormatInt(most, 10))}}
+	} else {
+		for _, other := range []finding{d.oddStacks(), d.oddActivity(), d.oddChannels()} {
+			f = f.narrowed(other)
+		}
+	}
+	if len(f.ranks) == 0 {
+		f = finding{ranks: slices.Clone(d.ranks), evidence: []job.Reason{job.Because(NobodyDiffers)}}
+	}
+	f.evidence = append(f.evidence, d.lastProgress(), d.known())
+	return f
+}
+
+// narrowed is the finding with that of another way to differ. Where the two have nobody in common, the first counts.
+func (f finding) narrowed(by finding) finding {
+	if len(f.ranks) == 0 {
+		return by
+	}
+	var common []*rank
+	for _, r := range f.ranks {
+		if slices.Contains(by.ranks, r) {
+			common = append(common, r)
+		}
+	}
+	if len(common) == 0 {
+		return f
+	}
+	return finding{ranks: common, evidence: append(f.evidence, by.evidence...)}
+}
+
+// oddActivity is the finding about ranks that differ by what they do.
+func (d *Detector) oddActivity() finding {
+	odd := d.oddByActivity()
+	if len(odd) == 0 || len(odd) == len(d.ranks) {
+		return finding{}
+	}
+	f := finding{}
+	for _, n := range odd {
+		f.ranks = append(f.ranks, d.ranks[n])
+	}
+	code := RankWaits
+	if d.activityOf(f.ranks[0]) != waits {
+		code = RankWorks
+	}
+	f.evidence = []job.Reason{d.because(code, f.ranks)}
+	return f
+}
+
+// lastProgress says since when nothing has happened.
+func (d *Detector) lastProgress() job.Reason {
+	since := d.pause.since.UTC().Format("2006-01-02T15:04:05.000Z07:00")
+	if d.shown == 0 && !d.paced {
+		return job.Because(NoActivitySince, "since", since)
+	}
+	step := ""
+	if newest, some := d.newestStep(); some {
+		step = strconv.FormatInt(newest, 10)
+	}
+	return job.Because(NoStepSince, "since", since, "step", step)
+}
+
+func (d *Detector) newestStep() (step int64, some bool) {
+	for _, r := range d.ranks {
+		if r.Step != nil && (!some || *r.Step > step) {
+			step, some = *r.Step, true
+		}
+	}
+	return step, some
+}
+
+// known says what the pauses so far were like.
+func (d *Detector) known() job.Reason {
+	phase := d.pause.phase()
+	p := d.pauses[phase]
+	if p == nil || p.n < enough {
+		n := 0
+		if p != nil {
+			n = p.n
+		}
+		return job.Because(PausesTooFew, "phase", string(phase), "count", strconv.Itoa(n))
+	}
+	longest := p.longest.Round(max(1, p.longest/pausePrecision))
+	return job.Because(LongestPause, "phase", string(phase), "count", strconv.Itoa(p.n), "longest", job.Duration(longest).String())
+}
+
+// behind are the ranks that show fewer steps than most others, and the step that those have shown.
+func (d *Detector) behind() (behind []*rank, most int64) {
+	most, some := d.newestStep()
+	if !some {
+		return nil, 0
+	}
+	at := 0
+	for _, r := range d.ranks {
+		switch {
+		case r.Step == nil:
+		case *r.Step == most:
+			at++
+		default:
+			behind = append(behind, r)
+		}
+	}
+	if len(behind) > at {
+		return nil, 0 // a few that are ahead of most do not show who is late
+	}
+	return behind, most
+}
+
+// activity is what a process does.
+type activity int
+
+const (
+	unclear activity = iota
+	waits
+	works
+	transfers // uses little of a processor, and reads or writes
+)
+
+func (d *Detector) activityOf(r *rank) activity {
+	switch {
+	case kindOf(r.State) > alive, !r.slot.silent.IsZero():
+		return waits
+	case r.Busy == nil:
+		return unclear
+	case *r.Busy >= busy:
+		return works
+	case r.Idle != nil && *r.Idle < job.StillAfter(0):
+		return transfers
+	}
+	return waits
+}
+
+// oddByActivity are the RANKs that do not do what most do; nil if all do the same, all if there is no such majority. Of two processes of
+// which one waits, the other one works by itself: a peer that waits for it usually sleeps.
+func (d *Detector) oddByActivity() []int {
+	count := [transfers + 1]int{}
+	for _, r := range d.ranks {
+		count[d.activityOf(r)]++
+	}
+	most := waits
+	for _, a := range []activity{works, transfers} {
+		if count[a] > count[most] {
+			most = a
+		}
+	}
+	var odd []int
+	for i, r := range d.ranks {
+		if count[unclear] > 0 || 2*count[most] < len(d.ranks) || d.activityOf(r) != most {
+			odd = append(odd, i)
+		}
+	}
+	return odd
+}
+
+// oddChannels is the finding about ranks that wait in another kernel function than most do, where they have not waited while the world
+// moved.
+func (d *Detector) oddChannels() finding {
+	odd, most := d.minority(func(r *rank) string {
+		if d.activityOf(r) != waits {
+			return ""
+		}
+		return r.Channel
+	})
+	odd = slices.DeleteFunc(odd, func(r *rank) bool { return r.usual[r.Channel] })
+	if len(odd) == 0 || 2*len(odd) > len(d.ranks) {
+		return finding{}
+	}
+	return finding{ranks: odd, evidence: []job.Reason{d.because(RankElsewhere, odd, "channel", odd[0].Channel, "others", most)}}
+}
+
+// collective matches the names of functions in which a process waits for its peers, in any spelling: of torch.distributed, NCCL, gloo, MPI
+// and plain sockets.
+var collective = regexp.MustCompile(`(?i)all_?reduce|all_?gather|all_?to_?all|reduce_?scatter|broadcast|barrier|\b_?i?recv|\b_?i?send|synchronize|wait_tensor|\bwait_work|run_backward`)
+
+// oddStacks is the finding about ranks whose stacks are not like those of most. Of those, ranks that wait for peers only show that they wait.
+func (d *Detector) oddStacks() finding {
+	odd, most := d.minority(func(r *rank) string { return r.Stack })
+	waits := func(r *rank) bool { return collective.MatchString(r.Stack) }
+	if slices.ContainsFunc(odd, func(r *rank) bool { return !waits(r) }) {
+		odd = slices.DeleteFunc(odd, waits)
+	}
+	if len(odd) == 0 || 2*len(odd) > len(d.ranks) {
+		return finding{}
+	}
+	return finding{ranks: odd, evidence: []job.Reason{d.because(RankStacks, odd, "stack", odd[0].Stack, "others", most)}}
+}
+
+// minority are the ranks whose value is not the one that most have, of those with a value.
+func (d *Detector) minority(value func(*rank) string) (odd []*rank, most string) {
+	count := map[string]int{}
+	for _, r := range d.ranks {
+		if v := value(r); v != "" {
+			count[v]++
+		}
+	}
+	for v, n := range count {
+		if n > count[most] || n == count[most] && v < most {
+			most = v
+		}
+	}
+	for _, r := range d.ranks {
+		if v := value(r); v != "" && (v != most || 2*count[most] <= len(d.ranks)) {
+			odd = append(odd, r)
+		}
+	}
+	return odd, most
+}
+
+// because is a reason about ranks.
+func (d *Detector) because(code job.Code, ranks []*rank, args ...string) job.Reason {
+	numbers := make([]int, len(ranks))
+	for i, r := range ranks {
+		numbers[i] = r.number
+	}
+	slices.Sort(numbers)
+	return job.Because(code, append([]string{"ranks", folded(numbers), "count", strconv.Itoa(len(ranks))}, args...)...)
+}
+
+// folded are numbers as "0-3,7".
+func folded(numbers []int) string {
+	return strings.TrimSuffix(strings.TrimPrefix(job.Fold("", numbers), "["), "]")
+}
