@@ -28,7 +28,8 @@ var rooms = map[string][]string{
 	"progress":               {"job"},
 	"plan":                   {"job"},
 	"history":                {"job"},
-	"elastic":                {"job", "history", "internal/connlimit", "internal/regular"},
+	"detect":                 {"job"},
+	"elastic":                {"job", "detect", "history", "internal/connlimit", "internal/regular"},
 	"agent":                  {"job", "elastic", "progress", "internal/atomicfile", "internal/execsocket", "internal/logmarks", "internal/regular"}, // elastic: wire types and client
 	"state":                  {"job", "conditions", "internal/atomicfile", "internal/regular"},
 	"state/statetest":        {"job", "conditions", "state", "internal/hang"},
@@ -60,7 +61,7 @@ var rooms = map[string][]string{
 	"conditions":             {"job"},
 	"notify":                 {"job", "internal/hang"},
 	"apply":                  {"job", "conditions", "plan", "elastic", "history", "providers", "state", "internal/atomicfile", "internal/regular"},
-	"cmd/view":               {"job", "conditions", "plan", "elastic", "history", "apply", "state"},
+	"cmd/view":               {"job", "conditions", "detect", "plan", "elastic", "history", "apply", "state"},
 	"cmd/planfile":           {"job", "lang", "plan", "cmd/view", "internal/atomicfile", "internal/regular"},
 	"cmd/workspace":          {"job", "lang", "plan", "apply", "providers", "state", "kube", "cmd/view", "cmd/planfile", "internal/confine", "internal/regular"},
 	"cmd/metrics":            {"job", "elastic", "apply", "plan", "conditions", "state", "cmd/view", "internal/connlimit"},
@@ -97,6 +98,8 @@ var unreachable = map[string][]string{
 	"job":  {"net/http", "os/exec", "k8s.io/"},
 	"plan": {"net/http", "os/exec", "k8s.io/"},
 	"lang": {"net/http", "os/exec", "k8s.io/"},
+
+	"detect": {"net/http", "os/exec", "k8s.io/"},
 
 	"progress": {"net/http", "os/exec", "k8s.io/"},
 

@@ -79,6 +79,10 @@ func (n names) fromService(facts map[string]elastic.Facts) map[string]elastic.Fa
 			for i := range f.Members {
 				f.Members[i].Slot.Job = name
 			}
+			f.Suspicions = slices.Clone(f.Suspicions)
+			for i := range f.Suspicions {
+				f.Suspicions[i] = f.Suspicions[i].Of(name)
+			}
 		}
 		out[name] = f
 	}

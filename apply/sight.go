@@ -150,7 +150,7 @@ func (s *sight) delayed() map[string]string {
 	return now
 }
 
-// merge adds the service's worlds and members to a snapshot. It matches jobs by UID, so that a recreated job does not get those
+// merge adds the service's worlds, members and suspicions to a snapshot. It matches jobs by UID, so that a recreated job does not get those
 // of its predecessor.
 func merge(s *job.Snapshot, facts map[string]elastic.Facts, records job.Records) {
 	s.Worlds = make(map[string]job.World, len(facts))
@@ -158,6 +158,12 @@ func merge(s *job.Snapshot, facts map[string]elastic.Facts, records job.Records)
 	for name, f := range facts {
 		if rec := records[name]; f.World.Generation > 0 && rec != nil && rec.UID == f.UID {
 			s.Worlds[name] = f.World
+			if len(f.Suspicions) > 0 {
+				if s.Suspicions == nil {
+					s.Suspicions = map[string][]job.Suspicion{}
+				}
+				s.Suspicions[name] = f.Suspicions
+			}
 		}
 		for i := range f.Members {
 			m := &f.Members[i]

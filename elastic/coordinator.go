@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/eltrain/eltrain/detect"
 	"github.com/eltrain/eltrain/history"
 	"github.com/eltrain/eltrain/job"
 )
@@ -47,8 +48,11 @@ type jobState struct {
 	members map[job.Address]*member
 	sorted  []*member // by address; nil after a member was added or removed
 	counts  Counts
-	saved   job.Saved // the newest checkpoint
-	savedAt time.Time // see Usage.Saved
+	// detector watches the world of generation watched; 0 is none.
+	detector *detect.Detector
+	watched  int
+	saved    job.Saved // the newest checkpoint
+	savedAt  time.Time // see Usage.Saved
 }
 
 // Counts are events of one job's members since this master started.
@@ -131,6 +135,7 @@ func (c *Coordinator) step(now time.Time, j *jobState, e Event) error {
 		c.ready.Form = append(c.ready.Form, Forming{j.name, j.uid, *ready.Form})
 	}
 	c.tickBy(j.rdzv.Next())
+	c.watchWorld(now, j)
 	return err
 }
 
@@ -147,13 +152,14 @@ func (c *Coordinator) Set(now time.Time, name string, d Desired) {
 		j = nil
 	}
 	if j == nil {
-		j = &jobState{name: name, uid: d.UID, rdzv: NewRendezvous(), members: map[job.Address]*member{}}
+		j = &jobState{name: name, uid: d.UID, rdzv: NewRendezvous(), members: map[job.Address]*member{}, detector: detect.New()}
 		c.jobs[name] = j
 	}
 	j.token = sha256.Sum256([]byte(d.Token))
 	lease := leaseOf(d.Want)
 	moved := j.lease != lease
 	j.lease = lease
+	c.detect(now, j, detect.Limited{Limits: hangLimits(d.Want)})
 	c.step(now, j, Wanted{d}) // never refused
 	for addr, m := range j.members {
 		if s := j.rdzv.slots[addr]; s == nil || s.Incarnation != m.incarnation {
@@ -295,6 +301,7 @@ func (c *Coordinator) Register(now time.Time, name string, req RegisterRequest) 
 	m.seq = req.Seq
 	c.recordBeat(now, m)
 	c.remember(now, m, &req.Report)
+	c.watchReport(now, j, slot, &req.Report)
 	return reply, nil
 }
 
@@ -319,6 +326,7 @@ func (c *Coordinator) Sync(now time.Time, name string, req SyncRequest) (SyncRep
 	m.seq = max(m.seq, req.Seq)
 	c.recordBeat(now, m)
 	c.remember(now, m, &req.Report)
+	c.watchReport(now, j, slot, &req.Report)
 	return j.reply(slot).since(req.Seen), nil
 }
 
@@ -394,7 +402,10 @@ func (c *Coordinator) Tick(now time.Time) time.Time {
 		if at := j.rdzv.Next(); !at.IsZero() && !at.After(now) {
 			c.step(now, j, Tick{}) // never refused
 		}
-		next = earlier(next, j.rdzv.Next())
+		if at := j.detector.Next(); !at.IsZero() && !at.After(now) {
+			c.detect(now, j, detect.Tick{})
+		}
+		next = earlier(earlier(next, j.rdzv.Next()), j.detector.Next())
 	}
 	if len(c.leases) > 0 {
 		next = earlier(next, c.leases[0].due)
@@ -431,6 +442,7 @@ func (c *Coordinator) check(now time.Time, m *member) {
 	case !m.silent && !now.Before(m.silentAt()):
 		m.silent = true
 		c.changes++
+		c.detect(now, m.job, detect.Silent{Slot: m.slot, Silent: true})
 	}
 	c.leases.update(m)
 }
@@ -442,6 +454,7 @@ func (c *Coordinator) recordBeat(now time.Time, m *member) {
 		m.silent = false
 		c.changes++
 		c.leases.update(m)
+		c.detect(now, m.job, detect.Silent{Slot: m.slot})
 	}
 }
 
@@ -463,7 +476,7 @@ func (c *Coordinator) drop(m *member) {
 func (c *Coordinator) Observe() map[string]Facts {
 	out := make(map[string]Facts, len(c.jobs))
 	for name, j := range c.jobs {
-		f := Facts{UID: j.uid, World: j.rdzv.World()}
+		f := Facts{UID: j.uid, World: j.rdzv.World(), Suspicions: j.detector.Suspicions()}
 		f.Members = make([]MemberFacts, 0, len(j.members))
 		for _, m := range j.byAddress() {
 			if m.registered.IsZero() && !m.expired {

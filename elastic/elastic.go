@@ -6,7 +6,7 @@
 // Server is the HTTP interface of a Coordinator, Client its counterpart. The package must not know plans, providers or stores:
 // the desired state comes in through Set, and what the service knows is read through Observe.
 //
-// Files: rendezvous (one job's worlds), ranks, peers (who finds whom), coordinator (all jobs, leases), usage (of training processes), server, certificate, metrics,
+// Files: rendezvous (one job's worlds), ranks, peers (who finds whom), coordinator (all jobs, leases), usage and watch (of training processes), server, certificate, metrics,
 // client, api (the wire), check (validation of requests), errors.
 package elastic
 
@@ -43,11 +43,12 @@ type DesiredSlot struct {
 	Node        string // planned node; what its member reports takes precedence
 }
 
-// Facts is what the service knows about one job. World's members are shared and immutable.
+// Facts is what the service knows about one job. World's members and the suspicions are shared and immutable.
 type Facts struct {
-	UID     string
-	World   job.World
-	Members []MemberFacts // by address
+	UID        string
+	World      job.World
+	Members    []MemberFacts // by address
+	Suspicions []job.Suspicion
 }
 
 // MemberFacts is one registered incarnation. It is kept, with its last report, until its slot has another incarnation or is no

@@ -15,6 +15,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"time"
 )
 
 // Job is one training job as declared.
@@ -171,10 +172,31 @@ type Topology struct {
 	RankBy []string `hcl:"rank_by,optional" change:"update" doc:"Node labels from the widest level to the narrowest, as [\"node.labels.rack\", \"node.labels.switch\"]: slots that share one get contiguous ranks."`
 }
 
-// Detect says when a member is considered lost.
+// Detect says when a member is considered lost, and when a world hangs.
 type Detect struct {
-	Lease Duration `hcl:"lease,optional" default:"15s" change:"update" doc:"A registered member without a heartbeat for this long is lost."`
+	Lease Duration    `hcl:"lease,optional" default:"15s" change:"update" doc:"A registered member without a heartbeat for this long is lost."`
+	Hang  *HangLimits `hcl:"hang,block" change:"update" json:",omitempty" doc:"When a world without progress is said to hang."`
 }
+
+// Limits are those of a hang, with defaults where the job says nothing.
+func (d *Detect) Limits() HangLimits {
+	if d.Hang == nil {
+		return DefaultHang
+	}
+	return *d.Hang
+}
+
+// HangLimits say when a world without progress is said to hang.
+type HangLimits struct {
+	Floor   Duration `hcl:"floor,optional" default:"30s" change:"update" doc:"Without progress for this long, and for three usual steps more, the processes that stand out are suspected. If they are stopped or blocked, or their agent is silent, they hang. At least 3s."`
+	Ceiling Duration `hcl:"ceiling,optional" default:"30m" change:"update" doc:"How long a world may be without progress if nothing else is known. Once the job had some pauses of the same kind, their longest says that, times a factor of 2 or more. 0s is without limit."`
+}
+
+// DefaultHang has the defaults of HangLimits.
+var DefaultHang = HangLimits{Floor: Duration(30 * time.Second), Ceiling: Duration(30 * time.Minute)}
+
+// LeastFloor is the shortest HangLimits.Floor: agents look at processes twice a second, and what lasts shorter is no hang.
+const LeastFloor = 3 * time.Second
 
 // Heal says how faults are healed, and how often.
 type Heal struct {

@@ -210,6 +210,7 @@ type Want struct {
 	Roles  []WantRole `json:"roles"` // ranked roles, in declaration order
 	Settle Duration   `json:"settle"`
 	Lease  Duration   `json:"lease"`
+	Hang   HangLimits `json:"hang,omitzero"`
 	RankBy []string   `json:"rank_by,omitempty"` // node label names, widest first
 	// Unranked are the slots of unranked roles that may start now.
 	Unranked []Address `json:"unranked,omitempty"`

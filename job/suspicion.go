@@ -1,6 +1,9 @@
 package job
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Suspicion is what detection says of a world's training processes at one moment. It is a fact: the planner decides what follows.
 type Suspicion struct {
@@ -14,3 +17,17 @@ type Suspicion struct {
 	Due      time.Time `json:"due,omitzero"`
 	Evidence []Reason  `json:"evidence"`
 }
+
+// Of returns the same suspicion with its slots under the given job name.
+func (s Suspicion) Of(name string) Suspicion {
+	s.Slots = slices.Clone(s.Slots)
+	for i := range s.Slots {
+		s.Slots[i].Job = name
+	}
+	return s
+}
+
+// StillAfter is how long a training process may show no step, and not be said to stand still, if it usually shows one each interval; 0 is
+// unknown. Agents tell at once when a process begins to stand still, and when it moves again, so that a service that hears nothing knows
+// that nothing has changed.
+func StillAfter(interval time.Duration) time.Duration { return max(time.Second, 2*interval) }

@@ -162,6 +162,10 @@ func TestUndeclarableJobsAreFound(t *testing.T) {
 		"devices": {func(_ []job.Job, _ *job.Job, r *job.Role) []job.Job { r.Resources.Devices["gpu"] = -1; return nil }, "Invalid number of devices"},
 		"order":   {func(_ []job.Job, _ *job.Job, r *job.Role) []job.Job { r.DependsOn = []string{"none"}; return nil }, `no role "none"`},
 		"cycle":   {func(_ []job.Job, _ *job.Job, r *job.Role) []job.Job { r.DependsOn = []string{r.Name}; return nil }, "Start order in a cycle"},
+		"floor": {func(_ []job.Job, j *job.Job, _ *job.Role) []job.Job {
+			j.Detect.Hang = &job.HangLimits{Ceiling: job.Duration(60e9)}
+			return nil
+		}, "Floor too short"},
 		"lease":   {func(_ []job.Job, j *job.Job, _ *job.Role) []job.Job { j.Detect.Lease = 0; return nil }, "Lease too short"},
 		"pattern": {func(_ []job.Job, j *job.Job, _ *job.Role) []job.Job { j.Progress.Pattern = "("; return nil }, "Invalid pattern"},
 		"ignored": {func(_ []job.Job, j *job.Job, _ *job.Role) []job.Job {

@@ -98,6 +98,10 @@ job "full" {
   }
   detect {
     lease = "3s"
+    hang {
+      floor   = "10s"
+      ceiling = "1h"
+    }
   }
   heal {
     budget {

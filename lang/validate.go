@@ -363,6 +363,9 @@ func (l *loader) checkPolicies(j *job.Job, t *tree) {
 	if b := t.block("detect"); b != nil && b.sound("lease") && j.Detect.Lease < minLease {
 		l.complain(b.at("lease"), b, "Lease too short", "With a lease of %s a busy host would be considered lost: the minimum is %s.", j.Detect.Lease, minLease)
 	}
+	if b := t.block("detect").block("hang"); b != nil {
+		l.checkHang(j.Detect.Hang, b)
+	}
 	heal := t.block("heal")
 	if b := heal.block("budget"); b != nil {
 		l.checkBudget(j.Heal.Budget, b)
@@ -372,6 +375,19 @@ func (l *loader) checkPolicies(j *job.Job, t *tree) {
 		for i, b := range heal.blocks["on"] {
 			l.checkOn(j.Heal.On[i], b)
 		}
+	}
+}
+
+func (l *loader) checkHang(h *job.HangLimits, t *tree) {
+	switch {
+	case t.sound("floor") && h.Floor.Std() < job.LeastFloor:
+		l.complain(t.at("floor"), t, "Floor too short", "A busy host can delay training for %s: the minimum is %s.", h.Floor, job.Duration(job.LeastFloor))
+	case t.sound("floor", "ceiling") && h.Ceiling != 0 && h.Ceiling < h.Floor:
+		at := t.at("ceiling")
+		if t.attrs["ceiling"] == nil {
+			at = t.at("floor")
+		}
+		l.complain(at, t, "Ceiling below the floor", "floor is %s and ceiling is %s. Raise ceiling, or set it to 0s for no limit.", h.Floor, h.Ceiling)
 	}
 }
 

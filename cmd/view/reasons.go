@@ -10,6 +10,7 @@ import (
 
 	"github.com/eltrain/eltrain/apply"
 	"github.com/eltrain/eltrain/conditions"
+	"github.com/eltrain/eltrain/detect"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/plan"
 )
@@ -22,6 +23,7 @@ const (
 	startAgain        job.Code = "start_anew"         // how a job that failed is started again
 	startAgainWatched job.Code = "start_anew_watched" // the same, while a watch runs
 	changedBy         job.Code = "changed_by"         // somebody changed an attribute
+	suspectedHang     job.Code = "suspected_hang"     // the world makes no progress
 )
 
 // Sentence returns a reason as text. It is not redacted.
@@ -65,7 +67,7 @@ func (r *Redactor) Reasons(reasons []job.Reason) []job.Reason {
 type sentence func(r job.Reason, of []string) string
 
 // says makes a sentence from a template: ${name} is an argument, ${name:q} the same in quotes, ${name:slots} a number of
-// slots, ${name:clock} and ${name:date} a time; ${of} is the parts.
+// slots, ${name:ranks} the numbers of ranks, ${name:clock} and ${name:date} a time; ${of} is the parts.
 func says(text string) sentence {
 	if !strings.Contains(text, "$") {
 		return func(job.Reason, []string) string { return text }
@@ -83,6 +85,8 @@ func says(text string) sentence {
 				return strconv.Quote(r.Args[name])
 			case as == "slots":
 				return plural(number(r, name), "slot")
+			case as == "ranks":
+				return "rank" + map[bool]string{true: "s"}[strings.ContainsAny(r.Args[name], ",-")] + " " + r.Args[name]
 			case as == "clock", as == "date":
 				return localTime(r.Args[name], as == "date")
 			}
@@ -113,6 +117,15 @@ func ofSlot(say sentence) sentence {
 		}
 		return say(r, of)
 	}
+}
+
+// suspected says who may hang, and when that is acted on.
+func suspected(r job.Reason, of []string) string {
+	text := "Training may hang: " + strings.Join(of, "; ") + "."
+	if due := r.Args["due"]; due != "" {
+		text += " It counts as a hang from " + localTime(due, false) + " on."
+	}
+	return text
 }
 
 // number returns a numeric argument.
@@ -209,6 +222,23 @@ var sentences = map[job.Code]sentence{
 	plan.Gone:             says("no trace of it was found"),
 	plan.NotRecorded:      either("node", "incarnation ${incarnation} runs on ${node} but is not recorded", "incarnation ${incarnation} is not on a node yet and not recorded"),
 	plan.NewerIncarnation: says("incarnation ${incarnation} was started, but ${recorded} is recorded"),
+
+	// Of a world that may hang.
+	suspectedHang:          suspected,
+	detect.NoStepSince:     either("step", "no step since ${since:clock}; the last was ${step}", "no step since ${since:clock}, when the world formed"),
+	detect.NoActivitySince: says("no activity since ${since:clock}"),
+	detect.RankStopped:     says("${ranks:ranks}: stopped by a signal"),
+	detect.RankBlocked:     either("channel", "${ranks:ranks}: blocked in the kernel, in ${channel}", "${ranks:ranks}: blocked in the kernel"),
+	detect.RankSilent:      says("${ranks:ranks}: no heartbeat of the agent"),
+	detect.RankTraced:      says("${ranks:ranks}: stopped by a debugger"),
+	detect.RankBehind:      says("${ranks:ranks}: step ${step}, the others ${others}"),
+	detect.RankWorks:       says("${ranks:ranks}: working while the others wait"),
+	detect.RankWaits:       says("${ranks:ranks}: waiting while the others work"),
+	detect.RankElsewhere:   says("${ranks:ranks}: waiting in ${channel}, the others in ${others}"),
+	detect.RankStacks:      says("${ranks:ranks}: in ${stack}, the others in ${others}"),
+	detect.NobodyDiffers:   says("no rank differs from the others"),
+	detect.LongestPause:    says("the longest of ${count} such pauses (${phase}) took ${longest}"),
+	detect.PausesTooFew:    says("too few such pauses (${phase}) are known to tell a hang from one"),
 
 	// What is not as configured.
 	plan.NoRoom:    shortage,

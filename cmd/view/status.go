@@ -491,6 +491,11 @@ func (j *JobStatus) reasons(name string, record *job.Record, f Facts, r *Redacto
 			j.because(w.Role, why, r)
 		}
 	}
+	for _, suspicion := range f.Snapshot.Suspicions[name] {
+		if suspicion.Cause == job.Hang && suspicion.Generation == j.Generation && j.WorldSize > 0 {
+			j.because("", suspicionReason(&suspicion), r)
+		}
+	}
 	if record.Phase == job.JobFailed {
 		if why := failure(record); !why.IsZero() {
 			j.because("", why, r)
@@ -505,6 +510,14 @@ func (j *JobStatus) reasons(name string, record *job.Record, f Facts, r *Redacto
 			j.because("", job.Because(slotsMissing, "role", role.Name, "running", itoa(role.Running), "desired", itoa(role.Desired)), r)
 		}
 	}
+}
+
+func suspicionReason(s *job.Suspicion) job.Reason {
+	due := ""
+	if !s.Certain && !s.Due.IsZero() {
+		due = s.Due.Format(time.RFC3339)
+	}
+	return job.Because(suspectedHang, "slots", strings.Join(shortCulprits(s.Slots), ", "), "due", due).With(s.Evidence...)
 }
 
 func incidentStatus(in job.Incident, r *Redactor) IncidentStatus {
