@@ -15,6 +15,7 @@ const (
 	RankWaits       job.Code = "rank_waits"        // processes wait while the others work
 	RankElsewhere   job.Code = "rank_elsewhere"    // processes wait elsewhere than the others, where they do not usually
 	RankStacks      job.Code = "rank_stacks"       // processes have another stack than the others
+	RankSlow        job.Code = "rank_slow"         // a process works longer than the others, which wait for it
 	NobodyDiffers   job.Code = "nobody_differs"    // no process differs from the others
 	LongestPause    job.Code = "longest_pause"     // the pauses of this phase so far
 	PausesTooFew    job.Code = "pauses_too_few"    // of this phase too few pauses are known to tell a hang from one

@@ -53,6 +53,7 @@ type Rank struct {
 	Busy     *float64       // recent use of a processor, as share of a core
 	Idle     *time.Duration // since it last used a processor, read, wrote or printed
 	Stack    string         // the top of its stack, so that equal ones are alike; "" if not taken
+	Looks    Looks
 }
 
 // Event is one of the types below.
@@ -109,6 +110,7 @@ type Detector struct {
 	paced  bool // a world of this job has shown steps
 	pauses map[Phase]*pauses
 	pause  *pause // nil while the world moves
+	work   work
 
 	alike      int       // looks at which all processes did the same; counts up to alikeLooks
 	looked     time.Time // the last look
@@ -192,7 +194,7 @@ func (d *Detector) form(e Formed) {
 
 func (d *Detector) end() {
 	d.generation, d.slots, d.ranks, d.moving, d.shown, d.steps = 0, nil, nil, 0, 0, 0
-	d.pause, d.alike, d.looked, d.next = nil, 0, time.Time{}, time.Time{}
+	d.pause, d.work, d.alike, d.looked, d.next = nil, work{}, 0, time.Time{}, time.Time{}
 	d.tell(nil)
 }
 
@@ -276,12 +278,13 @@ func (d *Detector) hear(e Silent) {
 // look decides whether the world stands still, and who is suspected.
 func (d *Detector) look() {
 	d.looked, d.next = d.now, d.now.Add(lookEvery)
+	d.compare()
 	since, still := d.standsStill()
 	if !still {
 		d.resume()
-		d.tell(nil)
+		d.tell(d.straggler())
 		if d.shown > 0 {
-			d.next = time.Time{} // until reports say otherwise
+			d.next = d.work.at // until reports say otherwise
 		}
 		return
 	}
@@ -296,6 +299,14 @@ func (d *Detector) look() {
 		return
 	}
 	d.tell(d.suspect())
+}
+
+// straggler is the suspicion of one; nil if there is none.
+func (d *Detector) straggler() []job.Suspicion {
+	if d.work.found == nil {
+		return nil
+	}
+	return []job.Suspicion{d.work.found.suspicion}
 }
 
 // resume ends the pause, and learns from it how long one may be.

@@ -336,7 +336,7 @@ func drawn(seed uint64, f fault) *trace {
 	t.spins, t.stacks = rng.IntN(3) == 0, rng.IntN(5) > 0
 	t.length = 24 * time.Hour
 	if f != healthy {
-		t.faultAt = between(600, 4*3600)
+		t.faultAt = between(600, 5400)
 		t.length = t.faultAt + 2*t.limits.Ceiling
 		t.culprit = []int{rng.IntN(t.ranks())}
 		switch f {

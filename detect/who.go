@@ -270,7 +270,13 @@ var collective = regexp.MustCompile(`(?i)all_?reduce|all_?gather|all_?to_?all|re
 // oddStacks is the finding about ranks whose stacks are not like those of most. Of those, ranks that wait for peers only show that they wait.
 func (d *Detector) oddStacks() finding {
 	odd, most := d.minority(func(r *rank) string { return r.Stack })
-	waits := func(r *rank) bool { return collective.MatchString(r.Stack) }
+	calls := map[string]bool{} // by stack
+	waits := func(r *rank) bool {
+		if _, known := calls[r.Stack]; !known {
+			calls[r.Stack] = collective.MatchString(r.Stack)
+		}
+		return calls[r.Stack]
+	}
 	if slices.ContainsFunc(odd, func(r *rank) bool { return !waits(r) }) {
 		odd = slices.DeleteFunc(odd, waits)
 	}

@@ -236,6 +236,7 @@ var sentences = map[job.Code]sentence{
 	detect.RankWaits:       says("${ranks:ranks}: waiting while the others work"),
 	detect.RankElsewhere:   says("${ranks:ranks}: waiting in ${channel}, the others in ${others}"),
 	detect.RankStacks:      says("${ranks:ranks}: in ${stack}, the others in ${others}"),
+	detect.RankSlow:        says("${ranks:ranks}: works ${share} % of the time, the others ${others} %, since ${since:clock}; it costs ${costs} % of each step"),
 	detect.NobodyDiffers:   says("no rank differs from the others"),
 	detect.LongestPause:    says("the longest of ${count} such pauses (${phase}) took ${longest}"),
 	detect.PausesTooFew:    says("too few such pauses (${phase}) are known to tell a hang from one"),
