@@ -25,6 +25,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -141,9 +142,11 @@ type agent struct {
 	ended      *end
 
 	sampler  *sampler
+	mains    []int       // the processes that are looked at, by local rank
 	strays   []processID // descendants outside of the processes' groups, as recorded
 	mu       sync.Mutex
 	outgoing outgoing // what the session reports, except the progress
+	lookout  lookout  // of the generation that runs
 }
 
 func newAgent(c job.AgentConfig, rec *record, log *slog.Logger) (*agent, error) {
@@ -237,6 +240,8 @@ func (a *agent) run(ctx context.Context) int {
 
 	beat := time.NewTicker(defaultBeat)
 	defer beat.Stop()
+	looks := time.NewTicker(lookEvery)
+	defer looks.Stop()
 	asked, missed := ctx.Done(), 0
 	for a.ended == nil {
 		select {
@@ -254,6 +259,8 @@ func (a *agent) run(ctx context.Context) int {
 			a.step(overdue{})
 		case d := <-a.beats:
 			beat.Reset(d)
+		case <-looks.C:
+			a.look()
 		case <-beat.C:
 			a.measure()
 			if missed++; missed > beatsInLease {
@@ -269,9 +276,13 @@ func (a *agent) run(ctx context.Context) int {
 
 // step applies an event to life and carries out the effects.
 func (a *agent) step(e event) {
+	if e, is := e.(evidence); is {
+		a.found(e)
+		return
+	}
 	if _, over := e.(stopped); over {
 		a.logEnd()
-		a.generation = nil
+		a.generation, a.mains = nil, nil
 		a.report(figures{}) // the next generation's processes are others
 		a.executor.current.Store(nil)
 	}
@@ -296,6 +307,8 @@ func (a *agent) step(e event) {
 			}
 		case perform:
 			a.perform(effect.Act)
+		case examine:
+			a.examine(effect.request)
 		case report:
 			a.session.reportNow()
 		case lastWord:
@@ -324,6 +337,7 @@ func (a *agent) start(p elastic.Place) {
 	a.generation = generation
 	a.executor.current.Store(generation)
 	a.recordProcesses(p.Generation, generation.ids())
+	a.measure()
 	a.step(started{generation.pids()})
 }
 
@@ -401,7 +415,65 @@ func (a *agent) measure() {
 		a.strays = seen.strays
 		a.recordProcesses(a.generation.number, a.generation.ids())
 	}
+	a.mains = a.generation.pids()
+	for i := range seen.ranks {
+		if p := seen.ranks[i].Process; p != nil {
+			a.mains[i] = p.PID
+		}
+	}
 	a.report(seen)
+}
+
+// look looks at the training processes, and has reported at once what cannot wait for the beat.
+func (a *agent) look() {
+	if a.generation == nil {
+		return
+	}
+	now := time.Now()
+	seen := make([]glimpse, len(a.mains))
+	for i, pid := range a.mains {
+		seen[i] = a.sampler.glimpse(pid)
+		seen[i].lines = a.generation.processes[i].reader.lines()
+	}
+	a.launcher.meter.enterStill(seen, now)
+	a.mu.Lock()
+	tell := a.lookout.see(now, seen)
+	a.mu.Unlock()
+	if tell {
+		a.session.reportNow()
+	}
+}
+
+// examine takes evidence about the training processes, for as long as the service asks for it. 0 is no request any more.
+func (a *agent) examine(request int) {
+	a.mu.Lock()
+	a.outgoing.Evidence = nil
+	a.mu.Unlock()
+	if request == 0 || a.generation == nil {
+		return
+	}
+	subjects := make([]subject, len(a.generation.processes))
+	for i, p := range a.generation.processes {
+		subjects[i] = subject{a.mains[i], strings.TrimSuffix(p.errorFile, ".json") + ".stacks", p.reader.last()}
+	}
+	go func() {
+		found := evidence{request, evidenceOf(subjects)}
+		select {
+		case a.events <- found:
+		case <-a.done:
+		}
+	}()
+}
+
+// found makes evidence part of the reports if it is still asked for.
+func (a *agent) found(e evidence) {
+	if e.request != a.life.order.Evidence {
+		return
+	}
+	a.mu.Lock()
+	a.outgoing.Evidence = &job.Evidence{Request: e.request, Ranks: e.ranks}
+	a.mu.Unlock()
+	a.session.reportNow()
 }
 
 // report makes figures part of the next report.
@@ -410,6 +482,9 @@ func (a *agent) report(f figures) {
 	defer a.mu.Unlock()
 	r := &a.outgoing.Report
 	r.CPU, r.Memory, r.Ranks, r.Figures = f.cpu, f.memory, f.ranks, f.slot
+	if a.generation == nil {
+		a.lookout, r.Evidence = lookout{}, nil
+	}
 }
 
 // publish makes life's current state available to the session, which may report it at any moment. Processes being started are
@@ -436,9 +511,11 @@ func (a *agent) publish() {
 // currentReport is the newest report.
 func (a *agent) currentReport() outgoing {
 	a.mu.Lock()
-	s := a.outgoing
+	s, now := a.outgoing, time.Now()
+	s.Ranks = slices.Clone(s.Ranks)
+	a.lookout.enter(s.Ranks, now)
 	a.mu.Unlock()
-	a.launcher.meter.report(&s, time.Now())
+	a.launcher.meter.report(&s, now)
 	return s
 }
 

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"errors"
 	"io/fs"
 	"math"
@@ -88,6 +89,31 @@ func (s *sampler) read(now time.Time, leaders []processID, reaps func(pid int) b
 		readCgroup(string(text), out.slot)
 	}
 	return out
+}
+
+// glimpse looks at a process, in a few tens of microseconds.
+func (s *sampler) glimpse(pid int) (seen glimpse) {
+	dir := "/proc/" + strconv.Itoa(pid)
+	st, ok := readStatOf(dir+"/stat", s.buf)
+	if !ok || st.ended() {
+		return glimpse{}
+	}
+	seen = glimpse{state: stateOf(st.state), channel: s.waitChannel(pid), ticks: st.ticks + st.reapedTicks}
+	if text, err := readProc(dir+"/io", s.buf); err == nil {
+		seen.bytes = parseTransferred(text)
+	}
+	return seen
+}
+
+// parseTransferred sums rchar and wchar of /proc/PID/io (proc_pid_io(5)).
+func parseTransferred(text []byte) (sum uint64) {
+	for line := range bytes.Lines(text) {
+		name, value, _ := bytes.Cut(line, []byte(": "))
+		if string(name) == "rchar" || string(name) == "wchar" {
+			sum += decimal(bytes.TrimSpace(value))
+		}
+	}
+	return sum
 }
 
 // divide returns the living processes of each rank, its leader first: what descends from it, and what is in its process group or was

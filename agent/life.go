@@ -79,6 +79,11 @@ type (
 	overdue struct{}
 	// acted: an act has ended.
 	acted struct{ job.ActResult }
+	// evidence: what was asked for has been found.
+	evidence struct {
+		request int
+		ranks   []job.RankEvidence
+	}
 	// unanswered: the service has not answered for a lease, and considers this member lost if it runs.
 	unanswered struct{}
 )
@@ -92,6 +97,7 @@ func (failed) isEvent()     {}
 func (stopped) isEvent()    {}
 func (overdue) isEvent()    {}
 func (acted) isEvent()      {}
+func (evidence) isEvent()   {}
 func (unanswered) isEvent() {}
 
 // effect is what to do about an event. Effects are carried out in order.
@@ -108,6 +114,8 @@ type (
 	}
 	// perform an act; its outcome follows as acted.
 	perform struct{ job.Act }
+	// examine the processes, for a request of the service's; 0 ends that.
+	examine struct{ request int }
 	// reserve another port for MASTER_PORT.
 	reserve struct{}
 	// report to the service now.
@@ -121,6 +129,7 @@ type (
 func (start) isEffect()    {}
 func (stop) isEffect()     {}
 func (perform) isEffect()  {}
+func (examine) isEffect()  {}
 func (reserve) isEffect()  {}
 func (report) isEffect()   {}
 func (lastWord) isEffect() {}
@@ -135,8 +144,13 @@ func newLife(stopGrace time.Duration) *life {
 func (l *life) Step(e event) []effect {
 	switch e := e.(type) {
 	case ordered:
+		asked := l.order.Evidence
 		l.order = e.Order
-		return append(l.followOrder(), l.beginActs()...) // the order first: what it stops gets no signal
+		effects := append(l.followOrder(), l.beginActs()...) // the order first: what it stops gets no signal
+		if l.order.Evidence != asked {
+			effects = append(effects, examine{l.order.Evidence})
+		}
+		return effects
 	case answered:
 		return l.answered(e)
 	case fenced:

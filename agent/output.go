@@ -136,6 +136,7 @@ type reader struct {
 	mu   sync.Mutex
 	tail [][]byte // a ring
 	next int
+	kept uint64 // lines in all
 	done chan struct{}
 }
 
@@ -262,12 +263,20 @@ func (r *reader) keep(line []byte) {
 	line = line[:min(len(line), maxTailLine)]
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.kept++
 	if len(r.tail) < tailLines {
 		r.tail = append(r.tail, bytes.Clone(line))
 		return
 	}
 	r.tail[r.next] = append(r.tail[r.next][:0], line...)
 	r.next = (r.next + 1) % tailLines
+}
+
+// lines is how many lines there were.
+func (r *reader) lines() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.kept
 }
 
 // last is the newest lines, oldest first.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -111,6 +112,9 @@ type rankMeter struct {
 	first   *int64
 	at      time.Time // when the step last changed
 	samples []sample  // oldest first
+	// intervals are the newest ones between steps that it showed: a ring of rateSamples.
+	intervals []time.Duration
+	next      int
 }
 
 type sample struct {
@@ -169,7 +173,10 @@ func (r *rankMeter) take(at time.Time, read func() progress.Seen) (seen progress
 	}
 	step := *r.reader.Reading().Step
 	if n := len(r.samples); seen.Name != "" || n > 0 && step < r.samples[n-1].step {
-		r.samples, r.first = r.samples[:0], nil // it counts differently, or went back to an earlier step
+		r.samples, r.first, r.intervals, r.next = r.samples[:0], nil, r.intervals[:0], 0 // it counts differently, or went back to an earlier step
+	}
+	if r.first != nil {
+		r.keepInterval(at.Sub(r.at))
 	}
 	r.at = at
 	if r.first == nil {
@@ -185,6 +192,35 @@ func (r *rankMeter) take(at time.Time, read func() progress.Seen) (seen progress
 	return seen, first
 }
 
+func (r *rankMeter) keepInterval(d time.Duration) {
+	if len(r.intervals) < rateSamples {
+		r.intervals = append(r.intervals, d)
+		return
+	}
+	r.intervals[r.next] = d
+	r.next = (r.next + 1) % rateSamples
+}
+
+// interval is the time between steps that nine of ten do not exceed; 0 if none is known.
+func (r *rankMeter) interval() time.Duration {
+	if len(r.intervals) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(r.intervals))
+	return sorted[len(sorted)*9/10]
+}
+
+// enterStill notes which processes have shown no step for long.
+func (m *meter) enterStill(seen []glimpse, now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i, r := range m.ranks[:min(len(m.ranks), len(seen))] {
+		r.mu.Lock()
+		seen[i].still = r.first != nil && now.Sub(r.at) >= job.StillAfter(r.interval())
+		r.mu.Unlock()
+	}
+}
+
 // progress is how far the process is; nil if nothing is known.
 func (r *rankMeter) progress(now time.Time) *job.RankProgress {
 	r.mu.Lock()
@@ -196,6 +232,9 @@ func (r *rankMeter) progress(now time.Time) *job.RankProgress {
 	if p.Step != nil {
 		age := max(0, now.Sub(r.at).Seconds())
 		p.StepAge = &age
+		if d := r.interval(); d > 0 {
+			p.StepInterval = new(d.Seconds())
+		}
 	}
 	return p
 }

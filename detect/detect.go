@@ -20,14 +20,13 @@ const (
 	extraSteps = 3
 	// warmUp is how many steps of a world are not like those after them: compilation, allocation, empty caches.
 	warmUp = 5
-	// lookEvery is how often a world that stands still is looked at; leastLook is the least time between looks, of which each costs as much
-	// as the world has processes.
+	// lookEvery is how often a world that stands still is looked at, and lookAgain how often after it is suspected, if no report comes;
+	// leastLook is the least time between looks, of which each costs as much as the world has processes.
 	lookEvery = time.Second
+	lookAgain = 10 * time.Second
 	leastLook = 100 * time.Millisecond
 	// alikeLooks is how often the processes of a world that shows no steps must have done the same before those that differ are suspected.
 	alikeLooks = 10
-	// busy is the share of a core from which on a process is said to work rather than to wait.
-	busy = 0.3
 )
 
 // Limits are a job's.
@@ -48,12 +47,12 @@ type Rank struct {
 	StepAge  time.Duration // since then
 	Interval time.Duration // usual time between steps that it shows; 0 if unknown
 	State    job.ThreadState
-	StateAge time.Duration  // for how long
-	Channel  string         // in which kernel function it waits; "" if unknown
-	Busy     *float64       // recent use of a processor, as share of a core
-	Idle     *time.Duration // since it last used a processor, read, wrote or printed
-	Stack    string         // the top of its stack, so that equal ones are alike; "" if not taken
-	Looks    Looks
+	StateAge time.Duration     // for how long
+	Channel  string            // in which kernel function it waits; "" if unknown
+	Busy     *float64          // recent use of a processor, as share of a core
+	Idle     *time.Duration    // since it last used a processor, read, wrote or printed
+	Evidence *job.RankEvidence // nil if it was not taken
+	Looks    job.Looks
 }
 
 // Event is one of the types below.
@@ -114,6 +113,7 @@ type Detector struct {
 
 	alike      int       // looks at which all processes did the same; counts up to alikeLooks
 	looked     time.Time // the last look
+	examine    bool
 	suspicions []job.Suspicion
 	changes    uint64
 	next       time.Time
@@ -136,6 +136,7 @@ type rank struct {
 	held   time.Time // since when it has been in a state of the same kind
 	active time.Time // when it last did anything; zero if unknown
 	moving bool
+	stack  string          // the top of its stack, so that equal ones are alike; "" if unknown
 	usual  map[string]bool // the channels in which it has waited before a next step
 }
 
@@ -171,6 +172,9 @@ func (d *Detector) Step(now time.Time, e Event) {
 // Suspicions are those of the world that trains. They are immutable.
 func (d *Detector) Suspicions() []job.Suspicion { return d.suspicions }
 
+// Examine reports whether evidence is wanted of the world's processes: it has stood still for half of what makes it suspected.
+func (d *Detector) Examine() bool { return d.examine }
+
 // Changes counts changes of Suspicions.
 func (d *Detector) Changes() uint64 { return d.changes }
 
@@ -194,6 +198,7 @@ func (d *Detector) form(e Formed) {
 
 func (d *Detector) end() {
 	d.generation, d.slots, d.ranks, d.moving, d.shown, d.steps = 0, nil, nil, 0, 0, 0
+	d.examine = false
 	d.pause, d.work, d.alike, d.looked, d.next = nil, work{}, 0, time.Time{}, time.Time{}
 	d.tell(nil)
 }
@@ -229,7 +234,8 @@ func (d *Detector) report(e Reported) {
 func (d *Detector) reportRank(r *rank, now Rank) {
 	before := r.Rank
 	r.Rank = now
-	if kindOf(now.State) != kindOf(before.State) || r.held.IsZero() {
+	r.stack = stackOf(now.Evidence)
+	if now.State.Held() != before.State.Held() || r.held.IsZero() {
 		r.held = d.now.Add(-now.StateAge)
 	}
 	if now.Idle != nil {
@@ -281,6 +287,7 @@ func (d *Detector) look() {
 	d.compare()
 	since, still := d.standsStill()
 	if !still {
+		d.examine = false
 		d.resume()
 		d.tell(d.straggler())
 		if d.shown > 0 {
@@ -297,6 +304,11 @@ func (d *Detector) look() {
 		d.pause.quiet = d.now
 		d.tell(nil)
 		return
+	}
+	if half := d.pause.quiet.Add(d.patience() / 2); d.now.Before(half) {
+		d.lookBy(half)
+	} else {
+		d.examine = true
 	}
 	d.tell(d.suspect())
 }
@@ -413,6 +425,7 @@ func (d *Detector) suspect() []job.Suspicion {
 		d.lookBy(named)
 		return nil
 	}
+	d.next = d.now.Add(lookAgain)
 	due := time.Time{}
 	if limit := d.limit(p.phase()); limit > 0 {
 		due = p.quiet.Add(limit)

@@ -22,13 +22,6 @@ const (
 // windows are over how many comparisons work is compared, shortest first: the noisier it is, the longer it takes to be sure.
 var windows = []int{4, 8, 20, 40}
 
-// Looks count how often a process was looked at, and how often its main thread waited then, by the kernel function it waited in. They
-// only grow.
-type Looks struct {
-	All   int64
-	Waits map[string]int64
-}
-
 // work compares how long the ranks of a world work between waiting for each other.
 type work struct {
 	at    time.Time  // of the next comparison

@@ -21,7 +21,7 @@ func worked(t *testing.T, shares []float64, lasts time.Duration) (d *Detector, a
 		f.Slots = append(f.Slots, Slot{job.Address{Job: "a", Role: "worker", Index: i}, 1})
 	}
 	d.Step(began, f)
-	looks := make([]Looks, len(shares))
+	looks := make([]job.Looks, len(shares))
 	for i := range looks {
 		looks[i].Waits = map[string]int64{"ep_poll": 0, "futex": 0}
 	}
@@ -38,7 +38,7 @@ func worked(t *testing.T, shares []float64, lasts time.Duration) (d *Detector, a
 				waits["futex"]++
 			}
 			if step%4 == 0 {
-				told := Rank{Step: &step, State: job.ThreadRuns, Looks: Looks{looks[i].All, map[string]int64{"ep_poll": waits["ep_poll"], "futex": waits["futex"]}}}
+				told := Rank{Step: &step, State: job.ThreadRuns, Looks: job.Looks{All: looks[i].All, Waits: map[string]int64{"ep_poll": waits["ep_poll"], "futex": waits["futex"]}}}
 				told.Step = new(step)
 				d.Step(now, Reported{Slot: f.Slots[i].Address, Ranks: []Rank{told}})
 			}

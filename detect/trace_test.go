@@ -85,6 +85,7 @@ type running struct {
 type simAgent struct {
 	beatAt, progressAt time.Duration
 	still              bool
+	examined           bool
 	kinds              []job.ThreadState
 	works              []bool
 	reported           time.Duration
@@ -212,9 +213,7 @@ func (r *running) look(rank int) Rank {
 			rest("ep_poll")
 		}
 	}
-	if r.stacks && r.detector.Suspicions() != nil {
-		out.Stack = "all_reduce"
-	}
+	out.Evidence = r.stack("all_reduce")
 	if r.broken() {
 		mine := slices.Contains(r.culprit, rank)
 		switch {
@@ -228,9 +227,9 @@ func (r *running) look(rank int) Rank {
 			out.State, out.StateAge = job.ThreadBlocked, r.now-r.faultAt
 		case r.fault == loops:
 			work(1)
-			out.Stack = r.stack("tokenize")
+			out.Evidence = r.stack("tokenize")
 		case r.fault == locks:
-			out.Stack = r.stack("acquire")
+			out.Evidence = r.stack("acquire")
 			rest("futex_wait_queue")
 		case r.fault == locksAll:
 			wait()
@@ -248,7 +247,7 @@ func (r *running) look(rank int) Rank {
 		}
 	case "evaluation":
 		if rank == 0 {
-			out.Stack = r.stack("evaluate")
+			out.Evidence = r.stack("evaluate")
 			work(0.9)
 		} else {
 			wait()
@@ -267,11 +266,11 @@ func (r *running) look(rank int) Rank {
 	return out
 }
 
-func (r *running) stack(top string) string {
-	if !r.stacks || r.detector.Suspicions() == nil {
-		return ""
+func (r *running) stack(top string) *job.RankEvidence {
+	if !r.stacks || !r.detector.Examine() {
+		return nil
 	}
-	return top
+	return &job.RankEvidence{Frames: []string{top + " (train.py:7)", "step (train.py:30)", "<module> (train.py:50)"}}
 }
 
 func (r *running) report(i int) {
@@ -294,15 +293,18 @@ func (r *running) report(i int) {
 		if k.Step != nil {
 			still = still || k.StepAge >= job.StillAfter(k.Interval)
 		}
-		settled := kindOf(k.State) == alive || k.StateAge >= time.Second || k.State == job.ThreadStopped
-		if settled && kindOf(k.State) != kindOf(a.kinds[local]) {
+		settled := k.State != job.ThreadBlocked || k.StateAge >= time.Second
+		if settled && k.State.Held() != a.kinds[local].Held() {
 			a.kinds[local], edge = k.State, true
 		}
-		if w := k.Busy != nil && *k.Busy >= busy; w != a.works[local] && r.now-a.reported >= time.Second {
+		if w := k.Busy != nil && *k.Busy >= job.Works; w != a.works[local] && r.now-a.reported >= time.Second {
 			a.works[local], edge = w, edge || still
 		}
 	}
 	progressed := !still && r.now-a.progressAt >= 2*time.Second && r.now-r.stepAt < 2*simTick
+	if examined := r.detector.Examine(); examined != a.examined {
+		a.examined, edge = examined, true
+	}
 	if still != a.still || edge || r.now >= a.beatAt || progressed {
 		r.detector.Step(began.Add(r.now), report)
 		a.still, a.reported, a.progressAt = still, r.now, r.now
@@ -323,11 +325,11 @@ func drawn(seed uint64, f fault) *trace {
 	between := func(least, most float64) time.Duration { // evenly by magnitude
 		return time.Duration(math.Exp(math.Log(least)+rng.Float64()*(math.Log(most)-math.Log(least))) * float64(time.Second))
 	}
-	t.slots, t.each = 1+rng.IntN(8), []int{1, 1, 1, 2, 4}[rng.IntN(5)]
+	t.slots, t.each = 1+rng.IntN(8), []int{1, 1, 1, 2, 3}[rng.IntN(5)]
 	if t.ranks() == 1 {
 		t.slots = 2
 	}
-	t.limits = Limits{Floor: []time.Duration{3 * time.Second, 10 * time.Second, 30 * time.Second}[rng.IntN(3)], Ceiling: 30 * time.Minute}
+	t.limits = Limits{Floor: []time.Duration{3 * time.Second, 10 * time.Second, 30 * time.Second}[rng.IntN(3)], Ceiling: []time.Duration{10 * time.Minute, 30 * time.Minute}[rng.IntN(2)]}
 	t.pace, t.jitter = between(0.02, 30), 0.02+0.2*rng.Float64()
 	t.shows = []shows{allShow, allShow, firstShows, lastShows}[rng.IntN(4)]
 	if f == fallsBehind {

@@ -19,39 +19,14 @@ type finding struct {
 	certain  bool
 }
 
-// kind is a state as far as it matters.
-type kind int
-
-const (
-	unknown kind = iota
-	alive        // runs, or sleeps until something happens
-	stopped
-	traced
-	blocked
-)
-
-func kindOf(s job.ThreadState) kind {
-	switch s {
-	case job.ThreadStopped:
-		return stopped
-	case job.ThreadTraced:
-		return traced
-	case job.ThreadBlocked:
-		return blocked
-	case "":
-		return unknown
-	}
-	return alive
-}
-
 // certain finds what cannot be an evaluation, a checkpoint or late data: it lasts for the floor.
 func (d *Detector) certain() finding {
-	stops := d.held(stopped)
+	stops := d.held(job.ThreadStopped)
 	if len(stops) > 0 {
 		return finding{stops, []job.Reason{d.because(RankStopped, stops), d.lastProgress()}, true}
 	}
 	// Where most are blocked, storage that they share is at fault, and no restart helps.
-	if blocks := d.held(blocked); len(blocks) > 0 && (2*len(blocks) <= len(d.ranks) || len(d.ranks) == 1) {
+	if blocks := d.held(job.ThreadBlocked); len(blocks) > 0 && (2*len(blocks) <= len(d.ranks) || len(d.ranks) == 1) {
 		return finding{blocks, []job.Reason{d.because(RankBlocked, blocks, "channel", blocks[0].Channel), d.lastProgress()}, true}
 	}
 	var silent []*rank
@@ -72,9 +47,9 @@ func (d *Detector) certain() finding {
 }
 
 // held are the ranks that have been in a state for the floor.
-func (d *Detector) held(k kind) (found []*rank) {
+func (d *Detector) held(state job.ThreadState) (found []*rank) {
 	for _, r := range d.ranks {
-		if kindOf(r.State) != k {
+		if r.State != state {
 			continue
 		}
 		if at := r.held.Add(d.limits.Floor); d.now.Before(at) {
@@ -90,7 +65,7 @@ func (d *Detector) held(k kind) (found []*rank) {
 // processes differ in several ways, those that differ in more of them.
 func (d *Detector) likely() finding {
 	f := finding{}
-	if traces := d.held(traced); len(traces) > 0 {
+	if traces := d.held(job.ThreadTraced); len(traces) > 0 {
 		f = finding{ranks: traces, evidence: []job.Reason{d.because(RankTraced, traces)}}
 	} else if behind, most := d.behind(); len(behind) > 0 {
 		f = finding{ranks: behind, evidence: []job.Reason{
@@ -213,11 +188,11 @@ const (
 
 func (d *Detector) activityOf(r *rank) activity {
 	switch {
-	case kindOf(r.State) > alive, !r.slot.silent.IsZero():
+	case r.State.Held() != "", !r.slot.silent.IsZero():
 		return waits
 	case r.Busy == nil:
 		return unclear
-	case *r.Busy >= busy:
+	case *r.Busy >= job.Works:
 		return works
 	case r.Idle != nil && *r.Idle < job.StillAfter(0):
 		return transfers
@@ -263,19 +238,35 @@ func (d *Detector) oddChannels() finding {
 	return finding{ranks: odd, evidence: []job.Reason{d.because(RankElsewhere, odd, "channel", odd[0].Channel, "others", most)}}
 }
 
+// topFrames is how much of a stack says where a process is.
+const topFrames = 4
+
+// stackOf is where a process is, as the functions of its innermost frames; "" if that is unknown.
+func stackOf(e *job.RankEvidence) string {
+	if e == nil {
+		return ""
+	}
+	var names []string
+	for _, frame := range e.Frames[:min(len(e.Frames), topFrames)] {
+		name, _, _ := strings.Cut(frame, " (") // without its place: lines of a loop differ
+		names = append(names, name)
+	}
+	return strings.Join(names, " < ")
+}
+
 // collective matches the names of functions in which a process waits for its peers, in any spelling: of torch.distributed, NCCL, gloo, MPI
 // and plain sockets.
 var collective = regexp.MustCompile(`(?i)all_?reduce|all_?gather|all_?to_?all|reduce_?scatter|broadcast|barrier|\b_?i?recv|\b_?i?send|synchronize|wait_tensor|\bwait_work|run_backward`)
 
 // oddStacks is the finding about ranks whose stacks are not like those of most. Of those, ranks that wait for peers only show that they wait.
 func (d *Detector) oddStacks() finding {
-	odd, most := d.minority(func(r *rank) string { return r.Stack })
+	odd, most := d.minority(func(r *rank) string { return r.stack })
 	calls := map[string]bool{} // by stack
 	waits := func(r *rank) bool {
-		if _, known := calls[r.Stack]; !known {
-			calls[r.Stack] = collective.MatchString(r.Stack)
+		if _, known := calls[r.stack]; !known {
+			calls[r.stack] = collective.MatchString(r.stack)
 		}
-		return calls[r.Stack]
+		return calls[r.stack]
 	}
 	if slices.ContainsFunc(odd, func(r *rank) bool { return !waits(r) }) {
 		odd = slices.DeleteFunc(odd, waits)
@@ -283,7 +274,7 @@ func (d *Detector) oddStacks() finding {
 	if len(odd) == 0 || 2*len(odd) > len(d.ranks) {
 		return finding{}
 	}
-	return finding{ranks: odd, evidence: []job.Reason{d.because(RankStacks, odd, "stack", odd[0].Stack, "others", most)}}
+	return finding{ranks: odd, evidence: []job.Reason{d.because(RankStacks, odd, "stack", odd[0].stack, "others", most)}}
 }
 
 // minority are the ranks whose value is not the one that most have, of those with a value.

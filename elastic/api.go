@@ -55,6 +55,9 @@ type Report struct {
 	Memory     job.Bytes       `json:"memory,omitempty"` // with its unit: "512MiB", "1234567B"
 	Acts       []job.ActResult `json:"acts,omitempty"`   // of the acts in its newest order, those that have ended
 
+	// Evidence is what the newest order asks for, once it is there, as long as the order asks for it.
+	Evidence *job.Evidence `json:"evidence,omitempty"`
+
 	Ranks   []job.RankReport `json:"ranks,omitempty"`   // by local rank
 	Figures *job.SlotFigures `json:"figures,omitempty"` // nil if none were read
 }
@@ -94,6 +97,8 @@ type Order struct {
 	InPlace int `json:"in_place,omitempty"`
 	// World is set with Run. A member that runs another generation stops that first.
 	World *Place `json:"world,omitempty"`
+	// Evidence asks for evidence about the processes of World: its number is to be in the report. 0 asks for none.
+	Evidence int `json:"evidence,omitempty"`
 	// Acts are to be done, in order and each once: an act whose ID is not greater than that of one before is not done. Their outcomes
 	// are in the reports as long as they are listed here.
 	Acts []job.Act `json:"acts,omitempty"`

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"reflect"
 	"slices"
@@ -146,6 +147,12 @@ func checkMember(slot string, incarnation int, r *Report) error {
 	if r.Exit != nil {
 		trimExit(r.Exit)
 	}
+	if r.Evidence != nil {
+		if len(r.Evidence.Ranks) > maxPIDs {
+			return &Error{Malformed, "evidence has too many ranks"}
+		}
+		trimEvidence(r.Evidence)
+	}
 	return nil
 }
 
@@ -162,8 +169,8 @@ func checkProgress(p *job.RankProgress) error {
 			return errors.New("step, total and first_step must not be negative")
 		}
 	}
-	if p.StepRate < 0 || p.StepAge != nil && *p.StepAge < 0 {
-		return errors.New("step_rate and step_age_seconds must not be negative")
+	if p.StepRate < 0 || negative(reflect.ValueOf(p.StepAge)) || negative(reflect.ValueOf(p.StepInterval)) {
+		return errors.New("step_rate, step_interval_seconds and step_age_seconds must not be negative")
 	}
 	return nil
 }
@@ -181,8 +188,27 @@ func checkProcess(p *job.ProcessFigures) error {
 		return errors.New("wait_channel is too long")
 	case negative(reflect.ValueOf(p)):
 		return errors.New("figures must not be negative")
+	case p.Looks != nil && (len(p.Looks.Waits) > maxActs || slices.ContainsFunc(slices.Collect(maps.Keys(p.Looks.Waits)), longSymbol)):
+		return errors.New("looks have too many functions, or one that is too long")
 	}
 	return nil
+}
+
+func longSymbol(name string) bool { return len(name) > maxSymbol }
+
+// trimEvidence keeps of evidence what ends up in records and on screens.
+func trimEvidence(e *job.Evidence) {
+	for i := range e.Ranks {
+		r := &e.Ranks[i]
+		r.State, r.WaitChannel, r.Waits = job.ThreadState(lastOf(string(r.State), maxSignal)), lastOf(r.WaitChannel, maxSymbol), lastOf(r.Waits, maxSymbol)
+		r.Source = job.StackSource(lastOf(string(r.Source), maxSignal))
+		for _, lines := range []*[]string{&r.Frames, &r.Output} {
+			*lines = (*lines)[:min(len(*lines), maxTail)]
+			for i := range *lines {
+				(*lines)[i] = lastOf((*lines)[i], maxText/8)
+			}
+		}
+	}
 }
 
 // negative reports whether any number in a structure of figures is below 0, or no number. What is not there is not.
@@ -195,6 +221,12 @@ func negative(v reflect.Value) bool {
 		return v.Int() < 0
 	case reflect.Float64:
 		return !(v.Float() >= 0)
+	case reflect.Map:
+		for _, key := range v.MapKeys() {
+			if negative(v.MapIndex(key)) {
+				return true
+			}
+		}
 	case reflect.Struct:
 		for i := range v.NumField() {
 			if v.Type().Field(i).IsExported() && negative(v.Field(i)) {

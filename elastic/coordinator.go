@@ -51,6 +51,7 @@ type jobState struct {
 	// detector watches the world of generation watched; 0 is none.
 	detector *detect.Detector
 	watched  int
+	examines bool      // as the detector last said
 	saved    job.Saved // the newest checkpoint
 	savedAt  time.Time // see Usage.Saved
 }

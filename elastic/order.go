@@ -74,9 +74,20 @@ func (r *Rendezvous) orderToRun(s *slot) Order {
 	case s.Leave:
 		return Order{Do: Leave, Checkpoint: s.checkpoint && !s.Force, Force: s.Force}
 	case s.place != nil && !held:
-		return Order{Do: Run, World: s.place}
+		return Order{Do: Run, World: s.place, Evidence: r.evidenceOf(s)}
 	}
 	return Order{Do: Wait, Checkpoint: s.checkpoint, InPlace: s.InPlace}
+}
+
+// maxExamined bounds the slots of a world that are asked for evidence: those of the first ranks. Each costs a few kilobytes here.
+const maxExamined = 1024
+
+// evidenceOf is the number under which a slot is asked for evidence; 0 if it is not.
+func (r *Rendezvous) evidenceOf(s *slot) int {
+	if !r.examines || s.rank < 0 || s.rank >= maxExamined {
+		return 0
+	}
+	return r.examined
 }
 
 // placeUnranked starts a member of an unranked role. Its place stays as it was at its start: a change in the number of peers
@@ -126,7 +137,7 @@ func (o Order) equal(p Order) bool {
 	if (o.World == nil) != (p.World == nil) || o.World != nil && *o.World != *p.World {
 		return false
 	}
-	return o.Do == p.Do && o.Checkpoint == p.Checkpoint && o.Force == p.Force && o.InPlace == p.InPlace && slices.Equal(o.Acts, p.Acts)
+	return o.Do == p.Do && o.Checkpoint == p.Checkpoint && o.Force == p.Force && o.InPlace == p.InPlace && o.Evidence == p.Evidence && slices.Equal(o.Acts, p.Acts)
 }
 
 // sameExit compares the fields that a plan depends on.

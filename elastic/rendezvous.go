@@ -46,6 +46,9 @@ type Rendezvous struct {
 	adopting  time.Time // until when members of the previous master may register; see Desired.News
 	returning time.Time // adopting, once one outside of the world did that still runs
 
+	examines bool // members of the world are asked for evidence
+	examined int  // how often they were
+
 	form    bool // proposed is new
 	orders  []job.Address
 	version uint64 // of the newest order of any member
@@ -128,6 +131,9 @@ type Formed struct {
 // Stalled reports that this process did not run for a while and could not receive heartbeats.
 type Stalled struct{ For time.Duration }
 
+// Examine asks the members of the world for evidence about their processes, or does so no longer.
+type Examine struct{ Wanted bool }
+
 // Tick advances the time.
 type Tick struct{}
 
@@ -138,6 +144,7 @@ func (Gone) event()       {}
 func (Expired) event()    {}
 func (Formed) event()     {}
 func (Stalled) event()    {}
+func (Examine) event()    {}
 func (Tick) event()       {}
 
 // Ready is what to do after the steps since the last Ready.
@@ -174,6 +181,8 @@ func (r *Rendezvous) Step(now time.Time, e Event) error {
 		if r.claim != nil {
 			r.claimUntil = r.claimUntil.Add(e.For)
 		}
+	case Examine:
+		r.examine(e.Wanted)
 	case Tick:
 		r.tick()
 	}
@@ -381,6 +390,20 @@ func (r *Rendezvous) expired(e Expired) {
 		return
 	}
 	r.removeMember(s)
+}
+
+func (r *Rendezvous) examine(wanted bool) {
+	if wanted == r.examines {
+		return
+	}
+	if r.examines = wanted; wanted {
+		r.examined++
+	}
+	for _, m := range r.world.Members {
+		if s := r.slots[m.Slot]; s != nil {
+			r.refresh(s)
+		}
+	}
 }
 
 // removeMember removes a slot's member. Losing a member that succeeded does not break the world, nor does losing one that was to leave

@@ -21,6 +21,10 @@ func (c *Coordinator) detect(now time.Time, j *jobState, e detect.Event) {
 	j.detector.Step(now, e)
 	c.changes += j.detector.Changes() - before
 	c.tickBy(j.detector.Next())
+	if wanted := j.detector.Examine(); wanted != j.examines {
+		j.examines = wanted
+		c.step(now, j, Examine{wanted}) // never refused
+	}
 }
 
 // watchWorld tells the job's detector of a world that began or ended to train.
@@ -57,6 +61,9 @@ func (c *Coordinator) watchReport(now time.Time, j *jobState, slot job.Address, 
 	e := detect.Reported{Slot: slot, Ranks: make([]detect.Rank, min(len(r.Ranks), j.processes(slot)))}
 	for i := range e.Ranks {
 		e.Ranks[i] = watched(&r.Ranks[i])
+		if r.Evidence != nil && i < len(r.Evidence.Ranks) {
+			e.Ranks[i].Evidence = &r.Evidence.Ranks[i]
+		}
 	}
 	c.detect(now, j, e)
 }
@@ -65,11 +72,30 @@ func (c *Coordinator) watchReport(now time.Time, j *jobState, slot job.Address, 
 func watched(r *job.RankReport) (out detect.Rank) {
 	if p := r.Progress; p != nil && p.Step != nil && p.StepAge != nil {
 		out.Step, out.StepAge = p.Step, seconds(*p.StepAge)
+		if p.StepInterval != nil {
+			out.Interval = seconds(*p.StepInterval)
+		}
 	}
-	if p := r.Process; p != nil {
-		out.State, out.Channel = p.State, p.WaitChannel
+	p := r.Process
+	if p == nil {
+		return out
+	}
+	out.State, out.Channel, out.Busy = p.State, p.WaitChannel, p.Busy
+	if p.StateAge != nil {
+		out.StateAge = seconds(*p.StateAge)
+	}
+	if p.IdleAge != nil {
+		out.Idle = new(seconds(*p.IdleAge))
+	}
+	if p.Looks != nil {
+		out.Looks = *p.Looks
 	}
 	return out
 }
 
-func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+// longest bounds ages and intervals, so that no report makes a time overflow.
+const longest = 365 * 24 * time.Hour
+
+func seconds(s float64) time.Duration {
+	return time.Duration(min(s, longest.Seconds()) * float64(time.Second))
+}

@@ -20,6 +20,8 @@ type RankProgress struct {
 	Reading
 	FirstStep *int64  `json:"first_step,omitempty"` // the first that it showed
 	StepRate  float64 `json:"step_rate,omitempty"`  // recent steps per second
+	// StepInterval is the usual time between steps that it shows, in seconds: nine of ten come sooner.
+	StepInterval *float64 `json:"step_interval_seconds,omitempty"`
 	// StepAge is how long ago its step changed, in seconds, by the agent's clock when it reported.
 	StepAge *float64 `json:"step_age_seconds,omitempty"`
 }
@@ -35,6 +37,14 @@ type ProcessFigures struct {
 	PID         int         `json:"pid"`
 	State       ThreadState `json:"state"`                  // of its main thread
 	WaitChannel string      `json:"wait_channel,omitempty"` // kernel function in which the main thread waits
+
+	// From looks at PID twice a second. StateAge is for how long State has held it (see ThreadState.Held), or has not; a blocked thread
+	// counts as held only as long as the process does nothing. Busy is the recent use of a processor, as share of one. IdleAge is since
+	// it last used more than a little of one, read, wrote or printed.
+	StateAge *float64 `json:"state_age_seconds,omitempty"`
+	Busy     *float64 `json:"busy,omitempty"`
+	IdleAge  *float64 `json:"idle_age_seconds,omitempty"`
+	Looks    *Looks   `json:"looks,omitempty"`
 
 	Processes    int            `json:"processes"` // that run
 	Threads      int            `json:"threads"`

@@ -26,8 +26,3 @@ func (s Suspicion) Of(name string) Suspicion {
 	}
 	return s
 }
-
-// StillAfter is how long a training process may show no step, and not be said to stand still, if it usually shows one each interval; 0 is
-// unknown. Agents tell at once when a process begins to stand still, and when it moves again, so that a service that hears nothing knows
-// that nothing has changed.
-func StillAfter(interval time.Duration) time.Duration { return max(time.Second, 2*interval) }
