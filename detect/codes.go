@@ -16,6 +16,9 @@ const (
 	RankElsewhere   job.Code = "rank_elsewhere"    // processes wait elsewhere than the others, where they do not usually
 	RankStacks      job.Code = "rank_stacks"       // processes have another stack than the others
 	RankSlow        job.Code = "rank_slow"         // a process works longer than the others, which wait for it
+	RankIn          job.Code = "rank_in"           // where the kernel has a process that is suspected
+	RankStack       job.Code = "rank_stack"        // its stack
+	RankOutput      job.Code = "rank_output"       // one of its last lines
 	NobodyDiffers   job.Code = "nobody_differs"    // no process differs from the others
 	LongestPause    job.Code = "longest_pause"     // the pauses of this phase so far
 	PausesTooFew    job.Code = "pauses_too_few"    // of this phase too few pauses are known to tell a hang from one

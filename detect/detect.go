@@ -8,7 +8,6 @@
 package detect
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
@@ -249,9 +248,12 @@ func (d *Detector) reportRank(r *rank, now Rank) {
 		if before.Channel != "" && len(r.usual) < maxUsual {
 			r.usual[before.Channel] = true
 		}
-		r.stepAt, d.paced = d.now.Add(-now.StepAge), true
+		if r.stepAt = d.now.Add(-now.StepAge); r.stepAt.Before(d.formed) {
+			r.stepAt = d.formed
+		}
+		d.paced = true
 	}
-	d.setMoving(r, r.slot.silent.IsZero() && now.Step != nil && d.now.Sub(r.stepAt) < job.StillAfter(now.Interval))
+	d.setMoving(r, r.slot.silent.IsZero() && now.State != job.ThreadStopped && now.Step != nil && d.now.Sub(r.stepAt) < job.StillAfter(now.Interval))
 }
 
 func (d *Detector) setMoving(r *rank, moving bool) {
@@ -453,6 +455,8 @@ func (d *Detector) suspicion(f finding, since, due time.Time) job.Suspicion {
 		}
 	}
 	slices.SortFunc(s.Slots, job.Address.Compare)
-	slices.SortFunc(f.ranks, func(a, b *rank) int { return cmp.Compare(a.number, b.number) })
+	for _, r := range f.ranks[:min(len(f.ranks), mostQuoted)] {
+		s.Evidence = append(s.Evidence, d.quote(r)...)
+	}
 	return s
 }

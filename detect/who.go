@@ -254,6 +254,28 @@ func stackOf(e *job.RankEvidence) string {
 	return strings.Join(names, " < ")
 }
 
+// mostQuoted is of how many suspected processes the evidence is quoted.
+const mostQuoted = 4
+
+// quote is what an agent found out about a process.
+func (d *Detector) quote(r *rank) (facts []job.Reason) {
+	e := r.Evidence
+	if e == nil {
+		return nil
+	}
+	of := []*rank{r}
+	if e.Waits != "" {
+		facts = append(facts, d.because(RankIn, of, "state", string(e.State), "waits", e.Waits))
+	}
+	if len(e.Frames) > 0 {
+		facts = append(facts, d.because(RankStack, of, "source", string(e.Source), "stack", strings.Join(e.Frames, " < ")))
+	}
+	for _, line := range e.Output {
+		facts = append(facts, d.because(RankOutput, of, "message", line))
+	}
+	return facts
+}
+
 // collective matches the names of functions in which a process waits for its peers, in any spelling: of torch.distributed, NCCL, gloo, MPI
 // and plain sockets.
 var collective = regexp.MustCompile(`(?i)all_?reduce|all_?gather|all_?to_?all|reduce_?scatter|broadcast|barrier|\b_?i?recv|\b_?i?send|synchronize|wait_tensor|\bwait_work|run_backward`)

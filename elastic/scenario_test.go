@@ -18,7 +18,7 @@ import (
 // TestScenarios runs the scripts in testdata/scenarios. A command is an event; under it is the coordinator's
 // response: worlds written to the ledger, changed orders, refusals.
 //
-//	want [settle=5s] [lease=15s] [hold] [rank-by=(rack,switch)]     lines: ROLE 0-3 min=2 max=4 [step=2] [sizes=(2,4)] [processes=2]
+//	want [settle=5s] [lease=15s] [hang=(3s,10m)] [hold] [rank-by=(rack,switch)]     lines: ROLE 0-3 min=2 max=4 [step=2] [sizes=(2,4)] [processes=2]
 //	                                                                       ROLE 0-1 unranked
 //	slot worker[1] [incarnation=2] [in-place=1] [leave [return] [force]] [back] [rank=3] [levels=(r1,s1)]      with the planned node's levels
 //	register worker[0-3] [incarnation=1] [state=running gen=1 rank=0 slots=4] [seq=1] [levels=(r1,s1)] [can]      with its node's levels; knows acts
@@ -26,6 +26,7 @@ import (
 //	act r1 signal [value=SIGUSR2] worker[0-1], acted worker[0] r1 done, settled r1
 //	                                         the planner wants an act; a member reports its outcome; the planner has taken them
 //	reload 1 [step=100] [save]               worlds up to generation 1 are to end
+//	does worker[1] [step=5] [state=T] [busy=0.9] [in=ep_poll] [stack=(a,b)]     what its process does from now on; a stack is evidence
 //	gone worker[1] [incarnation=1] [succeeded]
 //	disconnect worker[1]
 //	silence worker[1], speak worker[1]       stops its beats, or resumes them
@@ -71,6 +72,7 @@ type scriptedAgent struct {
 	told        string // the newest order
 	peers       *Peers
 	said        time.Time
+	steps, held time.Time // when its process showed its step, and since when it is in its state
 }
 
 func newScenario() *scenario {
@@ -129,6 +131,10 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 	case "gone":
 		for _, a := range s.selected(t, d) {
 			s.c.Gone(s.now, a, number(t, d, "incarnation", s.slots[a].Incarnation), d.HasArg("succeeded"))
+		}
+	case "does":
+		for _, a := range s.selected(t, d) {
+			s.does(t, d, a)
 		}
 	case "disconnect":
 		for _, a := range s.selected(t, d) {
@@ -306,6 +312,9 @@ func orderText(o Order) string {
 	if o.World != nil && o.World.ResumeStep > 0 {
 		fmt.Fprintf(&b, ", from step %d", o.World.ResumeStep)
 	}
+	if o.Evidence > 0 {
+		fmt.Fprintf(&b, ", gives evidence %d", o.Evidence)
+	}
 	for _, a := range o.Acts {
 		fmt.Fprintf(&b, ", %s: %s %s", a.ID, a.Kind, a.Value)
 	}
@@ -333,6 +342,8 @@ func (s *scenario) wants(t *testing.T, d *datadriven.TestData) {
 			s.want.Settle = parsedDuration(t, a.Vals[0])
 		case "lease":
 			s.want.Lease = parsedDuration(t, a.Vals[0])
+		case "hang":
+			s.want.Hang = job.HangLimits{Floor: parsedDuration(t, a.Vals[0]), Ceiling: parsedDuration(t, a.Vals[1])}
 		case "rank-by":
 			s.want.RankBy = a.Vals
 		}
@@ -483,7 +494,7 @@ func (s *scenario) say(t *testing.T, d *datadriven.TestData, a job.Address) {
 		s.agents[a] = agent
 	}
 	r := agent.report
-	r.State, r.Exit = job.MemberState(d.CmdArgs[1].Key), nil
+	r.State, r.Exit, r.Ranks = job.MemberState(d.CmdArgs[1].Key), nil, nil
 	if r.State == job.MemberRunning {
 		if o, err := s.c.Order(scenarioJob, "u1", a, agent.incarnation); err == nil && o.Order.World != nil {
 			r.Generation, r.Rank, r.WorldSlots = o.Order.World.Generation, o.Order.World.GroupRank, o.Order.World.GroupSize
@@ -514,6 +525,7 @@ func (s *scenario) say(t *testing.T, d *datadriven.TestData, a job.Address) {
 func (s *scenario) sync(a job.Address, incarnation, seq int) {
 	agent := s.agents[a]
 	agent.said = s.now
+	agent.age(s.now)
 	_, err := s.c.Sync(s.now, scenarioJob, SyncRequest{
 		UID: "u1", Slot: a.Short(), Incarnation: incarnation, Seen: agent.seen, Seq: uint64(seq), Report: agent.report,
 	})
@@ -521,6 +533,54 @@ func (s *scenario) sync(a job.Address, incarnation, seq int) {
 		agent.silent = true // it registers again, or stops: the script says which
 	}
 	s.sayError(a.Short(), err)
+}
+
+// does is what a member's process does from now on. Its agent reports that at once.
+func (s *scenario) does(t *testing.T, d *datadriven.TestData, a job.Address) {
+	agent := s.agents[a]
+	rank := job.RankReport{Process: &job.ProcessFigures{PID: 7, State: job.ThreadRuns}}
+	if len(agent.report.Ranks) > 0 {
+		rank.Progress = agent.report.Ranks[0].Progress
+	}
+	agent.held, agent.report.Evidence = s.now, nil
+	for _, arg := range d.CmdArgs[1:] {
+		switch arg.Key {
+		case "step":
+			step := int64(number(t, d, "step", 0))
+			rank.Progress, agent.steps = &job.RankProgress{By: "plain", Reading: job.Reading{Step: &step}, StepInterval: new(0.1)}, s.now
+		case "state":
+			rank.Process.State = job.ThreadState(arg.Vals[0])
+		case "busy":
+			busy, err := strconv.ParseFloat(arg.Vals[0], 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			rank.Process.Busy = &busy
+		case "in":
+			rank.Process.WaitChannel = arg.Vals[0]
+		case "stack":
+			agent.report.Evidence = &job.Evidence{Ranks: []job.RankEvidence{{Frames: arg.Vals}}}
+		}
+	}
+	agent.report.Ranks = []job.RankReport{rank}
+	s.sync(a, agent.incarnation, 0)
+}
+
+// age makes the report of its process one as of now.
+func (a *scriptedAgent) age(now time.Time) {
+	if len(a.report.Ranks) == 0 {
+		return
+	}
+	rank := a.report.Ranks[0]
+	process := *rank.Process
+	process.StateAge = new(now.Sub(a.held).Seconds())
+	if rank.Progress != nil {
+		progress := *rank.Progress
+		progress.StepAge = new(now.Sub(a.steps).Seconds())
+		rank.Progress = &progress
+	}
+	rank.Process = &process
+	a.report.Ranks = []job.RankReport{rank}
 }
 
 // pass advances the time in small steps: members beat, and Tick is called when it is due.
@@ -560,6 +620,13 @@ func (s *scenario) facts() {
 	}
 	if f.World.Generation > 0 {
 		fmt.Fprintf(&s.out, "world %d of %d %s\n", f.World.Generation, len(f.World.Members), state)
+	}
+	for _, suspicion := range f.Suspicions {
+		certain := "certain"
+		if !suspicion.Certain {
+			certain = fmt.Sprintf("from %s on", suspicion.Due.Sub(s.now))
+		}
+		fmt.Fprintf(&s.out, "%s of ranks %v for %s, %s: %v\n", suspicion.Cause, suspicion.Ranks, s.now.Sub(suspicion.Since), certain, suspicion.Evidence)
 	}
 	for _, m := range f.Members {
 		fmt.Fprintf(&s.out, "%s incarnation %d %s", m.Slot.Short(), m.Incarnation, m.Member.State)
