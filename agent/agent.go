@@ -187,6 +187,9 @@ func newAgent(c job.AgentConfig, rec *record, log *slog.Logger) (*agent, error) 
 		config: &a.config, base: os.Environ(), errorDir: errorDir, signal: ask,
 		forker: newForker(), sink: sink, meter: meter, log: log,
 	}
+	if a.launcher.hookDir, err = writeHook(errorDir); err != nil {
+		log.Warn("Python starts without the hook for stacks", "error", err)
+	}
 	a.session = &session{
 		config: &a.config, currentReport: a.currentReport, events: a.events, beats: a.beats, log: log,
 		news: make(chan struct{}, 1),

@@ -129,7 +129,7 @@ func TestProcessesSeeTorchrunsEnvironment(t *testing.T) {
 	b := newBench(t, 30*time.Second, "sh", "-c", `env > "$OUT.$LOCAL_RANK.tmp"; mv "$OUT.$LOCAL_RANK.tmp" "$OUT.$LOCAL_RANK"; sleep 60`)
 	b.config.Processes = 2
 	b.config.CheckpointDir = filepath.Join(b.dir, "ckpt")
-	b.launch(t, "OUT="+filepath.Join(b.dir, "env"), "MINE=yes", "RANK=77", "ELTRAIN_GENERATION=66", "PYTHONUNBUFFERED=")
+	b.launch(t, "OUT="+filepath.Join(b.dir, "env"), "MINE=yes", "RANK=77", "ELTRAIN_GENERATION=66", "PYTHONUNBUFFERED=", "PYTHONPATH=mine")
 	b.service.awaitState(t, job.MemberWaiting, 0)
 	b.service.list(membersAt(1))
 	b.service.give(elastic.Order{Do: elastic.Run, World: &elastic.Place{
@@ -138,7 +138,7 @@ func TestProcessesSeeTorchrunsEnvironment(t *testing.T) {
 	}})
 	eventually(t, "the environment of local rank 1", func() bool { return b.read("env.1") != "" })
 
-	ours := []string{"RANK", "WORLD_SIZE", "LOCAL_", "GROUP_", "ROLE_", "MASTER_", "TORCH", "NCCL_", "OMP_", "PYTHONUNBUFFERED", "ELTRAIN_", "MINE"}
+	ours := []string{"RANK", "WORLD_SIZE", "LOCAL_", "GROUP_", "ROLE_", "MASTER_", "TORCH", "NCCL_", "OMP_", "PYTHONPATH", "PYTHONUNBUFFERED", "ELTRAIN_", "MINE"}
 	var got []string
 	for line := range strings.Lines(strings.ReplaceAll(b.read("env.1"), b.dir, "DIR")) {
 		line = strings.ReplaceAll(strings.TrimSpace(line), b.service.server.URL, "URL")
@@ -169,6 +169,7 @@ func TestProcessesSeeTorchrunsEnvironment(t *testing.T) {
 		"MINE=yes",
 		"NCCL_ASYNC_ERROR_HANDLING=1",
 		"OMP_NUM_THREADS=1",
+		"PYTHONPATH=DIR/agent/errors/python:mine",
 		"PYTHONUNBUFFERED=",
 		"RANK=3",
 		"ROLE_NAME=worker",

@@ -13,11 +13,19 @@ import (
 // errorFileVariable names the file to which a training process writes its error.
 const errorFileVariable = "TORCHELASTIC_ERROR_FILE"
 
+// processFiles are paths for one training process; "" where there is none.
+type processFiles struct {
+	error    string // to which it writes its error
+	progress string // to which it may say its progress
+	members  string // the list of members
+	hook     string // a directory for PYTHONPATH
+}
+
 // environ is the environment of one training process: base, which has what the user declared, plus torchrun's variables with
 // torchrun's meaning (docs of torch.distributed.run), plus ours. Paths in c are absolute. It has the name of the token's file,
 // never the token. These variables are removed from base first, so that an agent that was itself started under a launcher
 // passes no stale values on.
-func environ(base []string, c *job.AgentConfig, p elastic.Place, local int, errorFile, progressFile, membersFile, service string) []string {
+func environ(base []string, c *job.AgentConfig, p elastic.Place, local int, files processFiles, service string) []string {
 	env := slices.DeleteFunc(slices.Clone(base), func(kv string) bool {
 		name, _, _ := strings.Cut(kv, "=")
 		return slices.Contains(job.ProcessVariables, name)
@@ -51,7 +59,7 @@ func environ(base []string, c *job.AgentConfig, p elastic.Place, local int, erro
 	set("TORCHELASTIC_RUN_ID", runID(c))
 	// "True" would make rank 0 a client of a TCPStore served by the launcher; we serve none.
 	set("TORCHELASTIC_USE_AGENT_STORE", "False")
-	set(errorFileVariable, errorFile)
+	set(errorFileVariable, files.error)
 	// A collective with a lost peer must end the process, not block it. The second is the variable's name up to torch 2.1.
 	unlessSet("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
 	unlessSet("NCCL_ASYNC_ERROR_HANDLING", "1")
@@ -71,16 +79,25 @@ func environ(base []string, c *job.AgentConfig, p elastic.Place, local int, erro
 		set("ELTRAIN_CHECKPOINT_DIR", c.CheckpointDir)
 	}
 	if c.CheckpointSignal != "SIGUSR2" {
-		set(job.StacksVariable, strings.TrimSuffix(errorFile, ".json")+".stacks")
+		set(job.StacksVariable, strings.TrimSuffix(files.error, ".json")+".stacks")
+	}
+	if files.hook != "" && !slices.Contains(env, hookVariable+"=off") {
+		path := files.hook
+		for _, kv := range env {
+			if own, is := strings.CutPrefix(kv, "PYTHONPATH="); is && own != "" {
+				path = files.hook + string(os.PathListSeparator) + own
+			}
+		}
+		set("PYTHONPATH", path)
 	}
 	if p.ResumeStep > 0 {
 		set("ELTRAIN_RESUME_STEP", strconv.FormatInt(p.ResumeStep, 10))
 	}
-	if progressFile != "" {
-		set("ELTRAIN_PROGRESS", progressFile)
+	if files.progress != "" {
+		set("ELTRAIN_PROGRESS", files.progress)
 	}
-	if membersFile != "" {
-		set("ELTRAIN_MEMBERS_FILE", membersFile)
+	if files.members != "" {
+		set("ELTRAIN_MEMBERS_FILE", files.members)
 	}
 	set("ELTRAIN_SERVICE", service)
 	if c.TokenFile != "" {

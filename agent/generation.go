@@ -84,6 +84,7 @@ type launcher struct {
 	config   *job.AgentConfig
 	base     []string // environment
 	errorDir string
+	hookDir  string // "" if there is none
 	// membersFile has the members as of the start; "" if they are not known.
 	membersFile string
 	signal      syscall.Signal // asks for a checkpoint
@@ -197,7 +198,7 @@ func (r *launcher) spawn(p elastic.Place, local int) (*process, error) {
 
 	proc.cmd = exec.Command(r.config.Command[0], r.config.Command[1:]...)
 	service, _ := serviceURL(r.config) // "" if unknown; then the file has to be read later
-	proc.cmd.Env = environ(r.base, r.config, p, local, proc.errorFile, progressFile, r.membersFile, service)
+	proc.cmd.Env = environ(r.base, r.config, p, local, processFiles{proc.errorFile, progressFile, r.membersFile, r.hookDir}, service)
 	if dir := r.config.WorkingDir; dir != "" {
 		proc.cmd.Dir = dir
 		proc.cmd.Env = append(proc.cmd.Env, "PWD="+dir) // for a repeated name the last value counts

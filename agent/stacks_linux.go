@@ -183,14 +183,20 @@ func parsePySpy(text []byte) ([]job.ThreadStack, error) {
 // faulthandler lets the process write its stacks. It is signalled only if it has the file open and handles the signal, which would
 // kill it otherwise.
 func faulthandler(pid int, file string) ([]job.ThreadStack, error) {
-	if file == "" || !hasOpen(pid, file) || !handles(pid, stacksSignal) {
+	if file == "" || !hasOpen(pid, file) {
 		return nil, nil
+	}
+	signal := hookSignal
+	if !handles(pid, signal) {
+		if signal = stacksSignal; !handles(pid, signal) {
+			return nil, nil
+		}
 	}
 	before, err := os.Stat(file)
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Kill(pid, stacksSignal); err != nil {
+	if err := unix.Kill(pid, signal); err != nil {
 		return nil, err
 	}
 	size, changed := before.Size(), time.Now()
@@ -202,7 +208,7 @@ func faulthandler(pid int, file string) ([]job.ThreadStack, error) {
 		case now.Size() != size:
 			size, changed = now.Size(), time.Now()
 		case size == before.Size() && time.Since(begun) > faulthandlerWait:
-			return nil, fmt.Errorf("nothing was written within %s of SIGUSR2", faulthandlerWait)
+			return nil, fmt.Errorf("nothing was written within %s of the signal", faulthandlerWait)
 		}
 		if size != before.Size() && time.Since(changed) > faulthandlerQuiet || size-before.Size() > maxStackFile || time.Since(begun) > pySpyWait {
 			break

@@ -86,6 +86,24 @@ func TestStacksByFaulthandler(t *testing.T) {
 	}
 }
 
+// A script that knows nothing of stacks has them all the same, and the sitecustomize that it would have had.
+func TestStacksByTheHook(t *testing.T) {
+	t.Parallel()
+	b := python(t, "import os, signal, threading\n"+
+		"signal.signal(signal.SIGUSR2, lambda *_: os._exit(9))\n"+
+		"def wait_for_peers():\n    threading.Event().wait()\n"+
+		"import sitecustomize\nopen(os.environ['OUT'] + sitecustomize.own, 'w')\nwait_for_peers()\n")
+	b.write(t, "sitecustomize.py", "own = '-own'\n")
+	b.launch(t, "OUT="+filepath.Join(b.dir, "there"), "PATH="+os.Getenv("PATH"), "PYTHONPATH="+b.dir)
+	b.service.run(1, 1)
+	b.service.awaitState(t, job.MemberRunning, 1)
+	eventually(t, "it trains", func() bool { return len(glob(t, b.dir, "there-own")) == 1 })
+	all := b.stacks(t)
+	if len(all) != 1 || all[0].Source != job.StacksFaulthandler || len(all[0].Threads) != 1 || !strings.HasPrefix(strings.Join(all[0].Threads[0].Frames[len(all[0].Threads[0].Frames)-2:], "\n"), "wait_for_peers (") {
+		t.Errorf("%+v", all)
+	}
+}
+
 // A process that does not handle the signal, or has not opened the file, is never signalled: it would die.
 func TestStacksKillNothing(t *testing.T) {
 	t.Parallel()
@@ -97,7 +115,7 @@ func TestStacksKillNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := python(t, "import os, signal, subprocess, threading\n"+script+"\nchild = subprocess.Popen(['sleep', '60'])\nopen(os.environ['OUT'], 'w')\nthreading.Event().wait()\n")
-			b.launch(t, "OUT="+filepath.Join(b.dir, "there"), "PATH="+os.Getenv("PATH"))
+			b.launch(t, "OUT="+filepath.Join(b.dir, "there"), "PATH="+os.Getenv("PATH"), "ELTRAIN_STACKS_HOOK=off")
 			b.service.run(1, 1)
 			r := b.service.awaitState(t, job.MemberRunning, 1)
 			eventually(t, "it trains", func() bool { return len(glob(t, b.dir, "there")) == 1 })
@@ -124,7 +142,7 @@ func TestStacksKillNothing(t *testing.T) {
 func TestStacksLeaveTheCheckpointSignalAlone(t *testing.T) {
 	c := job.AgentConfig{Job: "a", Slot: "w[0]", Processes: 1}
 	has := func() bool {
-		return slices.ContainsFunc(environ(nil, &c, elastic.Place{}, 0, "/errors/1-0.json", "", "", ""), func(kv string) bool { return kv == job.StacksVariable+"=/errors/1-0.stacks" })
+		return slices.ContainsFunc(environ(nil, &c, elastic.Place{}, 0, processFiles{error: "/errors/1-0.json"}, ""), func(kv string) bool { return kv == job.StacksVariable+"=/errors/1-0.stacks" })
 	}
 	if !has() {
 		t.Error("there is no file for stacks")
