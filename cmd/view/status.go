@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/eltrain/eltrain/conditions"
+	"github.com/eltrain/eltrain/detect"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/plan"
 	"github.com/eltrain/eltrain/state"
@@ -517,7 +518,10 @@ func suspicionReason(s *job.Suspicion) job.Reason {
 	if !s.Certain && !s.Due.IsZero() {
 		due = s.Due.Format(time.RFC3339)
 	}
-	return job.Because(suspectedHang, "slots", strings.Join(shortCulprits(s.Slots), ", "), "due", due).With(s.Evidence...)
+	evidence := slices.DeleteFunc(slices.Clone(s.Evidence), func(r job.Reason) bool { // the incident has it
+		return r.Code == detect.RankIn || r.Code == detect.RankStack || r.Code == detect.RankOutput
+	})
+	return job.Because(suspectedHang, "slots", strings.Join(shortCulprits(s.Slots), ", "), "due", due).With(evidence...)
 }
 
 func incidentStatus(in job.Incident, r *Redactor) IncidentStatus {
