@@ -115,6 +115,21 @@ type rankMeter struct {
 	// intervals are the newest ones between steps that it showed: a ring of rateSamples.
 	intervals []time.Duration
 	next      int
+	mark      *job.Mark // immutable
+}
+
+// markEvery is about how often a mark comes; see job.Mark.
+const markEvery = 4 * time.Second
+
+// noteMark notes what the process said at the step that has just ended, if that is one for a mark.
+func (r *rankMeter) noteMark(said job.Reading, at time.Time) {
+	every := int64(1)
+	for most := r.rate(at) * markEvery.Seconds(); float64(every) < most; {
+		every *= 2
+	}
+	if *said.Step%every == 0 && (said.Loss != nil || said.GradNorm != nil || said.StateHash != "") {
+		r.mark = &job.Mark{Step: *said.Step, Loss: said.Loss, GradNorm: said.GradNorm, StateHash: said.StateHash}
+	}
 }
 
 type sample struct {
@@ -167,16 +182,20 @@ func (r *rankMeter) read(line []byte, at time.Time) (seen progress.Seen, first b
 func (r *rankMeter) take(at time.Time, read func() progress.Seen) (seen progress.Seen, first bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	before := r.reader.Reading()
 	seen = read()
 	if !seen.Step {
 		return seen, false
 	}
 	step := *r.reader.Reading().Step
 	if n := len(r.samples); seen.Name != "" || n > 0 && step < r.samples[n-1].step {
-		r.samples, r.first, r.intervals, r.next = r.samples[:0], nil, r.intervals[:0], 0 // it counts differently, or went back to an earlier step
+		r.samples, r.first, r.intervals, r.next, r.mark = r.samples[:0], nil, r.intervals[:0], 0, nil // it counts differently, or went back to an earlier step
 	}
 	if r.first != nil {
 		r.keepInterval(at.Sub(r.at))
+		if before.Step != nil && !before.Counted {
+			r.noteMark(before, at)
+		}
 	}
 	r.at = at
 	if r.first == nil {
@@ -228,7 +247,7 @@ func (r *rankMeter) progress(now time.Time) *job.RankProgress {
 	if r.reader.Name() == "" {
 		return nil
 	}
-	p := &job.RankProgress{By: r.reader.Name(), Reading: r.reader.Reading(), FirstStep: r.first, StepRate: r.rate(now)}
+	p := &job.RankProgress{By: r.reader.Name(), Reading: r.reader.Reading(), FirstStep: r.first, StepRate: r.rate(now), Mark: r.mark}
 	if p.Step != nil {
 		age := max(0, now.Sub(r.at).Seconds())
 		p.StepAge = &age

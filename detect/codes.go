@@ -19,6 +19,7 @@ const (
 	RankIn          job.Code = "rank_in"           // where the kernel has a process that is suspected
 	RankStack       job.Code = "rank_stack"        // its stack
 	RankOutput      job.Code = "rank_output"       // one of its last lines
+	RankDiffers     job.Code = "rank_differs"      // a process says another value than its peers at the same step
 	NobodyDiffers   job.Code = "nobody_differs"    // no process differs from the others
 	LongestPause    job.Code = "longest_pause"     // the pauses of this phase so far
 	PausesTooFew    job.Code = "pauses_too_few"    // of this phase too few pauses are known to tell a hang from one

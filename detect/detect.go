@@ -51,6 +51,7 @@ type Rank struct {
 	Busy     *float64          // recent use of a processor, as share of a core
 	Idle     *time.Duration    // since it last used a processor, read, wrote or printed
 	Evidence *job.RankEvidence // nil if it was not taken
+	Mark     *job.Mark         // nil if it says nothing to compare
 	Looks    job.Looks
 }
 
@@ -109,6 +110,7 @@ type Detector struct {
 	pauses map[Phase]*pauses
 	pause  *pause // nil while the world moves
 	work   work
+	said   said
 
 	alike      int       // looks at which all processes did the same; counts up to alikeLooks
 	looked     time.Time // the last look
@@ -198,7 +200,7 @@ func (d *Detector) form(e Formed) {
 func (d *Detector) end() {
 	d.generation, d.slots, d.ranks, d.moving, d.shown, d.steps = 0, nil, nil, 0, 0, 0
 	d.examine = false
-	d.pause, d.work, d.alike, d.looked, d.next = nil, work{}, 0, time.Time{}, time.Time{}
+	d.pause, d.work, d.said, d.alike, d.looked, d.next = nil, work{}, said{}, 0, time.Time{}, time.Time{}
 	d.tell(nil)
 }
 
@@ -234,6 +236,9 @@ func (d *Detector) reportRank(r *rank, now Rank) {
 	before := r.Rank
 	r.Rank = now
 	r.stack = stackOf(now.Evidence)
+	if now.Mark != nil && (before.Mark == nil || now.Mark.Step > before.Mark.Step) {
+		d.compareMark(r)
+	}
 	if now.State.Held() != before.State.Held() || r.held.IsZero() {
 		r.held = d.now.Add(-now.StateAge)
 	}
@@ -291,7 +296,7 @@ func (d *Detector) look() {
 	if !still {
 		d.examine = false
 		d.resume()
-		d.tell(d.straggler())
+		d.tell(d.others())
 		if d.shown > 0 {
 			d.next = d.work.at // until reports say otherwise
 		}
@@ -304,7 +309,7 @@ func (d *Detector) look() {
 	d.pause.see(d.phase())
 	if d.saving() {
 		d.pause.quiet = d.now
-		d.tell(nil)
+		d.tell(d.said.found)
 		return
 	}
 	if half := d.pause.quiet.Add(d.patience() / 2); d.now.Before(half) {
@@ -312,15 +317,15 @@ func (d *Detector) look() {
 	} else {
 		d.examine = true
 	}
-	d.tell(d.suspect())
+	d.tell(append(d.suspect(), d.said.found...))
 }
 
-// straggler is the suspicion of one; nil if there is none.
-func (d *Detector) straggler() []job.Suspicion {
-	if d.work.found == nil {
-		return nil
+// others are the suspicions of a world that moves.
+func (d *Detector) others() (all []job.Suspicion) {
+	if d.work.found != nil {
+		all = append(all, d.work.found.suspicion)
 	}
-	return []job.Suspicion{d.work.found.suspicion}
+	return append(all, d.said.found...)
 }
 
 // resume ends the pause, and learns from it how long one may be.

@@ -169,6 +169,9 @@ func checkProgress(p *job.RankProgress) error {
 			return errors.New("step, total and first_step must not be negative")
 		}
 	}
+	if m := p.Mark; m != nil && (m.Step < 0 || len(m.StateHash) > job.MaxStateHash) || len(p.StateHash) > job.MaxStateHash {
+		return errors.New("the step of mark must not be negative, and a state_hash not be too long")
+	}
 	if p.StepRate < 0 || negative(reflect.ValueOf(p.StepAge)) || negative(reflect.ValueOf(p.StepInterval)) {
 		return errors.New("step_rate, step_interval_seconds and step_age_seconds must not be negative")
 	}

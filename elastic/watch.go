@@ -71,7 +71,7 @@ func (c *Coordinator) watchReport(now time.Time, j *jobState, slot job.Address, 
 // watched is what a detector is told of a training process.
 func watched(r *job.RankReport) (out detect.Rank) {
 	if p := r.Progress; p != nil && p.Step != nil && p.StepAge != nil {
-		out.Step, out.StepAge = p.Step, seconds(*p.StepAge)
+		out.Step, out.StepAge, out.Mark = p.Step, seconds(*p.StepAge), p.Mark
 		if p.StepInterval != nil {
 			out.Interval = seconds(*p.StepInterval)
 		}

@@ -24,6 +24,16 @@ type RankProgress struct {
 	StepInterval *float64 `json:"step_interval_seconds,omitempty"`
 	// StepAge is how long ago its step changed, in seconds, by the agent's clock when it reported.
 	StepAge *float64 `json:"step_age_seconds,omitempty"`
+	Mark    *Mark    `json:"mark,omitempty"` // the newest
+}
+
+// Mark is what a process said at one step. Marks of processes of the same pace are of the same steps: multiples of a power of two that
+// come every few seconds.
+type Mark struct {
+	Step      int64    `json:"step"`
+	Loss      *Loss    `json:"loss,omitempty"`
+	GradNorm  *float64 `json:"grad_norm,omitempty"`
+	StateHash string   `json:"state_hash,omitempty"`
 }
 
 // OwnPattern is the name in RankProgress.By of the pattern that a job declares.

@@ -8,9 +8,16 @@ type Reading struct {
 	Epoch           *float64 `json:"epoch,omitempty"` // as the program counts them, with a fraction if it says so
 	LearningRate    *float64 `json:"learning_rate,omitempty"`
 	TokensPerSecond *float64 `json:"tokens_per_second,omitempty"` // as the program says: often of one device
+	// GradNorm is the norm of the gradients, after they were reduced, and StateHash names the state of the model: both are equal on
+	// data-parallel peers at the same step.
+	GradNorm  *float64 `json:"grad_norm,omitempty"`
+	StateHash string   `json:"state_hash,omitempty"`
 	// Counted: Step counts from the start of the process, because its output says no more. A process that resumed is further.
 	Counted bool `json:"counted,omitempty"`
 }
+
+// MaxStateHash bounds Reading.StateHash: SHA-512 in hexadecimal.
+const MaxStateHash = 128
 
 // With returns the reading with what a newer one says in its place.
 func (r Reading) With(newer Reading) Reading {
@@ -31,6 +38,12 @@ func (r Reading) With(newer Reading) Reading {
 	}
 	if newer.TokensPerSecond != nil {
 		r.TokensPerSecond = newer.TokensPerSecond
+	}
+	if newer.GradNorm != nil {
+		r.GradNorm = newer.GradNorm
+	}
+	if newer.StateHash != "" {
+		r.StateHash = newer.StateHash
 	}
 	return r
 }

@@ -7,7 +7,7 @@
 //	n, of                                    the step within an epoch, of how many
 //	epoch, epoch_from_0, epoch_from_1        the epoch as printed; the latter two say which is the first, and make a step of n and of
 //	epochs, last_epoch                       the number of epochs, or the number of the last
-//	loss, learning_rate, tokens_per_second
+//	loss, learning_rate, tokens_per_second, grad_norm, state_hash
 //
 // Other groups are ignored.
 package progress
@@ -86,6 +86,7 @@ const (
 	groupEpoch, groupEpochFrom0, groupEpochFrom1    group = "epoch", "epoch_from_0", "epoch_from_1"
 	groupEpochs, groupLastEpoch                     group = "epochs", "last_epoch"
 	groupLoss, groupLearningRate, groupTokensPerSec group = "loss", "learning_rate", "tokens_per_second"
+	groupGradNorm, groupStateHash                   group = "grad_norm", "state_hash"
 )
 
 // New compiles a table of recognizers of the user's, which come first, and those of the known frameworks.
@@ -279,6 +280,10 @@ func (r *read) set(g group, text string) bool {
 		r.LearningRate = finite(text)
 	case groupTokensPerSec:
 		r.TokensPerSecond = finite(text)
+	case groupGradNorm:
+		r.GradNorm = finite(text)
+	case groupStateHash:
+		r.StateHash = text[:min(len(text), job.MaxStateHash)]
 	}
 	return true
 }

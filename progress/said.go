@@ -29,6 +29,8 @@ func Parse(line []byte) (r job.Reading, err error) {
 		return r, errors.New("nothing in it is known")
 	case r.Step != nil && *r.Step < 0, r.Total != nil && *r.Total < 0:
 		return job.Reading{}, errors.New("step and total must not be negative")
+	case len(r.StateHash) > job.MaxStateHash:
+		return job.Reading{}, fmt.Errorf("state_hash has more than %d bytes", job.MaxStateHash)
 	}
 	return r, nil
 }

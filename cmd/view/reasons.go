@@ -240,6 +240,7 @@ var sentences = map[job.Code]sentence{
 	detect.RankIn:          says("${ranks:ranks}: in ${waits} (${state})"),
 	detect.RankStack:       says("${ranks:ranks}: stack (${source}): ${stack}"),
 	detect.RankOutput:      says("${ranks:ranks}: output: ${message}"),
+	detect.RankDiffers:     says("${ranks:ranks}: ${what} ${value} at step ${step}, the others ${others}"),
 	detect.NobodyDiffers:   says("no rank differs from the others"),
 	detect.LongestPause:    says("the longest of ${count} such pauses (${phase}) took ${longest}"),
 	detect.PausesTooFew:    says("too few such pauses (${phase}) are known to tell a hang from one"),
