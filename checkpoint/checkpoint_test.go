@@ -151,7 +151,10 @@ func TestLayouts(t *testing.T) {
 			whole[c.Layout], torn[c.Layout] = whole[c.Layout] || c.Whole(), torn[c.Layout] || !c.Whole()
 		}
 	}
-	for _, l := range Layouts {
+	for i, l := range Layouts {
+		if !compiled()[i].MatchString(l.Like) || l.Source == "" {
+			t.Errorf("%s is not like %s, or has no source", l.Name, l.Like)
+		}
 		if !whole[l.Name] || !torn[l.Name] {
 			t.Errorf("%s is tested whole: %v, torn: %v", l.Name, whole[l.Name], torn[l.Name])
 		}

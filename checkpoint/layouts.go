@@ -8,8 +8,9 @@ import (
 // Layout is how a framework keeps checkpoints in a directory.
 type Layout struct {
 	Name string
-	// Entry matches the names of its checkpoints. The number in the group step is the step; without the group, see stepOf.
+	// Entry matches the names of its checkpoints, such as Like. The number in the group step is the step; without the group, see stepOf.
 	Entry string
+	Like  string
 	// Dir: its checkpoints are directories.
 	Dir bool
 	// Has are patterns (path.Match) of files. A directory is of this layout only if one of them is in it; "" if names suffice.
@@ -40,52 +41,52 @@ const (
 // Layouts are the known layouts. The first that fits an entry counts.
 var Layouts = []Layout{
 	{
-		Name: "megatron", Entry: `^iter_(?P<step>\d+)$`, Dir: true, Pointer: "latest_checkpointed_iteration.txt",
+		Name: "megatron", Like: "iter_0000500", Entry: `^iter_(?P<step>\d+)$`, Dir: true, Pointer: "latest_checkpointed_iteration.txt",
 		Source: "Megatron-LM, megatron/training/checkpointing.py: the number of the newest is written once all ranks have saved, with async saving too",
 	},
 	{
-		Name: "verl", Entry: `^global_step_(?P<step>\d+)$`, Dir: true, Pointer: "latest_checkpointed_iteration.txt",
+		Name: "verl", Like: "global_step_500", Entry: `^global_step_(?P<step>\d+)$`, Dir: true, Pointer: "latest_checkpointed_iteration.txt",
 		Source: "verl, whose trainers write Megatron-LM's file",
 	},
 	{
-		Name: "deepspeed", Entry: `^global_step(?P<step>\d+)$`, Dir: true, Pointer: "latest",
+		Name: "deepspeed", Like: "global_step500", Entry: `^global_step(?P<step>\d+)$`, Dir: true, Pointer: "latest",
 		Source: "DeepSpeed, deepspeed/runtime/engine.py (save_checkpoint): the tag of the newest is written last",
 	},
 	{
-		Name: "accelerate", Entry: `^checkpoint[-_](?P<step>\d+)$`, Dir: true, Has: []string{"random_states_0.pkl"}, Marks: []string{"random_states_0.pkl"},
+		Name: "accelerate", Like: "checkpoint-500", Entry: `^checkpoint[-_](?P<step>\d+)$`, Dir: true, Has: []string{"random_states_0.pkl"}, Marks: []string{"random_states_0.pkl"},
 		Source: "Accelerate, accelerate/checkpointing.py (save_accelerator_state), as diffusers uses it: the random states come last",
 	},
 	{
-		Name: "transformers", Entry: `^checkpoint-(?P<step>\d+)$`, Dir: true,
+		Name: "transformers", Like: "checkpoint-500", Entry: `^checkpoint-(?P<step>\d+)$`, Dir: true,
 		Marks: []string{"trainer_state.json"}, Unless: "checkpoint-is-incomplete.txt", Step: "trainer_state.json",
 		Source: "Hugging Face Trainer, transformers/trainer.py (_save_checkpoint) and trainer_jit_checkpoint.py",
 	},
 	{
-		Name: "lightning", Entry: `\.ckpt$`, Dir: true, Marks: []string{"meta.pt", "latest"},
+		Name: "lightning", Like: "epoch=1-step=500.ckpt", Entry: `\.ckpt$`, Dir: true, Marks: []string{"meta.pt", "latest"},
 		Source: "Lightning's strategies for FSDP, which write meta.pt last, and for DeepSpeed",
 	},
 	{
-		Name: "torchtitan", Entry: `^step-(?P<step>\d+)$`, Dir: true, Has: []string{".metadata", "*.distcp"}, Marks: []string{".metadata"},
+		Name: "torchtitan", Like: "step-500", Entry: `^step-(?P<step>\d+)$`, Dir: true, Has: []string{".metadata", "*.distcp"}, Marks: []string{".metadata"},
 		Source: "torchtitan, torchtitan/components/checkpoint.py: PyTorch's distributed checkpoints",
 	},
 	{
-		Name: "dcp", Entry: `^[^.]`, Dir: true, Has: []string{".metadata", "*.distcp"}, Marks: []string{".metadata"},
+		Name: "dcp", Like: "mine-500", Entry: `^[^.]`, Dir: true, Has: []string{".metadata", "*.distcp"}, Marks: []string{".metadata"},
 		Source: "PyTorch, torch/distributed/checkpoint/filesystem.py: .metadata is renamed into place, last",
 	},
 	{
-		Name: "directory", Entry: `(?i)(^|[^a-z])(global_?step|step|iter|iteration|epoch|ckpt|checkpoint)s?[^a-z]*\d|^\d+$`, Dir: true, Pointer: "latest", Optional: true,
+		Name: "directory", Like: "step_500", Entry: `(?i)(^|[^a-z])(global_?step|step|iter|iteration|epoch|ckpt|checkpoint)s?[^a-z]*\d|^\d+$`, Dir: true, Pointer: "latest", Optional: true,
 		Source: "any other program that makes a directory for each checkpoint",
 	},
 	{
-		Name: "lightning", Entry: `^epoch=\d+-step=(?P<step>\d+)(-v\d+)?\.ckpt$|^last(-v\d+)?\.ckpt$`,
+		Name: "lightning", Like: "epoch=1-step=500.ckpt", Entry: `^epoch=\d+-step=(?P<step>\d+)(-v\d+)?\.ckpt$|^last(-v\d+)?\.ckpt$`,
 		Source: "Lightning, ModelCheckpoint: written beside and renamed",
 	},
 	{
-		Name: "file", Entry: `(?i)(step|iter|iteration)[^0-9a-z]*\d|\.(pt|pth|pt2|ckpt|bin|safetensors|pkl|pickle|npz|npy|h5|hdf5|msgpack|weights|tar)(\.\d+)?$|^(ckpt|checkpoint|model|epoch)[-_.]?\d+$|^\d+$`,
+		Name: "file", Like: "ckpt_500.pt", Entry: `(?i)(step|iter|iteration)[^0-9a-z]*\d|\.(pt|pth|pt2|ckpt|bin|safetensors|pkl|pickle|npz|npy|h5|hdf5|msgpack|weights|tar)(\.\d+)?$|^(ckpt|checkpoint|model|epoch)[-_.]?\d+$|^\d+$`,
 		Source: "nanoGPT, which replaces ckpt.pt in place, and any other program that writes a file for each checkpoint",
 	},
 	{
-		Name: "other", Entry: `^[^.]`, Alone: true,
+		Name: "other", Like: "state", Entry: `^[^.]`, Alone: true,
 		Source: "any other file, if it is none of those that programs write beside checkpoints",
 	},
 }
