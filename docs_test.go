@@ -16,6 +16,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/eltrain/eltrain/checkpoint"
 	"github.com/eltrain/eltrain/cmd/view"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/lang"
@@ -324,6 +325,46 @@ func TestCommandsPageHasEveryCause(t *testing.T) {
 	})
 	if causes == 0 {
 		t.Error("job/record.go has no causes")
+	}
+}
+
+func TestCheckpointsPageHasEveryLayout(t *testing.T) {
+	quoted := func(names []string) string { return "`" + strings.Join(names, "` or `") + "`" }
+	whole := func(l checkpoint.Layout) (text string) {
+		settled := "nothing in it has changed for 10 s, or it was renamed into place"
+		switch {
+		case len(l.Marks) > 0:
+			text = quoted(l.Marks) + " is in it, and not empty"
+		case l.Optional:
+			text = "`" + l.Pointer + "` beside it names it or a later one; without that file, " + settled
+		case l.Pointer != "":
+			text = "`" + l.Pointer + "` beside it names it or a later one"
+		case l.Dir:
+			text = settled
+		default:
+			text = "it was renamed into place, or has not changed for 100 ms; what `torch.save` writes: its end is there"
+		}
+		if l.Unless != "" {
+			text += ", and `" + l.Unless + "` is gone"
+		}
+		return text
+	}
+	names := generated(t, "docs/checkpoints.md", func(name string) (string, bool) {
+		text := "| layout | such as | whole once | written by |\n|---|---|---|---|\n"
+		for _, l := range checkpoint.Layouts {
+			like := "`" + l.Like + "`"
+			if l.Dir {
+				like = "`" + l.Like + "/`"
+			}
+			if len(l.Has) > 0 {
+				like += ", with " + quoted(l.Has)
+			}
+			text += fmt.Sprintf("| `%s` | %s | %s | %s |\n", l.Name, like, whole(l), l.Source)
+		}
+		return text, name == "layouts"
+	})
+	if !slices.Equal(names, []string{"layouts"}) {
+		t.Errorf("generated are %v", names)
 	}
 }
 

@@ -29,8 +29,9 @@ var rooms = map[string][]string{
 	"plan":                   {"job"},
 	"history":                {"job"},
 	"detect":                 {"job"},
+	"checkpoint":             {"job"},
 	"elastic":                {"job", "detect", "history", "internal/connlimit", "internal/regular"},
-	"agent":                  {"job", "elastic", "progress", "internal/atomicfile", "internal/execsocket", "internal/logmarks", "internal/regular"}, // elastic: wire types and client
+	"agent":                  {"job", "elastic", "checkpoint", "progress", "internal/atomicfile", "internal/execsocket", "internal/logmarks", "internal/regular"}, // elastic: wire types and client
 	"state":                  {"job", "conditions", "internal/atomicfile", "internal/regular"},
 	"state/statetest":        {"job", "conditions", "state", "internal/hang"},
 	"state/memory":           {"job", "state"},
@@ -102,6 +103,8 @@ var unreachable = map[string][]string{
 	"detect": {"net/http", "os/exec", "k8s.io/"},
 
 	"progress": {"net/http", "os/exec", "k8s.io/"},
+
+	"checkpoint": {"net/http", "os/exec", "k8s.io/"},
 
 	"lang/importer": {"net/http", "os/exec", "k8s.io/"},
 

@@ -1,12 +1,7 @@
 package agent
 
 import (
-	"os"
-	"path/filepath"
-	"regexp"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -118,7 +113,7 @@ func (a *agent) perform(act job.Act) {
 // find looks for a checkpoint. A dead file server may never answer.
 func (a *agent) find(act job.Act) {
 	found := make(chan job.ActResult, 1)
-	go func() { found <- findCheckpoint(a.config.CheckpointDir, act) }()
+	go func() { found <- a.checkpoints.find(act) }()
 	late := time.NewTimer(a.config.StopGrace.Std())
 	defer late.Stop()
 	result := job.ActResult{ID: act.ID, State: job.ActAbsent}
@@ -132,62 +127,6 @@ func (a *agent) find(act job.Act) {
 	case a.events <- acted{result}:
 	case <-a.done:
 	}
-}
-
-// findCheckpoint looks for the newest checkpoint in a directory, or for the one of a step.
-func findCheckpoint(dir string, act job.Act) job.ActResult {
-	result := job.ActResult{ID: act.ID, State: job.ActAbsent}
-	if dir == "" {
-		return result
-	}
-	if act.Value == "" {
-		if seen := newestCheckpoint(dir); seen.name != "" {
-			result.State, result.Path, result.Step = job.ActDone, filepath.Join(dir, seen.name), stepOf(seen.name)
-		}
-		return result
-	}
-	step, err := strconv.ParseInt(act.Value, 10, 64)
-	if err != nil {
-		result.State = job.ActUnsupported
-		return result
-	}
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return result
-	}
-	for _, e := range entries {
-		if name := e.Name(); (e.IsDir() || e.Type().IsRegular()) && !unfinished(name) && stepOf(name) == step {
-			result.State, result.Path, result.Step = job.ActDone, filepath.Join(dir, name), step
-			break
-		}
-	}
-	return result
-}
-
-var (
-	namedStep = regexp.MustCompile(`(?i)(?:step|iter)[^0-9a-z]*0*([0-9]+)`)
-	number    = regexp.MustCompile(`[0-9]+`)
-)
-
-// stepOf is the step in the name of a checkpoint: the number after step or iter, else the last number before the extension. 0 if there
-// is none.
-func stepOf(name string) int64 {
-	text := ""
-	if m := namedStep.FindStringSubmatch(name); m != nil {
-		text = m[1]
-	} else {
-		if ext := filepath.Ext(name); strings.Trim(ext, ".0123456789") != "" {
-			name = strings.TrimSuffix(name, ext)
-		}
-		if all := number.FindAllString(name, -1); len(all) > 0 {
-			text = all[len(all)-1]
-		}
-	}
-	step, err := strconv.ParseInt(text, 10, 64)
-	if err != nil {
-		return 0
-	}
-	return step
 }
 
 // checkpointAsk is an operator's request for a checkpoint, which training continues after.
@@ -207,7 +146,8 @@ type requested struct {
 	deadline time.Time
 	file     arrival
 	line     job.Saved // the newest in the output when it was asked for
-	path     string    // of the finished file; "" until there is one
+	path     string    // of the finished checkpoint; "" until there is one
+	step     int64     // its step; 0 if that is unknown
 	since    time.Time // when it was seen
 }
 
@@ -219,7 +159,7 @@ func (s *supervisor) requestCheckpoint(a checkpointAsk) {
 	now := time.Now()
 	s.requests = append(s.requests, &requested{
 		id: a.id, unasked: slices.Clone(s.processes), deadline: now.Add(a.timeout), line: s.meter.newestSaved(),
-		file: arrival{before: newestCheckpoint(s.checkpointDir)},
+		file: arrival{before: newest(s.checkpoints.look())},
 	})
 	s.lookForAsked()
 	s.look.Reset(checkpointPoll)
@@ -250,20 +190,19 @@ func (s *supervisor) arrived(r *requested, now time.Time) (result job.ActResult,
 	if said != r.line {
 		result.Step = said.Step
 	}
-	if s.checkpointDir != "" && r.path == "" {
-		seen := newestCheckpoint(s.checkpointDir)
-		if r.file.finished(seen, moved(filepath.Join(s.checkpointDir, seen.name)), now) {
-			r.path, r.since = filepath.Join(s.checkpointDir, seen.name), now
+	if s.checkpoints != nil && r.path == "" {
+		if seen := newest(s.checkpoints.look()); r.file.finished(seen, now) {
+			r.path, r.step, r.since = s.checkpoints.whole(seen.Path), seen.Step, now
 		}
 	}
 	result.Path = r.path
-	if r.path != "" && result.Step == 0 {
-		result.Step = stepOf(filepath.Base(r.path))
+	if result.Step == 0 {
+		result.Step = r.step
 	}
 	switch {
 	case r.path != "":
 		over = result.Step > 0 || !s.meter.readsCheckpoints() || now.Sub(r.since) >= lineWait
-	case s.checkpointDir == "":
+	case s.checkpoints == nil:
 		over = said != r.line
 	}
 	if !over && !now.Before(r.deadline) {

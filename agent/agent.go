@@ -141,6 +141,9 @@ type agent struct {
 	overdue    *time.Timer
 	ended      *end
 
+	checkpoints *directory // nil if none is declared
+	saver       *saver     // nil without it
+
 	sampler  *sampler
 	mains    []int       // the processes that are looked at, by local rank
 	strays   []processID // descendants outside of the processes' groups, as recorded
@@ -173,6 +176,7 @@ func newAgent(c job.AgentConfig, rec *record, log *slog.Logger) (*agent, error) 
 	if err != nil {
 		return nil, err
 	}
+	a.checkpoints = openDirectory(c.CheckpointDir)
 	sink, err := openSink(c.Log, logmarks.Mark{UID: c.UID, Incarnation: c.Incarnation}, log)
 	if err != nil {
 		return nil, fmt.Errorf("open the log: %w", err)
@@ -185,7 +189,7 @@ func newAgent(c job.AgentConfig, rec *record, log *slog.Logger) (*agent, error) 
 	}
 	a.launcher = &launcher{
 		config: &a.config, base: os.Environ(), errorDir: errorDir, signal: ask,
-		forker: newForker(), sink: sink, meter: meter, log: log,
+		forker: newForker(), sink: sink, meter: meter, log: log, checkpoints: a.checkpoints,
 	}
 	if a.launcher.hookDir, err = writeHook(errorDir); err != nil {
 		log.Warn("Python starts without the hook for stacks", "error", err)
@@ -197,6 +201,7 @@ func newAgent(c job.AgentConfig, rec *record, log *slog.Logger) (*agent, error) 
 	a.launcher.progressed = a.session.reportNow
 	a.executor = newExecutor(c.Dir, a.launcher.forker, log)
 	a.sampler = newSampler()
+	a.saver = newSaver(a.checkpoints, a.session.reportNow)
 	return a, nil
 }
 
@@ -216,6 +221,7 @@ func (a *agent) makeErrorDir() (string, error) {
 func (a *agent) close() {
 	a.executor.close()
 	a.sampler.close()
+	a.saver.close()
 	a.launcher.forker.close()
 	a.launcher.sink.close()
 	a.port.end()
@@ -328,6 +334,7 @@ func (a *agent) start(p elastic.Place) {
 	a.released.end()
 	a.port, a.released = nil, a.port
 	a.logStart(p)
+	a.saver.begin(world{p.Generation, a.config.Ranked && p.GroupRank == 0})
 	a.launcher.membersFile = a.writeMembers()
 	generation, exit := a.launcher.start(p, a.events)
 	if exit != nil {
@@ -519,6 +526,11 @@ func (a *agent) currentReport() outgoing {
 	a.lookout.enter(s.Ranks, now)
 	a.mu.Unlock()
 	a.launcher.meter.report(&s, now)
+	saved := a.saver.now()
+	s.Checkpoint, s.Saving = saved.sight, saved.saving
+	if a.config.Ranked && !a.launcher.meter.readsCheckpoints() {
+		s.Saved = saved.newest
+	}
 	return s
 }
 

@@ -804,7 +804,7 @@ func TestActsAreDoneOnce(t *testing.T) {
 	t.Parallel()
 	script := `sh -c 'trap ": > \"$DIR/disturbed\"" USR1 USR2; : > "$DIR/helper"; while [ -e "$DIR/helper" ]; do sleep 0.01; done' &
 	trap 'echo got >> "$DIR/signals"' USR2
-	trap ': > "$DIR/ckpt/step-0012.pt.tmp"; mv "$DIR/ckpt/step-0012.pt.tmp" "$DIR/ckpt/step-0012.pt"' USR1
+	trap 'echo 12 > "$DIR/ckpt/step-0012.pt.tmp"; mv "$DIR/ckpt/step-0012.pt.tmp" "$DIR/ckpt/step-0012.pt"' USR1
 	echo ready; while :; do sleep 0.02; done`
 	b := withTraps(t, script, "ckpt/step-0005.pt")
 	before := b.service.awaitState(t, job.MemberRunning, 1)

@@ -51,7 +51,7 @@ type generation struct {
 	events    chan<- event
 	log       *slog.Logger
 
-	checkpointDir    string
+	checkpoints      *directory
 	checkpointSignal syscall.Signal // 0 if there is none
 	meter            *meter
 	oomBefore        uint64        // the cgroup's count
@@ -88,6 +88,7 @@ type launcher struct {
 	// membersFile has the members as of the start; "" if they are not known.
 	membersFile string
 	signal      syscall.Signal // asks for a checkpoint
+	checkpoints *directory     // nil if none is declared
 	forker      *forker
 	sink        *sink
 	meter       *meter
@@ -105,7 +106,7 @@ func (r *launcher) start(p elastic.Place, events chan<- event) (g *generation, e
 	}
 	g = &generation{
 		number: p.Generation, exits: make(chan *process, r.config.Processes), stops: make(chan stop, 8), asks: make(chan checkpointAsk, 8), meter: r.meter,
-		events: events, log: r.log, checkpointDir: r.config.CheckpointDir, checkpointSignal: r.signal,
+		events: events, log: r.log, checkpoints: r.checkpoints, checkpointSignal: r.signal,
 		oomKills: &r.oomKills, terminating: make(chan struct{}), killing: make(chan struct{}), done: make(chan struct{}),
 	}
 	g.oomBefore, _ = oomKills()
@@ -658,7 +659,7 @@ func (s *supervisor) stop(how stop) {
 	case how.checkpoint && s.checkpointSignal != 0:
 		s.grace = how.grace
 		s.ask()
-		s.checkpoint = arrival{before: newestCheckpoint(s.checkpointDir)}
+		s.checkpoint = arrival{before: newest(s.checkpoints.look())}
 		s.notify(s.checkpointSignal)
 		s.poll.Reset(checkpointPoll)
 		s.checkpointTimeout.Reset(how.grace)
@@ -670,11 +671,7 @@ func (s *supervisor) stop(how stop) {
 
 // lookForCheckpoint stops the processes once they have written the requested checkpoint.
 func (s *supervisor) lookForCheckpoint() {
-	if s.checkpointDir == "" {
-		return
-	}
-	seen := newestCheckpoint(s.checkpointDir)
-	if s.checkpoint.finished(seen, moved(filepath.Join(s.checkpointDir, seen.name)), time.Now()) {
+	if s.checkpoint.finished(newest(s.checkpoints.look()), time.Now()) {
 		s.terminate()
 	}
 }

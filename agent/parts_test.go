@@ -20,6 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/eltrain/eltrain/checkpoint"
 	"github.com/eltrain/eltrain/elastic"
 	"github.com/eltrain/eltrain/internal/logmarks"
 	"github.com/eltrain/eltrain/job"
@@ -572,56 +573,55 @@ func TestReservedPortIsNobodyElses(t *testing.T) {
 	}
 }
 
-func TestNewestCheckpoint(t *testing.T) {
+func TestWhatWasWrittenLast(t *testing.T) {
 	dir := t.TempDir()
-	if got := newestCheckpoint(dir + "/none"); got != (newest{}) {
+	d := openDirectory(filepath.Join(dir, "none"))
+	if got := newest(d.look()); got.Path != "" {
 		t.Errorf("a missing directory has %+v", got)
 	}
+	d = openDirectory(dir)
 	write := func(name string, at int64) {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, nil, 0o644); err != nil {
+		if err := os.WriteFile(path, []byte("x"), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		if err := os.Chtimes(path, time.Time{}, time.Unix(at, 0)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	write("1.pt", 100)
-	before := newestCheckpoint(dir)
-	write("2.pt.tmp", 300)
-	if err := os.Mkdir(filepath.Join(dir, "3"), 0o755); err != nil {
+	write("8.pt", 100)
+	write("9.pt.tmp", 300)
+	if err := os.Mkdir(filepath.Join(dir, "checkpoint-9"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if got := newestCheckpoint(dir); got != before {
+	if got := newest(d.look()); got.Path != "8.pt" {
 		t.Errorf("an unfinished checkpoint counts: %+v", got)
 	}
-	write("latest", 200)
-	if got := newestCheckpoint(dir); got == before || got.name != "latest" {
-		t.Errorf("a finished checkpoint does not count: %+v", got)
+	write("2.pt", 200)
+	if got := newest(d.look()); got.Path != "2.pt" || got.Step != 2 {
+		t.Errorf("one of an earlier step does not count, though it was written later: %+v", got)
 	}
-}
-
-func TestTheStepInACheckpointsName(t *testing.T) {
-	for name, want := range map[string]int64{
-		"step-00000120.json": 120, "checkpoint-500": 500, "global_step1000": 1000, "iter_0000700": 700, "epoch=3-step=200.ckpt": 200,
-		"step-50-rank-3.pt": 50, "ckpt.9": 9, "model_v2-40.pt2": 40, "latest": 0, "step-99999999999999999999": 0, "best.ckpt": 0,
-	} {
-		if got := stepOf(name); got != want {
-			t.Errorf("%s is of step %d, not %d", name, want, got)
-		}
+	write("checkpoint-9/trainer_state.json", 400)
+	if err := os.WriteFile(filepath.Join(dir, "checkpoint-9/trainer_state.json"), []byte(`{"global_step": 9}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if got := newest(d.look()); got.Path != "checkpoint-9" || got.Step != 9 {
+		t.Errorf("a complete directory does not count: %+v", got)
 	}
 }
 
 func TestAFileIsSeenToBeMoved(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "latest")
+	path := filepath.Join(t.TempDir(), "step-1")
+	d := openDirectory(filepath.Dir(path))
+	moved := func() bool { return newest(d.look()).Renamed }
 	write := func(path string) {
-		if err := os.WriteFile(path, []byte("step-9"), 0o644); err != nil {
+		if err := os.WriteFile(path, []byte("x"), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
 	write(path)
-	if moved(path) || moved(path+".none") {
-		t.Error("a file that was written in place, or does not exist, counts as moved")
+	if moved() {
+		t.Error("a file that was written in place counts as moved")
 	}
 	eventually(t, "a renamed file counts as moved", func() bool { // file times have a resolution of some milliseconds
 		write(path + ".tmp")
@@ -629,43 +629,45 @@ func TestAFileIsSeenToBeMoved(t *testing.T) {
 		if err := os.Rename(path+".tmp", path); err != nil {
 			t.Fatal(err)
 		}
-		return moved(path)
+		return moved()
 	})
 	write(path)
-	if moved(path) {
+	if moved() {
 		t.Error("a file rewritten in place counts as moved")
 	}
 }
 
 func TestACheckpointIsFinishedOnceItStays(t *testing.T) {
-	at := func(seconds int64) time.Time { return time.Unix(seconds, 0) }
-	first, old := newest{"0", at(50), 5}, newest{"1", at(100), 5}
-	empty, begun, whole := newest{"2", at(200), 0}, newest{"2", at(200), 10}, newest{"2", at(201), 20}
+	written := func(name string, at, size int64, moved bool) (c checkpoint.Checkpoint) {
+		c.Path, c.Mark, c.Marked, c.MarkSize, c.Renamed = name, name, time.Unix(at, 0), size, moved
+		return c
+	}
+	none := checkpoint.Checkpoint{}
+	old := written("1", 100, 5, true)
 	a := arrival{before: old}
 	for _, look := range []struct {
-		seen  newest
-		moved bool
-		at    time.Duration
-		want  bool
+		seen checkpoint.Checkpoint
+		at   time.Duration
+		want bool
 	}{
-		{old, true, 0, false},
-		{old, true, time.Hour, false},
-		{empty, true, time.Hour, false}, // its mode was set
-		{empty, false, time.Hour + checkpointStill, false},
-		{empty, false, time.Hour + emptyStill - 1, false},
-		{empty, false, time.Hour + emptyStill, true}, // a marker
-		{begun, false, 2 * time.Hour, false},
-		{whole, false, 2*time.Hour + checkpointStill, false},
-		{whole, false, 2*time.Hour + 2*checkpointStill, true},
-		{newest{}, true, 3 * time.Hour, false}, // the directory cannot be read
-		{newest{}, false, 3*time.Hour + emptyStill, false},
-		{newest{"1.bak", old.at, old.size}, true, 4 * time.Hour, false}, // the old one was moved away
-		{newest{"1.bak", old.at, old.size}, true, 5 * time.Hour, false},
-		{first, true, 6 * time.Hour, false}, // or deleted
-		{first, true, 7 * time.Hour, false},
-		{whole, true, 8 * time.Hour, true},
+		{old, 0, false},
+		{old, time.Hour, false},
+		{written("2", 200, 0, true), time.Hour, false}, // its mode was set
+		{written("2", 200, 0, false), time.Hour + checkpoint.Still, false},
+		{written("2", 200, 0, false), time.Hour + emptyStill - 1, false},
+		{written("2", 200, 0, false), time.Hour + emptyStill, true}, // a marker
+		{written("2", 200, 10, false), 2 * time.Hour, false},
+		{written("2", 201, 20, false), 2*time.Hour + checkpoint.Still, false},
+		{written("2", 201, 20, false), 2*time.Hour + 2*checkpoint.Still, true},
+		{none, 3 * time.Hour, false}, // the directory cannot be read
+		{none, 3*time.Hour + emptyStill, false},
+		{written("1.bak", 100, 5, true), 4 * time.Hour, false}, // the old one was moved away
+		{written("1.bak", 100, 5, true), 5 * time.Hour, false},
+		{written("0", 50, 5, true), 6 * time.Hour, false}, // or deleted
+		{written("0", 50, 5, true), 7 * time.Hour, false},
+		{written("2", 201, 20, true), 8 * time.Hour, true},
 	} {
-		if got := a.finished(look.seen, look.moved, time.Unix(0, 0).Add(look.at)); got != look.want {
+		if got := a.finished(look.seen, time.Unix(0, 0).Add(look.at)); got != look.want {
 			t.Errorf("%+v after %v: %v", look.seen, look.at, got)
 		}
 	}

@@ -73,3 +73,10 @@ func onMainThread() bool { return false }
 
 // handles is unknown here: a process is taken to handle what it is asked with.
 func handles(int, unix.Signal) bool { return true }
+
+// cpuTime runs a function and returns how long it took: what of that is processor time is not known.
+func cpuTime(do func()) time.Duration {
+	began := time.Now()
+	do()
+	return time.Since(began)
+}

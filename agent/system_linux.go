@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -329,4 +330,20 @@ func statusOf(path, field string) string {
 		}
 	}
 	return ""
+}
+
+// cpuTime runs a function and returns the processor time that it took.
+func cpuTime(do func()) time.Duration {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	used := func() time.Duration {
+		var u unix.Rusage
+		if unix.Getrusage(unix.RUSAGE_THREAD, &u) != nil {
+			return 0
+		}
+		return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	}
+	before := used()
+	do()
+	return used() - before
 }

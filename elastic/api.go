@@ -50,7 +50,7 @@ type Report struct {
 	FirstStep  int64           `json:"first_step,omitempty"` // first step of its generation
 	Loss       *job.Loss       `json:"loss,omitempty"`       // nil if unknown; 0 is a valid loss
 	StepRate   float64         `json:"step_rate,omitempty"`
-	Saved      job.Saved       `json:"saved,omitzero"`   // the newest checkpoint read from its output
+	Saved      job.Saved       `json:"saved,omitzero"`   // the newest checkpoint read from its output, or else seen in its checkpoint directory
 	CPU        job.CPU         `json:"cpu,omitempty"`    // thousandths of a core
 	Memory     job.Bytes       `json:"memory,omitempty"` // with its unit: "512MiB", "1234567B"
 	Acts       []job.ActResult `json:"acts,omitempty"`   // of the acts in its newest order, those that have ended
@@ -60,6 +60,9 @@ type Report struct {
 
 	Ranks   []job.RankReport `json:"ranks,omitempty"`   // by local rank
 	Figures *job.SlotFigures `json:"figures,omitempty"` // nil if none were read
+
+	Checkpoint *job.CheckpointSight `json:"checkpoint,omitempty"` // nil if its checkpoint directory is not known, or not read yet
+	Saving     bool                 `json:"saving,omitempty"`     // a checkpoint is being written there
 }
 
 // SyncRequest is heartbeat, report and request for the current order in one.

@@ -30,6 +30,7 @@ const (
 	maxPath   = 1 << 10
 	maxName   = 64  // of a recognizer
 	maxSymbol = 512 // KSYM_NAME_LEN of the kernel
+	maxTorn   = 16  // checkpoints: several times as many as are told
 )
 
 // errNoBody is an empty body, which some requests may have.
@@ -129,7 +130,7 @@ func checkMember(slot string, incarnation int, r *Report) error {
 		return &Error{Malformed, "step, first_step, saved.step, step_rate, cpu and memory must not be negative"}
 	}
 	for _, a := range r.Acts {
-		if a.Step < 0 || len(a.Path) > maxPath || len(a.ID) > maxHost || len(a.State) > maxHost {
+		if a.Step < 0 || len(a.Path) > maxPath || len(a.ID) > maxHost || len(a.State) > maxHost || len(a.Flaw.Code) > maxName || len(a.Flaw.File) > maxPath {
 			return &Error{Malformed, "an outcome in acts has a negative step, or is too long"}
 		}
 	}
@@ -140,6 +141,9 @@ func checkMember(slot string, incarnation int, r *Report) error {
 		if err := checkProcess(r.Ranks[i].Process); err != nil {
 			return &Error{Malformed, fmt.Sprintf("ranks[%d]: %s", i, err)}
 		}
+	}
+	if err := checkSight(r.Checkpoint); err != nil {
+		return &Error{Malformed, "checkpoint: " + err.Error()}
 	}
 	if negative(reflect.ValueOf(r.Figures)) {
 		return &Error{Malformed, "figures must not be negative"}
@@ -174,6 +178,31 @@ func checkProgress(p *job.RankProgress) error {
 	}
 	if p.StepRate < 0 || negative(reflect.ValueOf(p.StepAge)) || negative(reflect.ValueOf(p.StepInterval)) {
 		return errors.New("step_rate, step_interval_seconds and step_age_seconds must not be negative")
+	}
+	return nil
+}
+
+// checkSight checks what is said of a checkpoint directory.
+func checkSight(s *job.CheckpointSight) error {
+	if s == nil {
+		return nil
+	}
+	if len(s.Torn) > maxTorn {
+		return fmt.Errorf("torn has more than %d entries", maxTorn)
+	}
+	all := slices.Clone(s.Torn)
+	if s.Newest != nil {
+		all = append(all, *s.Newest)
+	}
+	for _, c := range all {
+		switch {
+		case c.Step < 0 || c.Size < 0:
+			return errors.New("step and size_bytes must not be negative")
+		case c.Path == "" || len(c.Path) > maxPath || len(c.Layout) > maxName || len(c.Flaw.Code) > maxName || len(c.Flaw.File) > maxPath:
+			return errors.New("a path is missing, or something is too long")
+		case strings.ContainsFunc(c.Path+c.Layout+string(c.Flaw.Code)+c.Flaw.File, unicode.IsControl):
+			return errors.New("a name has control characters")
+		}
 	}
 	return nil
 }

@@ -542,7 +542,7 @@ func (s *scenario) does(t *testing.T, d *datadriven.TestData, a job.Address) {
 	if len(agent.report.Ranks) > 0 {
 		rank.Progress = agent.report.Ranks[0].Progress
 	}
-	agent.held, agent.report.Evidence = s.now, nil
+	agent.held, agent.report.Evidence, agent.report.Saving = s.now, nil, d.HasArg("saving")
 	for _, arg := range d.CmdArgs[1:] {
 		switch arg.Key {
 		case "step":

@@ -58,7 +58,7 @@ func (c *Coordinator) watchReport(now time.Time, j *jobState, slot job.Address, 
 	if j.watched == 0 || r.Generation != j.watched || r.State != job.MemberRunning {
 		return
 	}
-	e := detect.Reported{Slot: slot, Ranks: make([]detect.Rank, min(len(r.Ranks), j.processes(slot)))}
+	e := detect.Reported{Slot: slot, Saving: r.Saving, Ranks: make([]detect.Rank, min(len(r.Ranks), j.processes(slot)))}
 	for i := range e.Ranks {
 		e.Ranks[i] = watched(&r.Ranks[i])
 		if r.Evidence != nil && i < len(r.Evidence.Ranks) {

@@ -28,6 +28,7 @@ type ActResult struct {
 	State ActState `json:"state"`
 	Step  int64    `json:"step,omitempty"`
 	Path  string   `json:"path,omitempty"`
+	Flaw  Flaw     `json:"flaw,omitzero"` // of ActTorn
 }
 
 // ActState is what has become of an act.
@@ -38,6 +39,7 @@ const (
 	ActDone        ActState = "done"
 	ActNoProcess   ActState = "no_process"  // no training process ran, or they ended before it was done
 	ActAbsent      ActState = "absent"      // no such checkpoint was found, or none was written in time
+	ActTorn        ActState = "torn"        // there is one, but it is not whole
 	ActUnsupported ActState = "unsupported" // the agent does not know the kind or the value
 	ActUnknown     ActState = "unknown"     // it was begun, and how it ended is not known any more
 )

@@ -29,7 +29,7 @@ type Job struct {
 	Limits      *Limits     `hcl:"limits,block" change:"update" doc:"The maximum that all slots of the job may hold together. What is not set is not limited."`
 	Roles       []Role      `hcl:"role,block" doc:"A group of identical members. At least one."`
 	Progress    *Progress   `hcl:"progress,block" change:"replace" doc:"How progress is read from the output of the training processes. Without it, what known frameworks print is recognized."`
-	Checkpoint  *Checkpoint `hcl:"checkpoint,block" change:"replace" doc:"Where checkpoints are, how to request one, and how to find completed ones in the output."`
+	Checkpoint  *Checkpoint `hcl:"checkpoint,block" change:"replace" doc:"Where checkpoints are, how to request one, and how to find completed ones in the output. An empty block says that the job needs none, or finds them itself."`
 	Rendezvous  Rendezvous  `hcl:"rendezvous,block" change:"update" doc:"How a world forms."`
 	Topology    Topology    `hcl:"topology,block" change:"update" doc:"How ranks follow the network."`
 	Detect      Detect      `hcl:"detect,block" change:"update" doc:"When a member is considered lost."`
@@ -155,7 +155,7 @@ type Progress struct {
 
 // Checkpoint says where checkpoints are, how to request one, and how to find completed ones in the output.
 type Checkpoint struct {
-	Dir    string `hcl:"dir,optional" change:"replace" doc:"Directory, relative to the job directory; ELTRAIN_CHECKPOINT_DIR in the processes."`
+	Dir    string `hcl:"dir,optional" change:"replace" doc:"Directory, relative to the job directory; ELTRAIN_CHECKPOINT_DIR in the processes. Agents look there for checkpoints of known frameworks."`
 	Signal string `hcl:"signal,optional" change:"replace" doc:"Signal that requests a checkpoint from the processes before a planned stop, like \"SIGUSR1\"."`
 	// Omitted from the JSON if empty, so that fingerprints of jobs started before this field existed stay the same.
 	Pattern string `hcl:"pattern,optional" change:"replace" json:",omitempty" doc:"Regular expression (RE2) with the group step, for the line that the training processes print once a checkpoint is written: \"saved step (?P<step>\\\\d+)\"."`

@@ -105,11 +105,13 @@ type Member struct {
 	FirstStep  int64       `json:"first_step,omitempty"` // the first step read in its generation
 	Loss       *Loss       `json:"loss,omitempty"`       // nil if unknown; 0 is a loss
 	StepRate   float64     `json:"step_rate,omitempty"`  // recent steps per second
-	Saved      Saved       `json:"saved,omitzero"`       // the newest checkpoint read from its output
+	Saved      Saved       `json:"saved,omitzero"`       // the newest checkpoint read from its output, or else seen in its checkpoint directory
 	CPU        CPU         `json:"cpu,omitempty"`        // recent usage of all its processes
 	Memory     Bytes       `json:"memory,omitempty"`     // resident, all its processes
 	Acts       []ActResult `json:"acts,omitempty"`       // outcomes of acts that it was told
 	Can        []ActKind   `json:"can,omitempty"`        // acts that it knows
+	// Checkpoint is what it sees in its checkpoint directory; nil if that is not known, or there is none.
+	Checkpoint *CheckpointSight `json:"checkpoint,omitempty"`
 	// Ranks are its training processes, by local rank.
 	Ranks      []RankStatus `json:"ranks,omitempty"`
 	Registered time.Time    `json:"registered,omitzero"`
@@ -120,10 +122,10 @@ type Member struct {
 	Expired bool `json:"expired,omitempty"`
 }
 
-// Saved is a checkpoint reported by the output of training processes. The zero value is none.
+// Saved is a checkpoint that training processes have written. The zero value is none.
 type Saved struct {
 	Step       int64 `json:"step"`
-	Generation int   `json:"generation"` // of the world that wrote it
+	Generation int   `json:"generation"` // of the world that wrote it, or the last that may have
 }
 
 // Newest returns the newer of two checkpoints. A later world's is newer, whatever its step, since that world resumed from

@@ -202,7 +202,7 @@ func (p *pass) collectActs(w *work) {
 			if failed == nil {
 				failed = map[string]job.Reason{}
 			}
-			failed[short] = whyNotDone(h.Act, short, result.State)
+			failed[short] = whyNotDone(h.Act, short, result)
 		}
 		if len(slots) == len(h.Slots) {
 			continue
@@ -266,12 +266,16 @@ func noteCheckpoint(h *job.Handled, name string, r job.ActResult) {
 }
 
 // whyNotDone is why a slot did not do an act.
-func whyNotDone(act job.Act, slot string, state job.ActState) job.Reason {
-	switch {
+func whyNotDone(act job.Act, slot string, result job.ActResult) job.Reason {
+	switch state := result.State; {
 	case state == job.ActNoProcess:
 		return job.Because(ProcessesEnded, "slot", slot)
 	case state == job.ActUnsupported:
 		return job.Because(AgentCannot, "slot", slot, "verb", string(act.Kind))
+	case state == job.ActTorn:
+		why := Torn(&job.FoundCheckpoint{Path: result.Path, Step: result.Step, Flaw: result.Flaw})
+		why.Args["slot"] = slot
+		return why
 	case state == job.ActAbsent && act.Kind == job.ActFind && act.Value != "":
 		return job.Because(CheckpointMissing, "slot", slot, "step", act.Value)
 	case state == job.ActAbsent && act.Kind == job.ActFind:
@@ -280,6 +284,18 @@ func whyNotDone(act job.Act, slot string, state job.ActState) job.Reason {
 		return job.Because(CheckpointLate, "slot", slot)
 	}
 	return job.Because(OutcomeUnknown, "slot", slot)
+}
+
+// Torn says why a checkpoint is not whole.
+func Torn(c *job.FoundCheckpoint) job.Reason {
+	args := []string{"path", c.Path, "flaw", string(c.Flaw.Code)}
+	if c.Step > 0 {
+		args = append(args, "step", strconv.FormatInt(c.Step, 10))
+	}
+	if c.Flaw.File != "" {
+		args = append(args, "file", c.Flaw.File)
+	}
+	return job.Because(CheckpointTorn, args...)
 }
 
 // firstFailed is the first slot's reason among those with one of some codes, or with any other than them.
@@ -327,7 +343,10 @@ func reloadOutcome(_ *pass, w *work, _ *job.Request, h *job.Handled) (job.ReplyS
 	case len(h.Slots) > 0:
 		return job.Accepted, job.Reason{}
 	case h.Act.Kind == job.ActFind && len(h.Results) == 0:
-		why, _ := firstFailed(h, false)
+		why, torn := firstFailed(h, true, CheckpointTorn) // it says more than that others have none
+		if !torn {
+			why, _ = firstFailed(h, false)
+		}
 		return job.Refused, why
 	case w.rec.Phase.Ended():
 		return job.Undone, job.Because(HasEnded, "job", w.name, "phase", string(w.rec.Phase))

@@ -220,6 +220,7 @@ const (
 	CheckpointDirUndeclared job.Code = "checkpoint_dir_undeclared" // the job does not say where its checkpoints are
 	CheckpointLate          job.Code = "checkpoint_late"           // no whole checkpoint was there in time
 	CheckpointMissing       job.Code = "checkpoint_missing"        // there is no such checkpoint
+	CheckpointTorn          job.Code = "checkpoint_torn"           // the checkpoint is not whole
 	ProcessesEnded          job.Code = "processes_ended"           // no training process ran in a slot, or they ended before
 	AgentCannot             job.Code = "agent_cannot"              // a slot's agent is of a version that cannot do it
 	OutcomeUnknown          job.Code = "outcome_unknown"           // a slot's agent has ended without reporting the outcome

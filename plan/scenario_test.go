@@ -994,10 +994,15 @@ func (w *world) report(d *datadriven.TestData) error {
 	case "acted":
 		r := job.ActResult{ID: d.CmdArgs[1].Key, State: job.ActState(d.CmdArgs[2].Key)}
 		for _, arg := range d.CmdArgs[3:] {
-			if arg.Key == "step" {
-				r.Step = number(arg.Vals[0])
-			} else {
-				r.Path = arg.Vals[0]
+			switch text := arg.Vals[0]; arg.Key {
+			case "step":
+				r.Step = number(text)
+			case "flaw":
+				r.Flaw.Code = job.FlawCode(text)
+			case "file":
+				r.Flaw.File = text
+			default:
+				r.Path = text
 			}
 		}
 		m.Acts = append(slices.Clone(m.Acts), r)

@@ -374,7 +374,7 @@ func (s *session) applyFiles(ctx context.Context, a applyArgs) int {
 func (r *applyRun) approvedPlan(ctx context.Context, facts *view.PlanFacts) bool {
 	model := view.NewPlan(*facts, &r.redactor)
 	r.showPreview(model)
-	r.diagnose(slices.Concat(r.held(), r.args.Cautions(facts.Input), preview.Forgetting(&facts.Plan), preview.Misnamed(r.Config, facts))...)
+	r.diagnose(slices.Concat(r.held(), r.args.Cautions(facts.Input), preview.Forgetting(&facts.Plan), preview.Unsaved(&facts.Plan), preview.Misnamed(r.Config, facts))...)
 	if model.Applyable && !r.args.autoApprove {
 		yes, err := r.approved(ctx, r.args.question())
 		if err != nil {

@@ -316,6 +316,73 @@ func TestActs(t *testing.T) {
 	}
 }
 
+const saving = `job "tiny" {
+  progress {
+    pattern = "step (?P<step>\\d+)"
+  }
+  checkpoint {
+    dir = "out"
+  }
+  role "worker" {
+    command    = ["sh", "-c", "echo step 420; echo resume from $ELTRAIN_RESUME_STEP.; exec sleep 600"]
+    stop_grace = "10s"
+    resources {
+      cpu = 0.1
+    }
+  }
+}
+`
+
+// The checkpoints of a framework are found in their directory without a pattern. One that is incomplete is named, and never resumed from.
+func TestAnIncompleteCheckpointNeverCounts(t *testing.T) {
+	t.Parallel()
+	dir := directoryWith(t, map[string]string{"main.hcl": saving})
+	put := func(name, text string) {
+		t.Helper()
+		path := filepath.Join(dir, "out", name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("checkpoint-400/model.safetensors", "weights")
+	put("checkpoint-400/trainer_state.json", `{"global_step": 400}`)
+	put("checkpoint-500/model.safetensors", "weig")
+	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
+	startWatch(t, dir)
+	const torn = "out/checkpoint-500 of step 500 is incomplete: trainer_state.json, which is written last, is missing"
+	eventually(t, "the status names it", func() bool { return strings.Contains(eltrain(t, dir, "status").out, torn) })
+	eltrain(t, dir, "status").check(t, exitDone, "step 420, checkpoint at step 400", "saved     out/checkpoint-400, ", " ago, 27B", "! The checkpoint "+torn)
+
+	var status struct {
+		Jobs []struct {
+			CheckpointStep int64                 `json:"checkpoint_step"`
+			Checkpoint     view.CheckpointStatus `json:"checkpoint"`
+			Torn           []view.TornStatus     `json:"torn_checkpoints"`
+		}
+	}
+	if err := json.Unmarshal([]byte(eltrain(t, dir, "status", "-json").check(t, exitDone).out), &status); err != nil {
+		t.Fatal(err)
+	}
+	j := status.Jobs[0]
+	if c := j.Checkpoint; j.CheckpointStep != 400 || c.Step != 400 || c.Path != "out/checkpoint-400" || c.Layout != "transformers" || c.Size != 27 || c.AgeSeconds == nil {
+		t.Errorf("the checkpoint is %+v", j)
+	}
+	if len(j.Torn) != 1 || j.Torn[0].Step != 500 || j.Torn[0].ReasonCode.Args["file"] != "trainer_state.json" {
+		t.Errorf("torn are %+v", j.Torn)
+	}
+	eltrain(t, dir, "plan", "-replace=job.tiny.worker[0]").check(t, exitDone, "resumes from the checkpoint of step 400 in out; recomputed: 20 steps")
+	eltrain(t, dir, "reload", "-step=500", "job.tiny").check(t, exitError, "refused: worker[0]: the checkpoint "+filepath.Join(dir, torn))
+	eltrain(t, dir, "reload", "job.tiny").check(t, exitDone, "done: step 400, "+filepath.Join(dir, "out", "checkpoint-400"))
+
+	// One that becomes whole counts.
+	put("checkpoint-500/trainer_state.json", `{"global_step": 500}`)
+	eltrain(t, dir, "reload", "-step=500", "job.tiny").check(t, exitDone, "done: step 500, ")
+	eventually(t, "it resumes from it", func() bool { return strings.Contains(eltrain(t, dir, "logs", "job.tiny").out, "resume from 500.") })
+}
+
 // Of ten thousand contradicting requests at once each has one outcome, and the last one counts.
 func TestManyRequestsAtOnce(t *testing.T) {
 	t.Parallel()

@@ -89,7 +89,7 @@ func TestConditions(t *testing.T) {
 	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
 	rewrite(t, dir, growing("", check))
 	eltrain(t, dir, "plan").check(t, exitDone, "will be created")
-	if o := eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone, "Apply complete!"); strings.Contains(o.err, "Warning") {
+	if o := eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone, "Apply complete!"); strings.Contains(o.err, "Warning: Check") {
 		t.Errorf("a check warns of what holds:\n%s", o.err)
 	}
 	grow(t, dir, 2)

@@ -150,7 +150,7 @@ func (s *session) plan(ctx context.Context, a planArgs) int {
 	if err := s.showPlan(a, model); err != nil {
 		return s.fail("Cannot show the plan", err)
 	}
-	s.diagnose(slices.Concat(s.held(), a.Cautions(facts.Input), preview.Forgetting(&facts.Plan), preview.Misnamed(cfg, &facts), preview.OtherValues(ctx, d))...)
+	s.diagnose(slices.Concat(s.held(), a.Cautions(facts.Input), preview.Forgetting(&facts.Plan), preview.Unsaved(&facts.Plan), preview.Misnamed(cfg, &facts), preview.OtherValues(ctx, d))...)
 	if a.detailedExitCode && model.Differs() {
 		return exitChanges
 	}

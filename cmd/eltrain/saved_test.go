@@ -434,7 +434,7 @@ func TestConsumersMayCloseThePipe(t *testing.T) {
 	t.Parallel()
 	const dies = -1
 	files := map[string]string{
-		"main.hcl": twoWorkers, "outputs.hcl": "output \"n\" {\n  value = 2\n}\n", "ugly/main.hcl": "a=1\n", "empty/x": "",
+		"main.hcl": strings.Replace(twoWorkers, "{\n", "{\n  checkpoint {\n  }\n\n", 1), "outputs.hcl": "output \"n\" {\n  value = 2\n}\n", "ugly/main.hcl": "a=1\n", "empty/x": "",
 	}
 	dir := directoryWith(t, files)
 	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })

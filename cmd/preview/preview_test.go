@@ -230,6 +230,29 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
+func TestJobsThatWouldLoseTheirTraining(t *testing.T) {
+	changes := func(action plan.Action, jobs ...string) (all []plan.Change) {
+		for _, name := range jobs {
+			all = append(all, plan.Change{Action: action, Job: name, Slot: job.Address{Job: name, Role: "w"}})
+		}
+		return all
+	}
+	record := func(ranked bool, c *job.Checkpoint) *job.Record {
+		return &job.Record{Spec: job.Job{Checkpoint: c, Roles: []job.Role{{Name: "w", Ranked: ranked}}}}
+	}
+	p := plan.Plan{Records: job.Records{
+		"a": record(true, nil), "b": record(true, nil), "saves": record(true, &job.Checkpoint{Dir: "d"}), "says": record(true, &job.Checkpoint{}), "ps": record(false, nil),
+	}}
+	p.Changes = slices.Concat(changes(plan.Create, "a", "a", "saves", "says", "ps"), changes(plan.Replace, "b"))
+	if told := Unsaved(&p); len(told) != 1 || !strings.HasPrefix(told[0].Detail, "job.a, job.b: ") {
+		t.Errorf("it warns %+v", told)
+	}
+	p.Changes = slices.Concat(changes(plan.Delete, "a"), changes(plan.NoOp, "b"), changes(plan.Update, "a"))
+	if told := Unsaved(&p); told != nil {
+		t.Errorf("of what starts nothing it warns %+v", told)
+	}
+}
+
 // Only a watch follows files of its own, with variables of its own.
 func TestOtherValues(t *testing.T) {
 	w := opened(t, "variable \"n\" {\n  default = 1\n}\n")

@@ -159,6 +159,31 @@ func Forgetting(p *plan.Plan) []view.Diagnostic {
 			"\n\nAfter applying this plan, eltrain will no longer manage these objects. You will need to import them into eltrain to manage them again.")}
 }
 
+// Unsaved warns about jobs that the plan starts or restarts slots of, and that do not say where their checkpoints are: what they have
+// trained is lost with each world. Slots without ranks train nothing together, so jobs that have only such are left out.
+func Unsaved(p *plan.Plan) []view.Diagnostic {
+	var jobs []string
+	for i := range p.Changes {
+		c := &p.Changes[i]
+		rec := p.Records[c.Job]
+		switch c.Action {
+		case plan.Create, plan.Replace, plan.Restart:
+		default:
+			continue
+		}
+		ranked := func(r job.Role) bool { return r.Ranked }
+		if name := "job." + c.Job; rec != nil && rec.Spec.Checkpoint == nil && slices.ContainsFunc(rec.Spec.Roles, ranked) && !slices.Contains(jobs, name) {
+			jobs = append(jobs, name)
+		}
+	}
+	if len(jobs) == 0 {
+		return nil
+	}
+	return []view.Diagnostic{view.Caution("No checkpoints are declared", strings.Join(jobs, ", ")+
+		": a fault, a resize or an edit restarts all processes of a world. Unless the script resumes by itself, all training so far is then lost.\n\n"+
+		"Say where its checkpoints are with checkpoint { dir = \"DIR\" } in the job. If it needs none, an empty block, checkpoint {}, says so.")}
+}
+
 // OtherValues warns if a watch leads that has other values of variables: it does not do what this plan shows.
 func OtherValues(ctx context.Context, d *workspace.Workspace) []view.Diagnostic {
 	holder, err := d.Store.Holder(ctx)

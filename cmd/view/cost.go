@@ -42,6 +42,8 @@ type JobCost struct {
 	// CheckpointStep is the step of the newest checkpoint seen; 0 if none was. Without a live last step there may be a newer
 	// checkpoint.
 	CheckpointStep int64 `json:"checkpoint_step,omitempty"`
+	// CheckpointPath is that checkpoint in CheckpointDir; "" if no agent has seen it there.
+	CheckpointPath string `json:"checkpoint_path,omitempty"`
 	// StepsAgain is how many steps would be recomputed now; nil unless both a live last step and the checkpoint's are known, or
 	// if a checkpoint is requested before the stop. SecondsAgain is how long that takes, 0 if no rate is known.
 	StepsAgain   *int64  `json:"steps_again,omitempty"`
@@ -239,8 +241,11 @@ func (b *planBuilder) again(cost *JobCost, rec *job.Record) {
 		cost.LastStep, cost.Live = live.Step, true
 	}
 	saved := rec.Goodput.Saved.Newest(live.Saved)
+	if live.Path != "" { // what is there, whatever there was
+		saved, cost.CheckpointPath = live.Saved, b.text(live.Path)
+	}
 	if cost.Live && saved.Generation < cost.Generation && saved.Step > cost.LastStep {
-		saved = job.Saved{} // an earlier world's, at a later step: this world continued from another checkpoint
+		saved, cost.CheckpointPath = job.Saved{}, "" // an earlier world's, at a later step: this world continued from another checkpoint
 	}
 	cost.CheckpointStep, cost.LastStep = saved.Step, max(cost.LastStep, saved.Step) // not every step is printed
 	if c := rec.Spec.Checkpoint; c != nil {
@@ -402,6 +407,8 @@ func (c *JobCost) from() string {
 		return fmt.Sprintf("the checkpoint of step %d%s or newer; recomputed of the steps seen: %d", c.CheckpointStep, dir, c.StepsSeen)
 	case c.CheckpointStep > 0:
 		return fmt.Sprintf("the checkpoint of step %d%s or newer", c.CheckpointStep, dir)
+	case c.CheckpointPath != "":
+		return "the newest checkpoint, " + c.CheckpointPath + dir + "; step unknown"
 	case dir != "" && c.Broken:
 		return "whatever was saved" + dir + "; no checkpoint is known"
 	case dir != "":

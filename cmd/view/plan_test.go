@@ -142,6 +142,27 @@ func TestACheckpointIsPromisedOnlyIfSomebodyLooked(t *testing.T) {
 	}
 }
 
+// What is in the checkpoint directory counts where the output is not read, and more than what was recorded.
+func TestACostFromWhatIsInTheDirectory(t *testing.T) {
+	for _, test := range []struct {
+		job  string
+		live Reached
+		want string
+	}{
+		{"back", Reached{Step: 40, Rate: 2, Saved: job.Saved{Step: 30, Generation: 2}, Path: "checkpoint-30"}, "resumes from the checkpoint of step 30 in ckpt; recomputed: 10 steps (5 s)."},
+		{"back", Reached{Step: 40, Saved: job.Saved{Generation: 2}, Path: "ckpt.pt"}, "resumes from the newest checkpoint, ckpt.pt in ckpt; step unknown. Recomputed at most: 40 steps, 5 min of training."},
+		{"known", Reached{Step: 534, Rate: 2, Saved: job.Saved{Step: 400, Generation: 1}, Path: "checkpoint-400"}, "resumes from the checkpoint of step 400 in ckpt; recomputed: 134 steps (67 s)."},
+	} {
+		c, _ := readPlanCase(t, "checkpoints")
+		c.Facts.Reached[test.job] = test.live
+		for _, cost := range NewPlan(c.Facts, NewRedactor(nil)).Eltrain.Costs {
+			if said := strings.Join(cost.sentences(), " "); cost.Address == "job."+test.job && (!strings.HasSuffix(said, test.want) || cost.CheckpointPath != test.live.Path) {
+				t.Errorf("with %+v it says %q, and not %q", test.live, said, test.want)
+			}
+		}
+	}
+}
+
 // For slots that reserve nothing no amount is shown.
 func TestSlotsWithoutResourcesAreGivenUp(t *testing.T) {
 	var e exchange

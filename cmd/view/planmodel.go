@@ -47,8 +47,9 @@ type PlanFacts struct {
 type Reached struct {
 	Step int64   `json:"step"`
 	Rate float64 `json:"steps_per_second,omitempty"`
-	// Saved is the newest checkpoint that it reported.
+	// Saved is the newest checkpoint that it reported. It is in the checkpoint directory, at Path in it; "" if that is not known.
 	Saved job.Saved `json:"saved,omitzero"`
+	Path  string    `json:"path,omitempty"`
 }
 
 // PlanModel is a plan as JSON, in the form of terraform show -json, which policy tools for Terraform read. What Terraform does

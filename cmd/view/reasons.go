@@ -438,6 +438,7 @@ var sentences = map[job.Code]sentence{
 	plan.CheckpointDirUndeclared: says("job.${job} does not declare where its checkpoints are: it needs checkpoint { dir }"),
 	plan.CheckpointLate:          fact("no new checkpoint was complete within its role's stop_grace"),
 	plan.CheckpointMissing:       ofSlot(either("step", "there is no checkpoint of step ${step} in the checkpoint directory", "there is no checkpoint in the checkpoint directory")),
+	plan.CheckpointTorn:          ofSlot(torn),
 	plan.ProcessesEnded:          fact("no training process ran, or it ended before"),
 	plan.AgentCannot:             fact("its agent is of a version that cannot do this (${verb}); a restart of the slot starts a newer one"),
 	plan.OutcomeUnknown:          fact("its agent has ended without reporting whether it was done"),

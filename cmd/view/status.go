@@ -15,7 +15,7 @@ import (
 )
 
 // StatusFormat is the version of the status JSON. A new minor version only adds fields.
-const StatusFormat = "1.7"
+const StatusFormat = "1.8"
 
 // WatchOperation is the prefix of the lock's operation (state.LockInfo.Operation) while its holder keeps healing.
 const WatchOperation = "apply -watch"
@@ -67,26 +67,29 @@ type MasterStatus struct {
 
 // JobStatus is one job.
 type JobStatus struct {
-	Address        string           `json:"address"` // job.NAME
-	UID            string           `json:"uid"`
-	Provider       string           `json:"provider"`
-	Phase          job.JobPhase     `json:"phase"`
-	Healthy        bool             `json:"healthy"`    // it runs as configured, or succeeded
-	Generation     int              `json:"generation"` // 0 before the first world
-	WorldSize      int              `json:"world_size"` // processes that train together; 0 while none do
-	Step           int64            `json:"step"`
-	CheckpointStep int64            `json:"checkpoint_step,omitempty"` // of the newest checkpoint in its output
-	Loss           *float64         `json:"loss,omitempty"`            // nil if unknown or not finite; 0 is a valid loss
-	LossNotFinite  string           `json:"loss_not_finite,omitempty"` // "NaN", "Infinity" or "-Infinity", for which JSON has no number
-	StepsPerSecond float64          `json:"steps_per_second"`
-	Progress       *JobProgress     `json:"progress,omitempty"` // nil if nothing was recognized
-	Reasons        []string         `json:"reasons"`            // why it is not as configured
-	ReasonCodes    []job.Reason     `json:"reason_codes"`       // the same in codes; see docs/reasons.md
-	Roles          []RoleStatus     `json:"roles"`
-	Slots          []SlotStatus     `json:"slots"`
-	Incidents      []IncidentStatus `json:"incidents"` // oldest first
-	Budget         BudgetStatus     `json:"budget"`
-	Goodput        GoodputStatus    `json:"goodput"`
+	Address        string       `json:"address"` // job.NAME
+	UID            string       `json:"uid"`
+	Provider       string       `json:"provider"`
+	Phase          job.JobPhase `json:"phase"`
+	Healthy        bool         `json:"healthy"`    // it runs as configured, or succeeded
+	Generation     int          `json:"generation"` // 0 before the first world
+	WorldSize      int          `json:"world_size"` // processes that train together; 0 while none do
+	Step           int64        `json:"step"`
+	CheckpointStep int64        `json:"checkpoint_step,omitempty"` // of the newest checkpoint in its output, or else in its directory
+	Loss           *float64     `json:"loss,omitempty"`            // nil if unknown or not finite; 0 is a valid loss
+	LossNotFinite  string       `json:"loss_not_finite,omitempty"` // "NaN", "Infinity" or "-Infinity", for which JSON has no number
+	StepsPerSecond float64      `json:"steps_per_second"`
+	Progress       *JobProgress `json:"progress,omitempty"` // nil if nothing was recognized
+	Reasons        []string     `json:"reasons"`            // why it is not as configured
+	ReasonCodes    []job.Reason `json:"reason_codes"`       // the same in codes; see docs/reasons.md
+	Roles          []RoleStatus `json:"roles"`
+	// Checkpoint is the newest whole one in the checkpoint directory, TornCheckpoints some that are not whole, the newest first.
+	Checkpoint      *CheckpointStatus `json:"checkpoint,omitempty"`
+	TornCheckpoints []TornStatus      `json:"torn_checkpoints,omitempty"`
+	Slots           []SlotStatus      `json:"slots"`
+	Incidents       []IncidentStatus  `json:"incidents"` // oldest first
+	Budget          BudgetStatus      `json:"budget"`
+	Goodput         GoodputStatus     `json:"goodput"`
 
 	loss  *job.Loss // as reported
 	never bool      // waiting does not help: the declaration has to change; see plan.Wait
@@ -213,13 +216,18 @@ func (m StatusModel) Select(selectors ...job.Selector) StatusModel {
 	return m
 }
 
-// Same reports whether nothing has changed but what time and measuring alone change: goodput, memory.
+// Same reports whether nothing has changed but what time and measuring alone change: goodput, memory, ages.
 func (m StatusModel) Same(other StatusModel) bool {
 	steady := func(m StatusModel) StatusModel {
 		m.Jobs = slices.Clone(m.Jobs)
 		for i := range m.Jobs {
 			j := &m.Jobs[i]
 			j.Goodput, j.Slots = GoodputStatus{}, slices.Clone(j.Slots)
+			if j.Checkpoint != nil {
+				c := *j.Checkpoint
+				c.AgeSeconds = nil
+				j.Checkpoint = &c
+			}
 			for k := range j.Slots {
 				j.Slots[k].Memory, j.Slots[k].Ranks = 0, nil // steps are compared
 			}
@@ -265,6 +273,7 @@ func jobStatus(name string, f Facts, seen map[job.Address]*job.Incarnation, r *R
 	ranks := j.world(newestWorld(name, f))
 	running := map[string]int{}
 	saved := record.Goodput.Saved
+	var directory Directory
 	var gone []job.Address
 	for i := range record.Slots {
 		s := &record.Slots[i]
@@ -287,10 +296,12 @@ func jobStatus(name string, f Facts, seen map[job.Address]*job.Incarnation, r *R
 		if in != nil && in.Member != nil {
 			j.progress(in.Member)
 			saved = saved.Newest(in.Member.Saved)
+			rank, ranked := ranks[s.Address]
+			directory.Add(in.Member, ranked && rank == 0)
 		}
 		j.Slots = append(j.Slots, status)
 	}
-	j.CheckpointStep = saved.Step
+	j.checkpoints(&record.Spec, &directory, saved, f.Snapshot.At, r)
 	for i := range record.Spec.Roles {
 		role := &record.Spec.Roles[i]
 		least, most := role.Bounds()

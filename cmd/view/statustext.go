@@ -146,6 +146,7 @@ func (s Screen) jobText(b *bytes.Buffer, j *JobStatus, conditions []ConditionSta
 		{"uid", j.UID},
 		{"world", worldText(j)},
 		{"training", trainingText(j)},
+		{"saved", savedText(j)},
 		{"goodput", goodputText(j.Goodput)},
 		{"budget", j.Budget.text()},
 	}
@@ -156,6 +157,9 @@ func (s Screen) jobText(b *bytes.Buffer, j *JobStatus, conditions []ConditionSta
 	}
 	for _, why := range j.Reasons {
 		s.reason(b, why)
+	}
+	for _, c := range j.TornCheckpoints {
+		s.reason(b, printable("The "+strings.TrimPrefix(c.Reason, "the ")+"."))
 	}
 	for _, c := range conditions {
 		given := slices.ContainsFunc(j.ReasonCodes, func(why job.Reason) bool { return why.Code == c.Code })

@@ -120,7 +120,7 @@ func Reached(ctx context.Context) map[string]view.Reached {
 	if err != nil {
 		return nil // the plan does not depend on it
 	}
-	out := map[string]view.Reached{}
+	out, directories := map[string]view.Reached{}, map[string]*view.Directory{}
 	for i := range live.Snapshot.Incarnations {
 		inc := &live.Snapshot.Incarnations[i]
 		m := inc.Member
@@ -134,6 +134,25 @@ func Reached(ctx context.Context) map[string]view.Reached {
 		if far.Saved = far.Saved.Newest(m.Saved); far != (view.Reached{}) {
 			out[inc.Slot.Job] = far
 		}
+		if directories[inc.Slot.Job] == nil {
+			directories[inc.Slot.Job] = &view.Directory{}
+		}
+		world := live.Snapshot.Worlds[inc.Slot.Job].Members
+		directories[inc.Slot.Job].Add(m, len(world) > 0 && world[0].Slot == inc.Slot)
+	}
+	for name, d := range directories {
+		c, checkpoint := d.Newest(), live.Records[name].Spec.Checkpoint
+		if c == nil || checkpoint == nil {
+			continue
+		}
+		far := out[name]
+		switch {
+		case checkpoint.Pattern == "":
+			far.Saved, far.Path = d.Member.Saved, c.Path
+		case far.Saved.Step == c.Step: // the output says when one is written
+			far.Path = c.Path
+		}
+		out[name] = far
 	}
 	return out
 }
