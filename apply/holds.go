@@ -80,7 +80,7 @@ func (h *holds) decide(l *Loop, in *plan.Input, p *plan.Plan) {
 		hold("job."+name, job.Because(LeftFiles, "after", filesStill.String()))
 	}
 	now = append(now, conditionsOf(plan.Left(in))...)
-	now = append(now, cordoned(p.Nodes)...)
+	now = append(now, aboutNodes(p.Nodes, in.Snapshot.Nodes, l.now)...)
 	now = append(now, losses(in, p)...)
 	whole := !l.sight.incomplete()
 	if whole {
@@ -385,11 +385,15 @@ func conditionsOf(waits []plan.Wait) (all []conditions.Condition) {
 	return conditions.Merge(all)
 }
 
-// cordoned returns one condition for each node that operators keep slots off.
-func cordoned(nodes []job.NodeRecord) (all []conditions.Condition) {
-	cordons := plan.Cordons(nodes)
-	for _, node := range slices.Sorted(maps.Keys(cordons)) {
-		all = append(all, conditions.Condition{About: node, Reason: cordons[node]})
+// ofNodes are the conditions that follow from the records of nodes.
+var ofNodes = map[job.Code]bool{plan.Cordoned: true, plan.Draining: true, plan.NodeMarked: true, plan.TooManyToMark: true}
+
+// aboutNodes returns the conditions of nodes that operators keep slots off, and of those that are used last.
+func aboutNodes(records []job.NodeRecord, nodes []job.Node, now time.Time) (all []conditions.Condition) {
+	for _, reasons := range []map[string]job.Reason{plan.Cordons(records), plan.Marks(records, nodes, now)} {
+		for _, about := range slices.Sorted(maps.Keys(reasons)) {
+			all = append(all, conditions.Condition{About: about, Reason: reasons[about]})
+		}
 	}
 	return all
 }

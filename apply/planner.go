@@ -69,8 +69,8 @@ func (p *Planner) Offline(ctx context.Context, now time.Time) Live {
 	latest := conditions.TakeOver(held, plan.Supplies)
 	latest.Settle(now, func(k conditions.Key) bool {
 		_, waits := plan.Waiting[k.Code]
-		return waits || k.Code == plan.Cordoned || k.Code == plan.Draining
-	}, append(conditionsOf(decided.Waits), cordoned(decided.Nodes)...))
+		return waits || ofNodes[k.Code]
+	}, append(conditionsOf(decided.Waits), aboutNodes(decided.Nodes, in.Snapshot.Nodes, now)...))
 	return Live{Records: withEnds(records, decided.Records), Snapshot: in.Snapshot, Waits: slices.Concat(decided.Waits, refused), Conditions: latest.All(), Released: in.Released}
 }
 

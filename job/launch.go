@@ -21,7 +21,7 @@ type Launch struct {
 	Pod map[string]any `json:"pod,omitempty"`
 	// Held: it must wait until its whole gang exists. Launches after the first world formed are not held.
 	Held bool `json:"held,omitempty"`
-	// Avoid lists nodes that should not be used if another has room; see Slot.Avoid.
+	// Avoid lists nodes that should not be used if another has room; see Slot.Avoid. Marked nodes are among them.
 	Avoid []string `json:"avoid,omitempty"`
 }
 

@@ -155,6 +155,15 @@ func (a Avoided) And(node string) Avoided {
 	return all[max(0, len(all)-maxAvoided):]
 }
 
+// After returns a new list with nodes before those that the slot has left.
+func (a Avoided) After(nodes []string) Avoided {
+	if len(nodes) == 0 {
+		return a
+	}
+	all := slices.Concat(slices.DeleteFunc(slices.Clone(nodes), func(n string) bool { return slices.Contains(a, n) }), a)
+	return all[max(0, len(all)-maxAvoided):]
+}
+
 // Last returns the node that was left last; "" if there is none.
 func (a Avoided) Last() string {
 	if len(a) == 0 {

@@ -33,6 +33,14 @@ type Node struct {
 	// Drained says why running slots are to leave if they can ("cordoned"); "" if they may stay. Nothing new is
 	// placed on such a node either, and a scheduler must not use it.
 	Drained string `json:"drained,omitempty"`
+	// Problems are what monitoring on the node reports of it, by name. Each provider bounds their number and size.
+	Problems []NodeProblem `json:"problems,omitempty"`
+}
+
+// NodeProblem is a lasting problem of a node, such as KernelDeadlock.
+type NodeProblem struct {
+	Name    string `json:"name"`
+	Message string `json:"message,omitempty"`
 }
 
 // Incarnation is one agent with its processes, as its provider sees it and, in Member, as it reports itself to the

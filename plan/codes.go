@@ -146,6 +146,12 @@ const (
 const (
 	NodeUnlisted job.Code = "node_unlisted" // its provider does not list it
 	NodeAvoided  job.Code = "node_avoided"  // slots that failed there are started elsewhere if there is room
+	NodeMarked   job.Code = "node_marked"   // it had so many incidents that it is used last for a while
+	NodeIncident job.Code = "node_incident" // one of these incidents
+	NodeProblem  job.Code = "node_problem"  // what monitoring on the node reports
+
+	// TooManyToMark: no further nodes are marked.
+	TooManyToMark job.Code = "too_many_to_mark"
 )
 
 // Supplies are the parts of a shortage that say what the nodes have.

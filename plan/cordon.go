@@ -14,8 +14,8 @@ import (
 // nodeVerbs are the overrides that requests about nodes put in place; "" ends it.
 var nodeVerbs = map[job.Verb]string{job.AskCordon: job.PathCordon, job.AskUncordon: "", job.AskDrain: job.PathDrain}
 
-// openNodes copies the records of nodes to work on. It ends overrides whose time is over, and forgets requests that have their final
-// reply, as prune does for jobs.
+// openNodes copies the records of nodes to work on. It ends overrides whose time is over, and forgets old incidents, and requests that
+// have their final reply, as prune does for jobs.
 func (p *pass) openNodes() {
 	for _, n := range p.in.Nodes {
 		p.out.Nodes = append(p.out.Nodes, n.Clone())
@@ -26,6 +26,7 @@ func (p *pass) openNodes() {
 			n.Handled = slices.DeleteFunc(n.Handled, func(h job.Handled) bool { return !p.asks(h.ID) })
 			p.out.Dirty = p.out.Dirty || len(n.Handled) != before
 		}
+		p.forgetIncidents(n)
 		switch o := n.Override; {
 		case o == nil || o.Until.IsZero():
 		case p.in.Now.Before(o.Until):
@@ -45,6 +46,16 @@ func (p *pass) nodeRecord(provider, name string) *job.NodeRecord {
 	return nil
 }
 
+// addNodeRecord makes the record of a node that has none. It moves the others.
+func (p *pass) addNodeRecord(at onNode) {
+	i, found := slices.BinarySearchFunc(p.out.Nodes, at, func(n job.NodeRecord, at onNode) int {
+		return cmp.Or(cmp.Compare(n.Provider, at.provider), cmp.Compare(n.Name, at.node))
+	})
+	if !found {
+		p.out.Nodes = slices.Insert(p.out.Nodes, i, job.NodeRecord{Provider: at.provider, Name: at.node})
+	}
+}
+
 // nodesWait reports whether an earlier request about one of the nodes waits.
 func (p *pass) nodesWait(r *job.Request, waiting map[string]bool) bool {
 	return slices.ContainsFunc(r.Nodes, func(name string) bool { return waiting[job.NodeAddress(name)] })
@@ -61,11 +72,18 @@ func (in *Input) recordsNode(name string) bool {
 	return slices.ContainsFunc(in.Nodes, func(n job.NodeRecord) bool { return n.Name == name })
 }
 
+// ends reports whether there is something about a node that a request can end or follow, wherever the node is.
+func (in *Input) ends(r *job.Request, name string) bool {
+	return slices.ContainsFunc(in.Nodes, func(n job.NodeRecord) bool {
+		return n.Name == name && (n.Override != nil || len(n.Handled) > 0 || r.Verb == job.AskUncordon)
+	})
+}
+
 // refuseNodes is why a request about nodes cannot take effect; zero if it can. Where a scheduler places slots, only the scheduler can
 // be kept off a node.
 func (p *pass) refuseNodes(r *job.Request) job.Reason {
 	for _, name := range r.Nodes {
-		if p.in.recordsNode(name) {
+		if p.in.ends(r, name) {
 			continue
 		}
 		there := slices.Collect(func(yield func(job.Node) bool) {
@@ -131,24 +149,24 @@ func (p *pass) handleNodeRequests() {
 					p.wakeAt(r.Until)
 				}
 			}
+			if r.Verb == job.AskUncordon {
+				n.Incidents, n.Mark = nil, nil
+			}
 			n.Handled = append(n.Handled, job.Handled{Reply: job.Reply{ID: r.ID, State: job.Accepted}})
 			p.out.Dirty = true
 		}
 	}
-	p.out.Nodes = slices.DeleteFunc(p.out.Nodes, func(n job.NodeRecord) bool { return n.Override == nil && len(n.Handled) == 0 })
+	p.out.Nodes = slices.DeleteFunc(p.out.Nodes, func(n job.NodeRecord) bool { return n.Empty() })
 }
 
 // recordsFor returns the records of the nodes of a request, and makes those that are missing.
 func (p *pass) recordsFor(r *job.Request) []*job.NodeRecord {
 	named := func(name string) bool { return slices.Contains(r.Nodes, name) }
 	for _, n := range p.in.Snapshot.Nodes {
-		if named(n.Name) && p.placesOn(n) && p.nodeRecord(n.Provider, n.Name) == nil {
-			p.out.Nodes = append(p.out.Nodes, job.NodeRecord{Provider: n.Provider, Name: n.Name})
+		if named(n.Name) && p.placesOn(n) {
+			p.addNodeRecord(onNode{n.Provider, n.Name})
 		}
 	}
-	slices.SortFunc(p.out.Nodes, func(a, b job.NodeRecord) int {
-		return cmp.Or(cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.Name, b.Name))
-	})
 	return p.nodesThat(func(n *job.NodeRecord) bool { return named(n.Name) })
 }
 

@@ -99,7 +99,7 @@ func (p *pass) drained(w *work, node string) job.Reason {
 	}
 	pl := p.space(w.spec.Provider).byName[node]
 	if pl.node.Drained == "" {
-		o := pl.mark.Override
+		o := pl.rec.Override
 		return p.why(DrainAsked, "node", node, "by", o.By, "why", o.Why)
 	}
 	return p.why(NodeDrained, "node", node, "message", pl.node.Drained)

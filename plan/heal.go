@@ -50,6 +50,7 @@ func (p *pass) fault(w *work, s *job.Slot, cause job.Cause, exit *job.Exit, more
 		p.forgive(w)
 	}
 	s.Exit, s.Cause, s.Stopped = exit, cause, false
+	p.noteNodeFault(w, s)
 	s.Crashes++
 	if f.early && s.CrashesSince.IsZero() {
 		s.CrashesSince = p.in.Now

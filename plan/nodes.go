@@ -17,6 +17,8 @@ type NodeUse struct {
 	Unlisted bool `json:"unlisted,omitempty"`
 	// Override is what keeps new slots off the node; nil if no operator does.
 	Override *job.Override `json:"override,omitempty"`
+	// Mark lets the node be used last; nil if nothing does.
+	Mark *job.NodeMark `json:"mark,omitempty"`
 	// Held is what slots hold there, by address.
 	Held []Held `json:"held"`
 	// Free is what is left for new slots.
@@ -51,8 +53,11 @@ func Nodes(in Input) []NodeUse {
 			at := onNode{provider, pl.node.Name}
 			known[at] = true
 			u := NodeUse{Node: *pl.node, Held: held[at], Free: sp.free(pl), Usable: pl.open(), Reasons: sp.limits(pl)}
-			if pl.mark != nil {
-				u.Override = pl.mark.Override
+			if pl.rec != nil {
+				u.Override = pl.rec.Override
+			}
+			if pl.last {
+				u.Mark = pl.rec.Mark
 			}
 			all = append(all, u)
 		}
@@ -118,7 +123,7 @@ func (sp *space) limits(pl *place) (why []job.Reason) {
 		why = append(why, job.Because(code, append([]string{"node", pl.node.Name}, args...)...))
 	}
 	if pl.cordoned() {
-		why = append(why, keptFromUse(pl.mark))
+		why = append(why, keptFromUse(pl.rec))
 	}
 	if pl.node.Closed != "" && pl.node.Closed != pl.node.Drained {
 		add(NodeClosed, "message", pl.node.Closed)
@@ -134,7 +139,10 @@ func (sp *space) limits(pl *place) (why []job.Reason) {
 	case sp.free(pl).Equal(job.Resources{}):
 		add(NodeNothingFree)
 	}
-	return why
+	if pl.last {
+		why = append(why, marked(pl.rec))
+	}
+	return append(why, problems(pl.node)...)
 }
 
 // addRoles adds which roles cannot use a node, and which slots avoid it since they failed there.

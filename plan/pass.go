@@ -30,6 +30,7 @@ func Make(in Input) Plan {
 		p.remove(w)
 		p.revise(w)
 	}
+	p.markNodes()
 	p.measure()
 	for _, w := range p.jobs {
 		p.replaceAll(w)
@@ -93,6 +94,7 @@ type pass struct {
 	refusedJobs    map[string]bool         // jobs with a refusal
 	postponed      []Wait                  // failed jobs without room for their next try
 	requests       examined                // by operators
+	nodeFaults     []nodeFault             // faults of this pass that lie in nodes
 	reasons        map[string]job.Reason   // interned reasons of slots, many of which are the same; see why
 }
 

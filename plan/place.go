@@ -23,6 +23,8 @@ type space struct {
 	key     []byte // scratch of cursorFor
 	empty   *space // the same nodes with nothing on them; computed on demand
 	drained bool   // some nodes are drained
+	// last names the nodes that are used last.
+	last []string
 	// anyDevice: devices that no node lists are unlimited.
 	anyDevice bool
 }
@@ -30,7 +32,8 @@ type space struct {
 // place is one node. Amounts are cpu, memory, slots, then devices as in space.dims.
 type place struct {
 	node *job.Node
-	mark *job.NodeRecord // what operators asked of it; nil for most
+	rec  *job.NodeRecord // what is recorded about it; nil for most
+	last bool            // it is marked: used once no other has room
 	free amount          // now
 	soon amount          // once what is being stopped permanently has exited
 }
@@ -40,11 +43,11 @@ func (pl *place) open() bool { return pl.node.Closed == "" && !pl.draining() && 
 
 // draining reports whether running slots are to leave if they can.
 func (pl *place) draining() bool {
-	return pl.node.Drained != "" || pl.mark != nil && pl.mark.Draining()
+	return pl.node.Drained != "" || pl.rec != nil && pl.rec.Draining()
 }
 
 // cordoned reports whether an operator keeps new slots off the node.
-func (pl *place) cordoned() bool { return pl.mark != nil && pl.mark.Override != nil }
+func (pl *place) cordoned() bool { return pl.rec != nil && pl.rec.Override != nil }
 
 // takes reports whether a slot of a role with these bars may be placed.
 func (pl *place) takes(b *barred) bool { return pl.open() && b.at(pl.node.Name) == "" }
@@ -114,12 +117,29 @@ func (p *pass) space(provider string) *space {
 		free := sp.capacity(&nodes[i])
 		foreign, _ := sp.amount(nodes[i].Foreign)
 		free.take(foreign)
-		pl := &place{node: &nodes[i], mark: p.nodeRecord(provider, nodes[i].Name), free: free, soon: slices.Clone(free)}
+		pl := &place{node: &nodes[i], free: free, soon: slices.Clone(free)}
 		sp.places = append(sp.places, pl)
 		sp.byName[nodes[i].Name] = pl
+	}
+	p.attachRecords(provider, sp)
+	return sp
+}
+
+// attachRecords gives the nodes what is recorded about them.
+func (p *pass) attachRecords(provider string, sp *space) {
+	sp.last = nil
+	clear(sp.cursors)
+	for i := range p.out.Nodes {
+		rec := &p.out.Nodes[i]
+		if pl := sp.byName[rec.Name]; pl != nil && rec.Provider == provider {
+			if pl.rec, pl.last = rec, rec.Marked(p.in.Now); pl.last {
+				sp.last = append(sp.last, rec.Name)
+			}
+		}
+	}
+	for _, pl := range sp.places {
 		sp.drained = sp.drained || pl.draining()
 	}
-	return sp
 }
 
 // capacity is all that a node has.
@@ -347,7 +367,7 @@ func (sp *space) next(need amount, b *barred, soonToo bool, avoid job.Avoided) *
 	return nil
 }
 
-// order lists the open nodes that can take at least one, ascending by how many they can take.
+// order lists the open nodes that can take at least one, ascending by how many they can take; those that are used last come last.
 func (sp *space) order(need amount, b *barred, level func(*place) amount) []*place {
 	type fit struct {
 		pl *place
@@ -362,7 +382,15 @@ func (sp *space) order(need amount, b *barred, level func(*place) amount) []*pla
 			fits = append(fits, fit{pl, n})
 		}
 	}
-	slices.SortStableFunc(fits, func(a, b fit) int { return cmp.Compare(a.n, b.n) })
+	slices.SortStableFunc(fits, func(a, b fit) int {
+		switch {
+		case a.pl.last == b.pl.last:
+			return cmp.Compare(a.n, b.n)
+		case a.pl.last:
+			return 1
+		}
+		return -1
+	})
 	order := make([]*place, len(fits))
 	for i, f := range fits {
 		order[i] = f.pl
@@ -384,8 +412,8 @@ type placement struct {
 	now    bool // it fits what is free now
 }
 
-// put places one slot: on prefer if it fits there, else on the next node, else on a node of avoid, in the order of avoid. False
-// if nothing fits.
+// put places one slot: on prefer if it fits there and that is not used last, else on the next node, else on a node of avoid, in the
+// order of avoid. False if nothing fits.
 func (t *txn) put(s *job.Slot, r job.Resources, prefer string, avoid job.Avoided, soonToo bool) bool {
 	need, known := t.sp.slot(t.sp.needs(s.Address, r))
 	if !known {
@@ -397,7 +425,7 @@ func (t *txn) put(s *job.Slot, r job.Resources, prefer string, avoid job.Avoided
 		level = soon
 	}
 	at := t.sp.byName[prefer]
-	if at == nil || !at.takes(b) || !need.fits(level(at)) {
+	if at == nil || at.last || !at.takes(b) || !need.fits(level(at)) {
 		at = t.sp.next(need, b, soonToo, avoid)
 	}
 	for i := 0; at == nil && i < len(avoid); i++ {

@@ -53,7 +53,7 @@ type Input struct {
 	Released map[string]job.Released `json:"released,omitempty"`
 	// Destroyed are the jobs, by name, that operators have destroyed and that the files may still declare.
 	Destroyed map[string]job.Override `json:"destroyed,omitempty"`
-	// Nodes are those about which operators asked for something.
+	// Nodes are those about which operators asked for something, and those with incidents, by provider and name.
 	Nodes []job.NodeRecord `json:"node_records,omitempty"`
 	// Requests are those without a final reply, in order. It is nil for a plan that answers none.
 	Requests []job.Request `json:"requests,omitempty"`

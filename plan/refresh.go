@@ -23,6 +23,7 @@ func (p *pass) refresh() Plan {
 		}
 		p.judge(w)
 	}
+	p.markNodes()
 	return p.finish()
 }
 

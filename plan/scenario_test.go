@@ -21,7 +21,7 @@ import (
 
 // TestScenarios plays the files of testdata: events in, plans out. Each command is one of
 //
-//	nodes          one per line: NAME cpu=4 mem=8GiB gpu=2 foreign=1 closed=cordoned (changes a known node)
+//	nodes          one per line: NAME cpu=4 mem=8GiB gpu=2 foreign=1 closed=cordoned problem=KernelDeadlock (changes a known node)
 //	drop, die NAME  a node: removed from the declaration; removed with all that runs on it
 //	job NAME       declares a job, or changes it: one role per line, and lines for the job itself
 //	undeclare NAME removes a job from the files
@@ -74,6 +74,7 @@ import (
 //	released       what is remembered of forgotten jobs
 //	destroy        everything, from now on
 //	avoided        which nodes slots avoid
+//	marks          which nodes are used last, and why
 //	target, exclude, replace   one address per line, from now on; unscoped removes them all. "references" are lines
 //	               of target: ROLE < ROLE takes values from the other
 //	refresh        updates the records from the snapshot; drifted shows what would change
@@ -269,6 +270,8 @@ func (w *world) command(d *datadriven.TestData) (string, error) {
 		return w.gatedText(), nil
 	case "avoided":
 		return w.avoided(), nil
+	case "marks":
+		return w.marks(), nil
 	default:
 		return "", fmt.Errorf("no such command")
 	}
@@ -461,6 +464,16 @@ func (w *world) avoided() string {
 	return b.String()
 }
 
+// marks shows what plan.Marks says, a line for each node or provider.
+func (w *world) marks() string {
+	var b strings.Builder
+	reasons := plan.Marks(w.marked, w.nodes, w.now)
+	for _, about := range slices.Sorted(maps.Keys(reasons)) {
+		fmt.Fprintf(&b, "%s %s\n", about, reasons[about])
+	}
+	return cmp.Or(b.String(), "none\n")
+}
+
 func lines(s string) []string {
 	var out []string
 	for _, l := range strings.Split(s, "\n") {
@@ -513,6 +526,11 @@ func (w *world) declareNode(line string) error {
 			n.Drained = kv[1]
 		case "devices":
 			n.AnyDevice = kv[1] == "any"
+		case "problem":
+			n.Problems = nil
+			if kv[1] != "" {
+				n.Problems = []job.NodeProblem{{Name: kv[1], Message: "reported"}}
+			}
 		case "slots":
 			slots, err := strconv.Atoi(kv[1])
 			if err != nil {

@@ -210,7 +210,7 @@ func (sp *space) left(pl *place, roles []*job.Slot) (code job.Code, value string
 	case pl.node.Drained != "":
 		return NodeClosed, pl.node.Drained
 	case pl.cordoned():
-		return NodeCordoned, pl.mark.Override.By
+		return NodeCordoned, pl.rec.Override.By
 	case pl.free[2] <= 0:
 		return NodeFull, strconv.Itoa(pl.node.Slots)
 	}

@@ -30,6 +30,7 @@ var conditionSummaries = map[job.Code]string{
 	apply.RequestsUnread:     "Operators' requests cannot be read",
 	apply.NotReplied:         "The reply to an operator's request cannot be stored",
 	apply.NotNotified:        "Messages of notify ${name} cannot be delivered",
+	plan.TooManyToMark:       "Too many nodes of provider ${name} fail",
 	apply.NotStopped:         "Slots could not be stopped",
 	apply.OutputLeftOut:      "Some output was dropped",
 }
@@ -63,7 +64,7 @@ func conditionText(c *conditions.Condition) (summary, detail string) {
 // conditionLine returns the one-line text of a condition about one job or about the files in force; false if it needs more.
 func conditionLine(c *conditions.Change) (text string, is bool) {
 	switch kind := apply.EventType(&c.Condition); {
-	case kind == "withheld", kind == "left", c.Reason.Code == plan.Cordoned, c.Reason.Code == plan.Draining:
+	case kind == "withheld", kind == "left", c.Reason.Code == plan.Cordoned, c.Reason.Code == plan.Draining, c.Reason.Code == plan.NodeMarked:
 		text = c.About + ": "
 	case c.Reason.Code != apply.ConfigurationApplied:
 		return "", false

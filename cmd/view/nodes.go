@@ -36,6 +36,7 @@ type NodeStatus struct {
 	Slots    []NodeSlot        `json:"slots"`               // by address
 	Usable   bool              `json:"usable"`              // new slots may be placed there
 	Cordon   *NodeCordon       `json:"cordon,omitempty"`
+	Mark     *NodeMark         `json:"mark,omitempty"`
 	Reasons  []string          `json:"reasons"` // why it is not used, or not by all
 
 	ReasonCodes []job.Reason `json:"reason_codes"` // the same in codes; see docs/reasons.md
@@ -70,6 +71,13 @@ type NodeCordon struct {
 	Request string     `json:"request"` // its ID
 }
 
+// NodeMark says since when and until when a node is used last. Reasons say why.
+type NodeMark struct {
+	At    time.Time `json:"at"`
+	Until time.Time `json:"until"`
+	Times int       `json:"times"` // how often it has been marked lately
+}
+
 // NodeList returns the nodes for display.
 func NodeList(all apply.Nodes, r *Redactor) NodesModel {
 	m := NodesModel{FormatVersion: NodesFormat, Nodes: []NodeStatus{}, Unobserved: map[string]string{}}
@@ -99,6 +107,9 @@ func nodeStatus(u *plan.NodeUse, r *Redactor) NodeStatus {
 		if !o.Until.IsZero() {
 			n.Cordon.Until = &o.Until
 		}
+	}
+	if m := u.Mark; m != nil {
+		n.Mark = &NodeMark{m.At, m.Until, m.Times}
 	}
 	return n
 }

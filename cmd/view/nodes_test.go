@@ -29,6 +29,10 @@ func someNodes() apply.Nodes {
 	leaving := slots("gpt", "worker", 2, one, 4)
 	leaving[0].Leaving = true
 	cordoned := job.Because(plan.Draining, "node", "n2", "by", o.By, "at", o.At.Format(time.RFC3339), "why", o.Why, "until", o.Until.Format(time.RFC3339), "request", "r1")
+	mark := &job.NodeMark{At: jobtest.Epoch, Until: jobtest.Epoch.Add(2 * time.Hour), Times: 2}
+	marked := job.Because(plan.NodeMarked, "node", "n4", "at", mark.At.Format(time.RFC3339), "until", mark.Until.Format(time.RFC3339)).With(
+		job.Because(plan.NodeProblem, "node", "n4", "name", "KernelDeadlock", "message", "task docker:7 is blocked"),
+		job.Because(plan.NodeIncident, "job", "job.gpt", "cause", "lease_lost", "at", mark.At.Format(time.RFC3339)))
 	return apply.Nodes{
 		Nodes: []plan.NodeUse{
 			{Node: job.Node{Name: "gpu-1", Provider: "kubernetes", Capacity: large, Slots: 110, Closed: "not ready"}, Free: large, Reasons: []job.Reason{
@@ -41,6 +45,7 @@ func someNodes() apply.Nodes {
 			{Node: job.Node{Name: "n2", Provider: "local", Capacity: large}, Free: large.Sub(one), Override: o, Held: leaving, Reasons: []job.Reason{
 				cordoned, job.Because(plan.NodeAvoided, "node", "n2", "slots", "job.gpt.worker[5], job.gpt.worker[6]", "count", "3"),
 			}},
+			{Node: job.Node{Name: "n4", Provider: "local", Capacity: large}, Usable: true, Free: large, Mark: mark, Reasons: []job.Reason{marked}},
 			{Node: job.Node{Name: "n3", Provider: "local"}, Unlisted: true, Reasons: []job.Reason{job.Because(plan.NodeUnlisted, "node", "n3")}},
 		},
 		Unobserved: map[string]string{"volcano": "connection refused"},
@@ -63,7 +68,7 @@ func TestNodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	golden(t, "nodes.json", data.String())
-	if left := m.Select([]string{"n2"}); len(left.Nodes) != 1 || left.Nodes[0].Name != "n2" || len(m.Nodes) != 4 {
+	if left := m.Select([]string{"n2"}); len(left.Nodes) != 1 || left.Nodes[0].Name != "n2" || len(m.Nodes) != 5 {
 		t.Errorf("selected %+v of %d", left.Nodes, len(m.Nodes))
 	}
 }
@@ -74,7 +79,7 @@ func TestCommandsPageHasEveryFieldOfNodes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, of := range []any{NodesModel{}, NodeStatus{}, NodeAmount{}, NodeSlot{}, NodeCordon{}} {
+	for _, of := range []any{NodesModel{}, NodeStatus{}, NodeAmount{}, NodeSlot{}, NodeCordon{}, NodeMark{}} {
 		for _, f := range reflect.VisibleFields(reflect.TypeOf(of)) {
 			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 			if name != "" && name != "format_version" && name != "nodes" && !strings.Contains(string(page), "`"+name+"`") {

@@ -287,6 +287,10 @@ var sentences = map[job.Code]sentence{
 	plan.NotForRole:       says("not for ${role}: ${message}"),
 	plan.NodeUnlisted:     says("node ${node} is not listed by its provider"),
 	plan.NodeAvoided:      nodeAvoided,
+	plan.NodeMarked:       nodeMarked,
+	plan.NodeIncident:     says("${cause} of ${job} at ${at:date}"),
+	plan.NodeProblem:      says("${name} is reported: ${message}"),
+	plan.TooManyToMark:    tooManyToMark,
 	plan.MoreNodes:        says("and ${count} more nodes"),
 	plan.MoreUselessNodes: says("and ${count} more unsuitable nodes"),
 
@@ -560,6 +564,20 @@ func nodeAvoided(r job.Reason, _ []string) string {
 		text += " and others"
 	}
 	return says(text+": lost or moved from there")(r, nil)
+}
+
+// nodeMarked says why a node is used last.
+func nodeMarked(r job.Reason, of []string) string {
+	return says("Used last since ${at:date}, until ${until:date}: "+strings.Join(of, "; ")+". eltrain uncordon ${node} ends this.")(r, nil)
+}
+
+// tooManyToMark says why nodes with incidents are used like others.
+func tooManyToMark(r job.Reason, _ []string) string {
+	text := "${nodes}"
+	if more := number(r, "count") - len(strings.Split(r.Args["nodes"], ", ")); more > 0 {
+		text += " and " + strconv.Itoa(more) + " more"
+	}
+	return says(text+" had repeated incidents as well, and are used like other nodes: so many nodes rarely fail by themselves. Check what they have in common, such as their network or image.")(r, nil)
 }
 
 // headlines are the summaries of refusals by code.

@@ -66,7 +66,63 @@ func readNode(o *corev1.Node) *node {
 			n.node.Closed = taintText(t)
 		}
 	}
+	n.node.Problems = problemsOf(o)
 	return n
+}
+
+// maxProblems and maxProblemText bound what is kept of a node's problems.
+const (
+	maxProblems    = 8
+	maxProblemText = 256
+)
+
+// kubeletConditions are those of the kubelet and of the network: they come and go, and close the node.
+var kubeletConditions = map[corev1.NodeConditionType]bool{
+	corev1.NodeReady: true, corev1.NodeMemoryPressure: true, corev1.NodeDiskPressure: true, corev1.NodePIDPressure: true, corev1.NodeNetworkUnavailable: true,
+}
+
+// problemTaint is in the keys of taints that repeat what node-problem-detector reports.
+const problemTaint = "node-problem-detector"
+
+// problemsOf lists what node-problem-detector and its like report: a condition that is True, or False if its name says that True is
+// well, as of EKS's node monitoring agent (KernelReady), and taints.
+func problemsOf(o *corev1.Node) (all []job.NodeProblem) {
+	add := func(name, message string) {
+		if len(all) < maxProblems {
+			all = append(all, job.NodeProblem{Name: cut(name), Message: cut(message)})
+		}
+	}
+	for i := range o.Status.Conditions {
+		c := &o.Status.Conditions[i]
+		bad := corev1.ConditionTrue
+		if wellIfTrue(string(c.Type)) {
+			bad = corev1.ConditionFalse
+		}
+		if c.Status == bad && !kubeletConditions[c.Type] {
+			add(string(c.Type), cmp.Or(c.Message, c.Reason))
+		}
+	}
+	for i := range o.Spec.Taints {
+		if t := &o.Spec.Taints[i]; strings.Contains(t.Key, problemTaint) {
+			add(t.Key, taintText(t))
+		}
+	}
+	return all
+}
+
+// wellIfTrue reports whether a condition's name says that True is well.
+func wellIfTrue(name string) bool {
+	return strings.HasSuffix(name, "Ready") || strings.HasSuffix(name, "Healthy") || strings.HasSuffix(name, "Available") || name == etcdVoter
+}
+
+// etcdVoter is a condition of the servers of k3s and RKE2.
+const etcdVoter = "EtcdIsVoter"
+
+func cut(text string) string {
+	if len(text) <= maxProblemText {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxProblemText], "")
 }
 
 // notReady is why a node is not ready, in its own words, and whether its kubelet is silent; "" if it is ready. A node that

@@ -200,6 +200,9 @@ func nodeLine(n job.Node) string {
 	if n.Drained != "" {
 		line += "; drained: " + n.Drained
 	}
+	for _, x := range n.Problems {
+		line += "; problem: " + x.Name + ": " + x.Message
+	}
 	return line + "\n"
 }
 
