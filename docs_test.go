@@ -17,6 +17,7 @@ import (
 	"testing"
 
 	"github.com/eltrain/eltrain/cmd/view"
+	"github.com/eltrain/eltrain/incident"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/lang"
 	"github.com/eltrain/eltrain/lang/importer"
@@ -313,7 +314,7 @@ func TestCommandsPageHasEveryCause(t *testing.T) {
 			t.Fatal(err)
 		}
 		row := "do not"
-		if job.Cause(text).Budgeted() {
+		if incident.Of(job.Cause(text)).Budgeted {
 			row = "count against the restart budget"
 		}
 		if !regexp.MustCompile("(?m)^\\| " + row + " \\|.*`" + text + "`").MatchString(page) {

@@ -213,15 +213,12 @@ const (
 )
 
 // Verdict is what the job says of an exit: ExitFails, ExitRetries, or "". Only an exit with a code of the program's own has one.
-func (h *Heal) Verdict(c Cause, e *Exit) string {
-	if c != ProcessFailed || e == nil {
+func (h *Heal) Verdict(c Cause, code int) string {
+	if c != ProcessFailed || code == 0 {
 		return ""
 	}
-	return h.ExitCodes[strconv.Itoa(e.Code)]
+	return h.ExitCodes[strconv.Itoa(code)]
 }
-
-// Charged reports whether a fault is charged to the budget.
-func (h *Heal) Charged(c Cause, e *Exit) bool { return c.Budgeted() && h.Verdict(c, e) != ExitRetries }
 
 // Budget is a number of restarts in a sliding window.
 type Budget struct {

@@ -54,9 +54,13 @@ func (r *Record) Renamed(from, to string) *Record {
 	moved.World = r.World.Of(to)
 	moved.Incidents = slices.Clone(r.Incidents)
 	for i := range moved.Incidents {
-		moved.Incidents[i].Culprits = slices.Clone(moved.Incidents[i].Culprits)
-		for k := range moved.Incidents[i].Culprits {
-			moved.Incidents[i].Culprits[k].Job = to
+		in := &moved.Incidents[i]
+		in.Culprits, in.Faults = slices.Clone(in.Culprits), slices.Clone(in.Faults)
+		for k := range in.Culprits {
+			in.Culprits[k].Job = to
+		}
+		for k := range in.Faults {
+			in.Faults[k].Slot.Job = to
 		}
 	}
 	return &moved
@@ -147,15 +151,6 @@ const (
 	Diverged          Cause = "diverged"           // reports other results than its data-parallel peers at the same step
 )
 
-// Budgeted reports whether faults with this cause are charged to the budget: those of the user's program are, others are not.
-func (c Cause) Budgeted() bool {
-	switch c {
-	case ProcessFailed, ProcessKilled, OutOfMemory, StartFailed:
-		return true
-	}
-	return false
-}
-
 // Incident is one diagnosed fault.
 type Incident struct {
 	Time       time.Time `json:"time"`
@@ -167,6 +162,20 @@ type Incident struct {
 	Confidence float64   `json:"confidence"`           // 0 to 1
 	Told       bool      `json:"told,omitempty"`       // its notice was published
 	Added      time.Time `json:"added,omitzero"`       // when the last culprit was added that the notice does not name
+	// Faults are those of Culprits, in the same order: what it was found from. Evidence has theirs one after the other.
+	Faults []SlotFault `json:"faults,omitempty"`
+	// Cascade are further slots of that world whose processes ended because of these faults, as worker[0-3,7].
+	Cascade []string `json:"cascade,omitempty"`
+}
+
+// SlotFault is something wrong with one slot.
+type SlotFault struct {
+	Slot   Address   `json:"slot"`
+	Cause  Cause     `json:"cause"`
+	Code   int       `json:"code,omitempty"`   // as in Exit
+	Signal string    `json:"signal,omitempty"` // as in Exit
+	At     time.Time `json:"at,omitzero"`      // when, by its host's clock
+	Facts  int       `json:"facts,omitempty"`  // how much of its incident's evidence is about it
 }
 
 // Action is what healing did, from cheap to expensive.

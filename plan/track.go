@@ -279,10 +279,10 @@ func (p *pass) displace(w *work, s *job.Slot) {
 		return
 	}
 	node := s.Node
+	p.noteFault(w, p.newFault(w, s, job.NodeGone, nil))
 	s.Node, s.Recover = "", true
 	p.out.Dirty = true
 	w.because(s, p.why(NodeGone, "node", node))
-	p.incident(w, fault{slot: s, cause: job.NodeGone, evidence: evidence(s.Address.Short(), node, job.NodeGone, nil), generation: p.generationOf(w, s)})
 	if s.Phase == job.Failing || s.Phase == job.Lost {
 		return // heal places it elsewhere
 	}
