@@ -129,6 +129,43 @@ func TestImportPageIsTheImporter(t *testing.T) {
 	}
 }
 
+func TestHealingPageIsTheTableOfCauses(t *testing.T) {
+	names := generated(t, "docs/healing.md", func(name string) (string, bool) {
+		var b strings.Builder
+		b.WriteString("| cause | it means | seen in | default | possible | charged |\n|---|---|---|---|---|---|\n")
+		for _, row := range incident.Causes {
+			fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | %s |\n", row.Code, row.What, row.Seen, defaultOf(row), remedies(row.Actions), map[bool]string{true: "yes"}[row.Budgeted])
+		}
+		return b.String(), name == "causes"
+	})
+	if !slices.Equal(names, []string{"causes"}) {
+		t.Errorf("generated are %v", names)
+	}
+}
+
+func defaultOf(row incident.Cause) string {
+	switch text := string(row.Default); {
+	case row.Default == "":
+		return "wait"
+	case row.Memory > 0:
+		return fmt.Sprintf("%s with memory %s, %d times", text, row.Memory, row.Limit)
+	case row.Window > 0:
+		return fmt.Sprintf("%s, %d within %s; then %s", text, row.Limit, job.Duration(row.Window), row.Then)
+	case row.Limit > 0:
+		return fmt.Sprintf("%s after %d restarts", text, row.Limit)
+	default:
+		return text
+	}
+}
+
+func remedies(possible []job.Remedy) string {
+	var texts []string
+	for _, r := range possible {
+		texts = append(texts, "`"+string(r)+"`")
+	}
+	return strings.Join(texts, ", ")
+}
+
 // entry is a flag, a command or an exit code in a help text, with its description in one line.
 type entry struct{ name, text string }
 

@@ -2,6 +2,8 @@ package incident
 
 import (
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/eltrain/eltrain/job"
 )
@@ -34,28 +36,82 @@ func (w weight) confidence() float64 {
 
 // Cause is a row of the table of causes.
 type Cause struct {
-	Code     job.Cause
-	Budgeted bool // it is charged to the budget: a fault of the user's program
-	weight   weight
-	rank     int // in the table: of causes of the same weight the first counts
+	Code job.Cause
+	// What it is and where it is seen, for people.
+	What, Seen string
+	// Actions are what may be done about it, Default what is done. After Limit times for one slot within Window it is Then, if that
+	// is more; 0 is no limit.
+	Actions []job.Remedy
+	Default job.Remedy
+	Limit   int
+	Window  time.Duration
+	Then    job.Remedy
+	// Memory is the factor on the memory of a slot that is started again; Limit then bounds how often it grows.
+	Memory job.Factor
+	// Budgeted: it is charged to the budget, as a fault of the user's program.
+	Budgeted bool
+
+	weight weight
+	rank   int // in the table: of causes of the same weight the first counts
 }
 
-// Causes is the table.
+var (
+	ofSlots  = []job.Remedy{job.RemedyRestart, job.RemedyReplace, job.RemedyFail}
+	ofWorlds = []job.Remedy{job.RemedyReport, job.RemedyRestart, job.RemedyReplace, job.RemedyFail}
+)
+
+// often is the window within which a fault of the same slot counts as its second.
+const often = time.Hour
+
+// Causes is the table. Of the causes of one incident the first that it lists counts, among those that explain as much.
 var Causes = []Cause{
-	{Code: job.NodeGone, weight: lost},
-	{Code: job.NodeFailed, weight: lost},
-	{Code: job.Preemption, weight: lost},
-	{Code: job.Eviction, weight: lost},
-	{Code: job.Deletion, weight: lost},
-	{Code: job.LeaseLost, weight: lost},
-	{Code: job.AgentGone, weight: lost},
-	{Code: job.AgentLeft, weight: lost},
-	{Code: job.LaunchFailed, weight: lost},
-	{Code: job.OutOfMemory, weight: definite, Budgeted: true},
-	{Code: job.StartFailed, weight: definite, Budgeted: true},
-	{Code: job.ProcessKilled, weight: signal, Budgeted: true},
-	{Code: job.ProcessFailed, weight: exitCode, Budgeted: true},
-	{Code: job.RendezvousTimeout, weight: definite},
+	{Code: job.NodeGone, weight: lost, What: "its node was removed", Seen: "the nodes that the provider lists",
+		Actions: ofSlots, Default: job.RemedyReplace},
+	{Code: job.NodeFaulty, weight: lost, What: "its node is faulty", Seen: "a check of the node, or what its infrastructure reports",
+		Actions: ofSlots, Default: job.RemedyReplace},
+	{Code: job.NodeFailed, weight: lost, What: "its node could not start its agent", Seen: "the container runtime's or the kernel's error",
+		Actions: ofSlots, Default: job.RemedyReplace},
+	{Code: job.Preemption, weight: lost, What: "it had to make room for a higher priority", Seen: "the pod's conditions and deletion",
+		Actions: ofSlots, Default: job.RemedyReplace},
+	{Code: job.Eviction, weight: lost, What: "its node or an administrator evicted it: pressure, a drain, a taint", Seen: "the pod's conditions and status",
+		Actions: ofSlots, Default: job.RemedyReplace},
+	{Code: job.Deletion, weight: lost, What: "somebody else deleted it in its infrastructure", Seen: "a pod that is deleted and that eltrain did not delete",
+		Actions: ofSlots, Default: job.RemedyRestart},
+	{Code: job.LeaseLost, weight: lost, What: "its agent was silent for the whole lease", Seen: "no request of the agent for `detect.lease`",
+		Actions: ofSlots, Default: job.RemedyReplace},
+	{Code: job.AgentGone, weight: lost, What: "its agent exited, and its processes with it", Seen: "the end of the agent's process or pod",
+		Actions: ofSlots, Default: job.RemedyRestart},
+	{Code: job.AgentLeft, weight: lost, What: "its agent was asked to stop (SIGTERM)", Seen: "the agent's last report",
+		Actions: ofSlots, Default: job.RemedyRestart},
+	{Code: job.LaunchFailed, weight: lost, What: "its agent was started and did not register in time", Seen: "no registration for `rendezvous.timeout`",
+		Actions: ofSlots, Default: job.RemedyReplace},
+	{Code: job.OutOfMemory, weight: definite, Budgeted: true, What: "the kernel killed it for memory", Seen: "the cgroup's events; OOMKilled",
+		Actions: ofSlots, Default: job.RemedyRestart, Memory: 1.5, Limit: 3},
+	{Code: job.StartFailed, weight: definite, Budgeted: true, What: "the command could not be started: missing, not executable, no such directory", Seen: "the system's error",
+		Actions: ofSlots, Default: job.RemedyFail},
+	{Code: job.Accelerator, weight: definite, Budgeted: true, What: "an accelerator failed", Seen: "XID, ECC and \"uncorrectable\" errors in what the processes print",
+		Actions: ofSlots, Default: job.RemedyReplace},
+	{Code: job.DeviceOutOfMemory, weight: definite, Budgeted: true, What: "an accelerator's memory is full", Seen: "the framework's message in what the processes print",
+		Actions: ofSlots, Default: job.RemedyFail},
+	{Code: job.RendezvousTimeout, weight: definite, What: "no world formed in time", Seen: "agents that wait for `rendezvous.timeout`"},
+	{Code: job.ProcessKilled, weight: signal, Budgeted: true, What: "a signal that eltrain did not send ended a process: a kill, or a crash (SEGV, BUS, ABRT)", Seen: "the process's exit",
+		Actions: ofSlots, Default: job.RemedyRestart, Limit: 3, Window: often, Then: job.RemedyReplace},
+	{Code: job.Hang, weight: suspected, Budgeted: true, What: "the world makes no progress", Seen: "steps, states and activity of all processes",
+		Actions: ofWorlds, Default: job.RemedyRestart, Limit: 1, Window: often, Then: job.RemedyReplace},
+	{Code: job.Diverged, weight: suspected, Budgeted: true, What: "it has other results than its data-parallel peers at the same step", Seen: "the loss, gradient norm or hash that ranks report",
+		Actions: ofWorlds, Default: job.RemedyReport},
+	{Code: job.Straggler, weight: suspected, Budgeted: true, What: "it is slower than its peers, which wait for it", Seen: "the ranks' own work in a step",
+		Actions: ofWorlds, Default: job.RemedyReport},
+	{Code: job.NaNLoss, weight: suspected, Budgeted: true, What: "the loss is not finite", Seen: "the loss that is reported or printed",
+		Actions: []job.Remedy{job.RemedyReport, job.RemedyReload, job.RemedyFail}, Default: job.RemedyReport},
+	{Code: job.ScriptError, weight: scriptError, Budgeted: true, What: "an error in the program that a restart does not change: a SyntaxError, a missing module, a wrong argument", Seen: "the traceback or the error file",
+		Actions: ofSlots, Default: job.RemedyRestart},
+	{Code: job.ProcessFailed, weight: exitCode, Budgeted: true, What: "a process exited with a code other than 0", Seen: "the exit code",
+		Actions: ofSlots, Default: job.RemedyRestart},
+	{Code: job.Network, weight: connection, Budgeted: true, What: "a connection between processes failed", Seen: "errors of NCCL, gloo and sockets in what the processes print",
+		Actions: ofSlots, Default: job.RemedyRestart, Limit: 1, Window: often, Then: job.RemedyReplace},
+	{Code: job.NoProgress, weight: definite, What: "the job failed at the same step after each of `limit` restarts", Seen: "the steps of its incidents",
+		Actions: []job.Remedy{job.RemedyReport, job.RemedyFail}, Default: job.RemedyFail, Limit: 3},
 }
 
 func init() {
@@ -85,11 +141,29 @@ func weigh(f job.SlotFault) weight {
 // MayBeEcho reports whether a fault may be the echo of another one, or of its world's end.
 func MayBeEcho(f job.SlotFault) bool { return weigh(f) <= lastEcho }
 
+// CauseOf returns the cause of a process's failure.
+func CauseOf(e *job.Exit) job.Cause { return e.Cause() }
+
 // FaultOf returns a slot's fault.
 func FaultOf(slot job.Address, cause job.Cause, exit *job.Exit) job.SlotFault {
 	f := job.SlotFault{Slot: slot, Cause: cause}
 	if exit != nil {
 		f.Code, f.Signal, f.At = exit.Code, exit.Signal, exit.At
 	}
+	if exit != nil && cause == job.ScriptError {
+		f.Error = errorOf(exit)
+	}
 	return f
+}
+
+// maxError bounds the error that a fault keeps.
+const maxError = 200
+
+// errorOf returns the line that names a process's error: the first of its error file, else the last that it printed.
+func errorOf(e *job.Exit) string {
+	text, _, _ := strings.Cut(e.Message, "\n")
+	if n := len(e.Tail); text == "" && n > 0 {
+		text = e.Tail[n-1]
+	}
+	return strings.ToValidUTF8(text[:min(len(text), maxError)], "")
 }

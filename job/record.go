@@ -149,6 +149,13 @@ const (
 	Hang              Cause = "hang"               // the world makes no progress
 	Straggler         Cause = "straggler"          // slower than its peers, which wait for it
 	Diverged          Cause = "diverged"           // reports other results than its data-parallel peers at the same step
+	NaNLoss           Cause = "nan_loss"           // the loss is not finite
+	Network           Cause = "network"            // a connection between processes failed
+	DeviceOutOfMemory Cause = "device_oom"         // an accelerator's memory is full
+	Accelerator       Cause = "accelerator"        // an accelerator failed
+	NodeFaulty        Cause = "node_faulty"        // its node is faulty
+	ScriptError       Cause = "script_error"       // an error in the program that a restart does not change
+	NoProgress        Cause = "no_progress"        // restarts that end at the same step
 )
 
 // Incident is one diagnosed fault.
@@ -175,13 +182,30 @@ type SlotFault struct {
 	Code   int       `json:"code,omitempty"`   // as in Exit
 	Signal string    `json:"signal,omitempty"` // as in Exit
 	At     time.Time `json:"at,omitzero"`      // when, by its host's clock
+	Step   int64     `json:"step,omitempty"`   // the last one of its world; 0 if unknown
+	Error  string    `json:"error,omitempty"`  // of ScriptError, the line that names it
 	Facts  int       `json:"facts,omitempty"`  // how much of its incident's evidence is about it
 }
+
+// Remedy is what a job wants to be done about a cause. What healing did is an Action.
+type Remedy string
+
+const (
+	RemedyReport  Remedy = "report"  // nothing
+	RemedyReload  Remedy = "reload"  // the world ends without a checkpoint, and the next resumes from the newest
+	RemedyRestart Remedy = "restart" // in place, or on the same node if the agent has ended
+	RemedyReplace Remedy = "replace" // on another node, if there is one
+	RemedyFail    Remedy = "fail"    // the job fails
+)
+
+// Remedies are all of them, from cheap to expensive.
+var Remedies = []Remedy{RemedyReport, RemedyReload, RemedyRestart, RemedyReplace, RemedyFail}
 
 // Action is what healing did, from cheap to expensive.
 type Action string
 
 const (
+	Report          Action = "report" // nothing
 	RestartInPlace  Action = "restart_in_place"
 	RestartSameNode Action = "restart_same_node"
 	Replace         Action = "replace"

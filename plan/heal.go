@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"time"
@@ -17,11 +18,8 @@ const verdictGrace = time.Second
 // gives the reason only with the exit: for its last report, and for the second or two until a kubelet reports.
 const attributionGrace = 5 * time.Second
 
-// Restarts of a slot without progress in between are delayed: the first is not, the next by firstDelay, doubling to mostDelay.
-const (
-	firstDelay = time.Second
-	mostDelay  = time.Minute
-)
+// proven is how long a slot must run for its next restart not to be delayed.
+const proven = time.Minute
 
 // tailShown is how many of the last lines of output an incident quotes.
 const tailShown = 5
@@ -46,10 +44,14 @@ func (p *pass) fault(w *work, s *job.Slot, cause job.Cause, exit *job.Exit, more
 
 // newFault is a fault of a slot, in the world that it is or was in.
 func (p *pass) newFault(w *work, s *job.Slot, cause job.Cause, exit *job.Exit) incident.Fault {
-	return incident.Fault{
+	f := incident.Fault{
 		SlotFault: incident.FaultOf(s.Address, cause, exit), Generation: p.generationOf(w, s),
 		Evidence: evidence(s.Address.Short(), s.Node, cause, exit), Early: s.Phase == job.Scheduling,
 	}
+	if f.Generation > 0 {
+		f.Step = w.stepOf(s)
+	}
+	return f
 }
 
 // noteFault adds to the faults of this pass.
@@ -83,6 +85,14 @@ func (w *work) newestStep() (step int64) {
 		}
 	}
 	return step
+}
+
+// stepOf is the last step of a slot in the newest world; of the world, if its own processes show none. 0 if unknown.
+func (w *work) stepOf(s *job.Slot) int64 {
+	if inc := w.current(s); inc != nil && inc.Member != nil && inc.Member.Generation == w.world.Generation && inc.Member.Step > 0 {
+		return inc.Member.Step
+	}
+	return w.newestStep()
 }
 
 // brokenBefore is the generation of the broken world in which a member's processes failed, if that world already has a successor
@@ -139,7 +149,7 @@ func evidence(slot, node string, cause job.Cause, e *job.Exit) []job.Reason {
 			return []job.Reason{fact(NodeRemoved, "node", node)}
 		}
 		return []job.Reason{fact(NodeGone)}
-	case job.AgentLeft, job.Preemption, job.Eviction, job.Deletion:
+	case job.AgentLeft, job.Preemption, job.Eviction, job.Deletion, job.NodeFaulty:
 		return []job.Reason{fact(job.Code(cause))}
 	}
 	if e == nil {
@@ -185,7 +195,7 @@ func (p *pass) collateral(w *work, s *job.Slot, m *job.Member) bool {
 	if ordered.IsZero() || m.Exit == nil || m.Exit.At.Before(ordered) {
 		return false
 	}
-	return p.generationOf(w, s) > 0 && m.Generation == w.world.Generation && incident.MayBeEcho(incident.FaultOf(s.Address, m.Exit.Cause(), m.Exit))
+	return p.generationOf(w, s) > 0 && m.Generation == w.world.Generation && incident.MayBeEcho(incident.FaultOf(s.Address, incident.CauseOf(m.Exit), m.Exit))
 }
 
 // recordFaults records the job's faults of this pass as incidents. A slot whose exit others' faults explain has no fault of its own;
@@ -239,12 +249,12 @@ func (p *pass) heal(w *work) {
 		p.failJob(w, why)
 		return
 	}
-	if len(failing) == 0 || p.exitFails(w, failing) || p.overBudget(w) {
+	if len(failing) == 0 || p.fails(w, failing) || p.overBudget(w) {
 		return
 	}
 	action, delayed := job.Action(""), []*job.Slot(nil)
 	for _, s := range failing {
-		if p.pending(s.Since, restartDelay(s.Crashes)) {
+		if p.pending(s.Since, w.policy(s.Cause).Delay(s.Crashes)) {
 			delayed = append(delayed, s)
 			continue
 		}
@@ -265,10 +275,10 @@ func (p *pass) waitRestarts(w *work, delayed []*job.Slot) {
 	slices.SortStableFunc(delayed, bySlot)
 	for len(delayed) > 0 {
 		first := delayed[0]
-		why, delay := HowLost(first), restartDelay(first.Crashes)
+		why, delay := HowLost(first), w.policy(first.Cause).Delay(first.Crashes)
 		var indices []int
 		delayed = slices.DeleteFunc(delayed, func(s *job.Slot) bool {
-			alike := s.Address.Role == first.Address.Role && restartDelay(s.Crashes) == delay && HowLost(s).Equal(why)
+			alike := s.Address.Role == first.Address.Role && w.policy(s.Cause).Delay(s.Crashes) == delay && HowLost(s).Equal(why)
 			if alike {
 				indices = append(indices, s.Address.Index)
 			}
@@ -289,10 +299,23 @@ func (p *pass) readmit(w *work) {
 	}
 }
 
+// policy is what the job does about a cause. An exit that others explain has none, and is healed like any other.
+func (w *work) policy(c job.Cause) incident.Policy {
+	return incident.PolicyOf(&w.spec.Heal, cmp.Or(c, job.ProcessFailed))
+}
+
+// remedy is what is to be done about a slot that has failed.
+func (p *pass) remedy(w *work, s *job.Slot) job.Remedy {
+	if s.Cause == "" {
+		return job.RemedyRestart
+	}
+	return w.policy(s.Cause).For(w.rec.Incidents, s.Cause, s.Address, p.in.Now)
+}
+
 // hopeless says why no restart can help; zero if one may.
 func (p *pass) hopeless(w *work, failing []*job.Slot) job.Reason {
 	for _, s := range failing {
-		if s.Cause == job.StartFailed {
+		if s.Cause == job.StartFailed && p.remedy(w, s) == job.RemedyFail {
 			return job.Because(SlotCannotStart, "slot", s.Address.Short())
 		}
 		if w.succeeded(s.Address.Role) {
@@ -302,18 +325,37 @@ func (p *pass) hopeless(w *work, failing []*job.Slot) job.Reason {
 	return job.Reason{}
 }
 
-// exitFails fails the job if a process exited with a code that is to do so; after verdictGrace, as it may have been an echo.
-func (p *pass) exitFails(w *work, failing []*job.Slot) bool {
+// fails fails the job if that is what is to be done about a fault; after verdictGrace, as it may have been an echo.
+func (p *pass) fails(w *work, failing []*job.Slot) bool {
 	for _, s := range failing {
-		if s.Exit == nil || w.spec.Heal.Verdict(s.Cause, s.Exit.Code) != job.ExitFails {
+		why := p.whyFailing(w, s)
+		if why.IsZero() {
 			continue
 		}
 		if !p.pending(s.Since, verdictGrace) {
-			p.failJob(w, job.Because(ExitCodeFails, "slot", s.Address.Short(), "code", strconv.Itoa(s.Exit.Code)))
+			p.failJob(w, why)
 		}
 		return true
 	}
 	return false
+}
+
+// whyFailing is why a slot's fault fails the job; zero if it does not.
+func (p *pass) whyFailing(w *work, s *job.Slot) job.Reason {
+	short := s.Address.Short()
+	switch {
+	case s.Exit != nil && w.spec.Heal.Verdict(s.Cause, s.Exit.Code) == job.ExitFails:
+		return job.Because(ExitCodeFails, "slot", short, "code", strconv.Itoa(s.Exit.Code))
+	case p.remedy(w, s) == job.RemedyFail:
+		return job.Because(CauseFails, "slot", short, "cause", string(s.Cause))
+	case s.Cause == job.ScriptError && incident.SameError(w.rec.Incidents):
+		return job.Because(SameError, "slot", short)
+	}
+	policy := w.policy(job.NoProgress)
+	if step, restarts := incident.StuckAt(&w.spec.Heal, w.rec.Incidents); s.Cause != "" && policy.Action == job.RemedyFail && step > 0 && restarts >= policy.Limit {
+		return job.Because(NoProgress, "step", strconv.FormatInt(step, 10), "restarts", strconv.Itoa(restarts))
+	}
+	return job.Reason{}
 }
 
 // overBudget delays the verdict while the budget is exceeded: for verdictGrace, then the job fails.
@@ -352,9 +394,10 @@ func (p *pass) failJob(w *work, why job.Reason) {
 func (p *pass) retry(w *work, s *job.Slot) job.Action {
 	inc := w.current(s)
 	bigger := p.enlarge(w, s)
+	elsewhere := p.remedy(w, s) == job.RemedyReplace
 	alive := inc != nil && inc.State != job.Gone && inc.Member != nil && !inc.Member.Expired && inc.Member.State == job.MemberFailed
 	s.Restarts++
-	if alive && !bigger && s.Node != "" {
+	if alive && !bigger && s.Node != "" && !(elsewhere && p.otherNode(w, s)) {
 		s.InPlace++
 		p.step(s, job.Retry)
 		w.because(s, p.why(lost(s)))
@@ -366,7 +409,6 @@ func (p *pass) retry(w *work, s *job.Slot) job.Action {
 	s.InPlace = 0
 	s.Recover = true
 	p.step(s, job.Retry)
-	elsewhere := avoidsNode(s.Cause)
 	if s.Node != "" && !elsewhere && !bigger && !p.schedules(w) {
 		return job.RestartSameNode
 	}
@@ -380,36 +422,64 @@ func (p *pass) retry(w *work, s *job.Slot) job.Action {
 	return job.Replace
 }
 
-// avoidsNode reports whether the cause lies in the node, or in something else on it: the next start goes elsewhere.
-func avoidsNode(c job.Cause) bool {
-	switch c {
-	case job.LeaseLost, job.NodeFailed, job.LaunchFailed, job.NodeGone, job.Preemption, job.Eviction:
+// otherNode reports whether the slot's role may use another node than the slot's, at all.
+func (p *pass) otherNode(w *work, s *job.Slot) bool {
+	if p.nodesUnknown(w) {
 		return true
+	}
+	role := w.spec.Role(s.Address.Role)
+	for name, n := range p.nodesOf(w.spec.Provider) {
+		if name != s.Node && n.Closed == "" && n.Drained == "" && role != nil && p.mayHold(w, role, n, s.Reserved) {
+			return true
+		}
 	}
 	return false
 }
 
-// restartDelay is how long a slot waits that has failed so often without progress in between.
-func restartDelay(crashes int) time.Duration {
-	if crashes < 2 {
-		return 0
-	}
-	return min(firstDelay<<min(crashes-2, 10), mostDelay)
+// mayHold reports whether an empty node could hold a reservation of a role's slot.
+func (p *pass) mayHold(w *work, role *job.Role, n *job.Node, r job.Resources) bool {
+	_, barred := p.in.Bars["job."+w.name+"."+role.Name][n.Name]
+	return !barred && n.Foreign.Add(r).Fits(n.Capacity)
 }
 
-// enlarge gives a slot that ran out of memory more of it, if the job says so.
+// enlarge gives a slot that ran out of memory more of it, as far as a node and the job's limits allow.
 func (p *pass) enlarge(w *work, s *job.Slot) bool {
-	if s.Cause != job.OutOfMemory || s.Reserved.Memory == 0 {
+	policy := w.policy(s.Cause)
+	if s.Cause != job.OutOfMemory || policy.Memory == 0 || s.Grown >= policy.Limit || s.Reserved.Memory == 0 {
 		return false
 	}
-	for _, on := range w.spec.Heal.On {
-		if on.Cause == string(job.OutOfMemory) && on.Memory > 0 && s.Grown < on.Limit {
-			s.Grown++
-			before := s.Reserved.Memory
-			// Rounded up to whole MiB, so that it reads well and never falls short of the factor.
-			mib := job.Bytes(1 << 20)
-			s.Reserved.Memory = (job.Bytes(float64(before)*float64(on.Memory)) + mib - 1) / mib * mib
-			w.because(s, p.why(MemoryEnlarged, "from", before.String(), "to", s.Reserved.Memory.String()))
+	before, more := s.Reserved.Memory, s.Reserved
+	// Rounded up to whole MiB, so that it reads well and never falls short of the factor.
+	mib := job.Bytes(1 << 20)
+	more.Memory = (job.Bytes(float64(before)*float64(policy.Memory)) + mib - 1) / mib * mib
+	if !p.mayGrow(w, s, more) {
+		return false
+	}
+	s.Grown++
+	s.Reserved = more
+	w.because(s, p.why(MemoryEnlarged, "from", before.String(), "to", more.Memory.String()))
+	return true
+}
+
+// mayGrow reports whether a slot may reserve more than it does: some node could hold it, and the job's limits allow it.
+func (p *pass) mayGrow(w *work, s *job.Slot, more job.Resources) bool {
+	if limits := w.spec.Limits; limits != nil && limits.Memory != nil {
+		sum := more.Memory - s.Reserved.Memory
+		for _, other := range w.slots {
+			if holds(other) {
+				sum += other.Reserved.Memory
+			}
+		}
+		if sum > *limits.Memory {
+			return false
+		}
+	}
+	role, nodes := w.spec.Role(s.Address.Role), p.nodesOf(w.spec.Provider)
+	if role == nil || p.nodesUnknown(w) {
+		return role != nil
+	}
+	for _, n := range nodes {
+		if n.Closed == "" && n.Drained == "" && p.mayHold(w, role, n, more) || n.Name == s.Node && p.mayHold(w, role, n, more) {
 			return true
 		}
 	}
@@ -424,7 +494,8 @@ func HowLost(s *job.Slot) job.Reason {
 
 func lost(s *job.Slot) (code job.Code, name, value string) {
 	switch s.Cause {
-	case job.LeaseLost, job.NodeGone, job.Preemption, job.Eviction, job.Deletion, job.NodeFailed, job.LaunchFailed, job.AgentLeft, job.AgentGone, job.OutOfMemory:
+	case "", job.ProcessFailed, job.ProcessKilled, job.StartFailed:
+	default:
 		return job.Code(s.Cause), "", ""
 	}
 	switch e := s.Exit; {
@@ -488,5 +559,5 @@ func (p *pass) reportIncidents(w *work) {
 }
 
 func severity(a job.Action) int {
-	return slices.Index([]job.Action{job.RestartInPlace, job.RestartSameNode, job.Replace, job.Shrink, job.WaitCapacity, job.FailJob}, a)
+	return slices.Index([]job.Action{job.Report, job.RestartInPlace, job.RestartSameNode, job.Replace, job.Shrink, job.WaitCapacity, job.FailJob}, a)
 }

@@ -417,7 +417,7 @@ func (p *pass) step(s *job.Slot, e job.Event) bool {
 	if s.Phase == job.Canceling {
 		s.Why = nil
 	}
-	if s.Phase == job.Running && p.in.Now.Sub(s.Since) >= mostDelay {
+	if s.Phase == job.Running && p.in.Now.Sub(s.Since) >= proven {
 		s.Crashes = 0
 	}
 	s.Phase, s.Since = next, p.in.Now
