@@ -18,6 +18,7 @@ import (
 
 	"github.com/eltrain/eltrain/checkpoint"
 	"github.com/eltrain/eltrain/cmd/view"
+	"github.com/eltrain/eltrain/incident"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/lang"
 	"github.com/eltrain/eltrain/lang/importer"
@@ -127,6 +128,43 @@ func TestImportPageIsTheImporter(t *testing.T) {
 	if !slices.Equal(names, []string{"example"}) {
 		t.Errorf("generated are %v", names)
 	}
+}
+
+func TestHealingPageIsTheTableOfCauses(t *testing.T) {
+	names := generated(t, "docs/healing.md", func(name string) (string, bool) {
+		var b strings.Builder
+		b.WriteString("| cause | it means | seen in | default | possible | charged |\n|---|---|---|---|---|---|\n")
+		for _, row := range incident.Causes {
+			fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | %s |\n", row.Code, row.What, row.Seen, defaultOf(row), remedies(row.Actions), map[bool]string{true: "yes"}[row.Budgeted])
+		}
+		return b.String(), name == "causes"
+	})
+	if !slices.Equal(names, []string{"causes"}) {
+		t.Errorf("generated are %v", names)
+	}
+}
+
+func defaultOf(row incident.Cause) string {
+	switch text := string(row.Default); {
+	case row.Default == "":
+		return "wait"
+	case row.Memory > 0:
+		return fmt.Sprintf("%s with memory %s, %d times", text, row.Memory, row.Limit)
+	case row.Window > 0:
+		return fmt.Sprintf("%s, %d within %s; then %s", text, row.Limit, job.Duration(row.Window), row.Then)
+	case row.Limit > 0:
+		return fmt.Sprintf("%s after %d restarts", text, row.Limit)
+	default:
+		return text
+	}
+}
+
+func remedies(possible []job.Remedy) string {
+	var texts []string
+	for _, r := range possible {
+		texts = append(texts, "`"+string(r)+"`")
+	}
+	return strings.Join(texts, ", ")
 }
 
 // entry is a flag, a command or an exit code in a help text, with its description in one line.
@@ -314,7 +352,7 @@ func TestCommandsPageHasEveryCause(t *testing.T) {
 			t.Fatal(err)
 		}
 		row := "do not"
-		if job.Cause(text).Budgeted() {
+		if incident.Of(job.Cause(text)).Budgeted {
 			row = "count against the restart budget"
 		}
 		if !regexp.MustCompile("(?m)^\\| " + row + " \\|.*`" + text + "`").MatchString(page) {

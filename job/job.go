@@ -200,8 +200,8 @@ const LeastFloor = 3 * time.Second
 
 // Heal says how faults are healed, and how often.
 type Heal struct {
-	Budget Budget `hcl:"budget,block" change:"update" doc:"How many failures of the user's program are healed. Lost nodes do not count. Restarts of a slot without progress in between are delayed: the second by 1s, doubling to 1m."`
-	On     []On   `hcl:"on,block" change:"update" doc:"Overrides for one cause."`
+	Budget Budget `hcl:"budget,block" change:"update" doc:"How many failures of the user's program are healed. Lost nodes do not count. Restarts of a slot without progress in between are delayed: the second by 1s, doubling to 1m; see backoff."`
+	On     []On   `hcl:"on,block" change:"update" doc:"What is done about one cause."`
 	// ExitCodes maps exit codes of training processes to a Verdict.
 	ExitCodes map[string]string `hcl:"exit_codes,optional" change:"update" json:",omitempty" doc:"What exit codes of the training processes mean, as { 3 = \"fail\", 75 = \"retry\" }: fail fails the job at once, retry restarts without being charged to the budget. Other codes are restarted and charged."`
 }
@@ -213,15 +213,12 @@ const (
 )
 
 // Verdict is what the job says of an exit: ExitFails, ExitRetries, or "". Only an exit with a code of the program's own has one.
-func (h *Heal) Verdict(c Cause, e *Exit) string {
-	if c != ProcessFailed || e == nil {
+func (h *Heal) Verdict(c Cause, code int) string {
+	if c != ProcessFailed || code == 0 {
 		return ""
 	}
-	return h.ExitCodes[strconv.Itoa(e.Code)]
+	return h.ExitCodes[strconv.Itoa(code)]
 }
-
-// Charged reports whether a fault is charged to the budget.
-func (h *Heal) Charged(c Cause, e *Exit) bool { return c.Budgeted() && h.Verdict(c, e) != ExitRetries }
 
 // Budget is a number of restarts in a sliding window.
 type Budget struct {
@@ -229,11 +226,14 @@ type Budget struct {
 	Window   Duration `hcl:"window,optional" default:"24h" change:"update" doc:"The window's length."`
 }
 
-// On adjusts healing for one cause.
+// On adjusts healing for one cause. What is not set is as the table of causes says.
 type On struct {
-	Cause  string `hcl:"cause,label" doc:"The cause: \"oom\"."`
-	Memory Factor `hcl:"memory,optional" change:"update" doc:"Factor on the slot's memory at each occurrence, like \"x1.5\"."`
-	Limit  int    `hcl:"limit,optional" default:"3" change:"update" doc:"Maximum number of times per slot."`
+	Cause   string   `hcl:"cause,label" doc:"The cause, like \"oom\" or \"hang\"."`
+	Action  Remedy   `hcl:"action,optional" change:"update" json:",omitempty" doc:"What is done: \"report\" (nothing), \"reload\" (the world ends without a checkpoint, and the next resumes from the newest), \"restart\" (in place), \"replace\" (on another node, if there is one), or \"fail\" (the job fails). Which are possible depends on the cause."`
+	Memory  Factor   `hcl:"memory,optional" change:"update" doc:"Of \"oom\": factor on the slot's memory at each occurrence, like \"x1.5\"."`
+	Limit   int      `hcl:"limit,optional" change:"update" doc:"How often that is done for one slot within window; then more is. Of \"oom\": how often the slot's memory grows."`
+	Window  Duration `hcl:"window,optional" change:"update" json:",omitempty" doc:"The window of limit."`
+	Backoff Duration `hcl:"backoff,optional" change:"update" json:",omitempty" doc:"Delay of the second restart of a slot without progress in between, by default 1s. It doubles with each further one, to sixty times that."`
 }
 
 // Sizes are the numbers of slots that the role may have as declared: Replicas alone if it is not elastic.

@@ -54,9 +54,13 @@ func (r *Record) Renamed(from, to string) *Record {
 	moved.World = r.World.Of(to)
 	moved.Incidents = slices.Clone(r.Incidents)
 	for i := range moved.Incidents {
-		moved.Incidents[i].Culprits = slices.Clone(moved.Incidents[i].Culprits)
-		for k := range moved.Incidents[i].Culprits {
-			moved.Incidents[i].Culprits[k].Job = to
+		in := &moved.Incidents[i]
+		in.Culprits, in.Faults = slices.Clone(in.Culprits), slices.Clone(in.Faults)
+		for k := range in.Culprits {
+			in.Culprits[k].Job = to
+		}
+		for k := range in.Faults {
+			in.Faults[k].Slot.Job = to
 		}
 	}
 	return &moved
@@ -145,16 +149,14 @@ const (
 	Hang              Cause = "hang"               // the world makes no progress
 	Straggler         Cause = "straggler"          // slower than its peers, which wait for it
 	Diverged          Cause = "diverged"           // reports other results than its data-parallel peers at the same step
+	NaNLoss           Cause = "nan_loss"           // the loss is not finite
+	Network           Cause = "network"            // a connection between processes failed
+	DeviceOutOfMemory Cause = "device_oom"         // an accelerator's memory is full
+	Accelerator       Cause = "accelerator"        // an accelerator failed
+	NodeFaulty        Cause = "node_faulty"        // its node is faulty
+	ScriptError       Cause = "script_error"       // an error in the program that a restart does not change
+	NoProgress        Cause = "no_progress"        // restarts that end at the same step
 )
-
-// Budgeted reports whether faults with this cause are charged to the budget: those of the user's program are, others are not.
-func (c Cause) Budgeted() bool {
-	switch c {
-	case ProcessFailed, ProcessKilled, OutOfMemory, StartFailed:
-		return true
-	}
-	return false
-}
 
 // Incident is one diagnosed fault.
 type Incident struct {
@@ -167,12 +169,43 @@ type Incident struct {
 	Confidence float64   `json:"confidence"`           // 0 to 1
 	Told       bool      `json:"told,omitempty"`       // its notice was published
 	Added      time.Time `json:"added,omitzero"`       // when the last culprit was added that the notice does not name
+	// Faults are those of Culprits, in the same order: what it was found from. Evidence has theirs one after the other.
+	Faults []SlotFault `json:"faults,omitempty"`
+	// Cascade are further slots of that world whose processes ended because of these faults, as worker[0-3,7].
+	Cascade []string `json:"cascade,omitempty"`
 }
+
+// SlotFault is something wrong with one slot.
+type SlotFault struct {
+	Slot   Address   `json:"slot"`
+	Cause  Cause     `json:"cause"`
+	Code   int       `json:"code,omitempty"`   // as in Exit
+	Signal string    `json:"signal,omitempty"` // as in Exit
+	At     time.Time `json:"at,omitzero"`      // when, by its host's clock
+	Step   int64     `json:"step,omitempty"`   // the last one of its world; 0 if unknown
+	Error  string    `json:"error,omitempty"`  // of ScriptError, the line that names it
+	Facts  int       `json:"facts,omitempty"`  // how much of its incident's evidence is about it
+}
+
+// Remedy is what a job wants to be done about a cause. What healing did is an Action.
+type Remedy string
+
+const (
+	RemedyReport  Remedy = "report"  // nothing
+	RemedyReload  Remedy = "reload"  // the world ends without a checkpoint, and the next resumes from the newest
+	RemedyRestart Remedy = "restart" // in place, or on the same node if the agent has ended
+	RemedyReplace Remedy = "replace" // on another node, if there is one
+	RemedyFail    Remedy = "fail"    // the job fails
+)
+
+// Remedies are all of them, from cheap to expensive.
+var Remedies = []Remedy{RemedyReport, RemedyReload, RemedyRestart, RemedyReplace, RemedyFail}
 
 // Action is what healing did, from cheap to expensive.
 type Action string
 
 const (
+	Report          Action = "report" // nothing
 	RestartInPlace  Action = "restart_in_place"
 	RestartSameNode Action = "restart_same_node"
 	Replace         Action = "replace"

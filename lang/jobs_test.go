@@ -113,6 +113,11 @@ job "full" {
       memory = "x2"
       limit  = 5
     }
+    on "hang" {
+      action  = "replace"
+      window  = "2h"
+      backoff = "10s"
+    }
   }
   lifecycle {
     prevent_destroy = true

@@ -13,6 +13,7 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 
+	"github.com/eltrain/eltrain/incident"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/progress"
 )
@@ -21,7 +22,17 @@ import (
 var checkpointSignals = []string{"SIGHUP", "SIGINT", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGWINCH", "SIGURG"}
 
 // causes lists the causes that heal's "on" blocks can adjust.
-var causes = []string{string(job.OutOfMemory)}
+var causes = adjustable()
+
+func adjustable() (causes []string) {
+	for _, row := range incident.Causes {
+		if len(row.Actions) > 0 {
+			causes = append(causes, string(row.Code))
+		}
+	}
+	slices.Sort(causes)
+	return causes
+}
 
 const (
 	// minLease gives agents on a loaded host time for their heartbeats, which they send at a fraction of the lease.
@@ -485,11 +496,33 @@ func (l *loader) checkBudget(b job.Budget, t *tree) {
 	}
 }
 
+// maxBackoff is far above any outage that a restart is to survive.
+const maxBackoff = job.Duration(time.Hour)
+
 func (l *loader) checkOn(on job.On, t *tree) {
 	if !slices.Contains(causes, on.Cause) {
 		l.complain(&t.labelRanges[0], t, "Unknown cause", "Healing cannot be adjusted for %q, only for %s.%s", on.Cause, list(causes), suggest(on.Cause, causes))
+		return
 	}
-	if t.sound("limit") && on.Limit < 1 {
-		l.complain(t.at("limit"), t, "Invalid limit", "limit cannot be %d: remove the block to do nothing about this cause.", on.Limit)
+	row := incident.Of(job.Cause(on.Cause))
+	given := func(name string) bool { return t.attrs[name] != nil && t.sound(name) }
+	if given("action") && !slices.Contains(row.Actions, on.Action) {
+		var possible []string
+		for _, a := range row.Actions {
+			possible = append(possible, string(a))
+		}
+		l.complain(t.at("action"), t, "Unknown action", "%q is not something to do about %q; possible are %s.%s", on.Action, on.Cause, list(possible), suggest(string(on.Action), possible))
+	}
+	if given("memory") && row.Memory == 0 {
+		l.complain(t.at("memory"), t, "Invalid memory", "Only a slot that ran out of memory can get more: on \"oom\".")
+	}
+	if given("limit") && (on.Limit < 1 || on.Limit >= job.MaxIncidents) {
+		l.complain(t.at("limit"), t, "Invalid limit", "limit is from 1 to %d, not %d: %d incidents are remembered.", job.MaxIncidents-1, on.Limit, job.MaxIncidents)
+	}
+	if given("window") && on.Window < job.Duration(time.Second) {
+		l.complain(t.at("window"), t, "Invalid window", "A window of %s never contains two faults: the minimum is 1s.", on.Window)
+	}
+	if given("backoff") && (on.Backoff < job.Duration(time.Millisecond) || on.Backoff > maxBackoff) {
+		l.complain(t.at("backoff"), t, "Invalid backoff", "A second restart waits from 1ms to %s, not %s.", maxBackoff, on.Backoff)
 	}
 }

@@ -45,19 +45,28 @@ const (
 
 // How a slot was lost. The code is the cause, if one is known.
 const (
-	LeaseLost     = job.Code(job.LeaseLost)     // its lease expired
-	NodeGone      = job.Code(job.NodeGone)      // its node was removed
-	Preempted     = job.Code(job.Preemption)    // it was preempted
-	Evicted       = job.Code(job.Eviction)      // it was evicted
-	Deleted       = job.Code(job.Deletion)      // somebody else deleted it
-	NodeFailed    = job.Code(job.NodeFailed)    // its node could not start it
-	LaunchFailed  = job.Code(job.LaunchFailed)  // its agent did not register
-	AgentLeft     = job.Code(job.AgentLeft)     // its agent was asked to stop
-	AgentGone     = job.Code(job.AgentGone)     // its agent exited
-	OutOfMemory   = job.Code(job.OutOfMemory)   // it ran out of memory
-	StartFailed   = job.Code(job.StartFailed)   // it could not be started
-	ProcessKilled = job.Code(job.ProcessKilled) // a process was killed by a signal
-	ProcessFailed = job.Code(job.ProcessFailed) // a process exited with an exit code
+	LeaseLost     = job.Code(job.LeaseLost)         // its lease expired
+	NodeGone      = job.Code(job.NodeGone)          // its node was removed
+	Preempted     = job.Code(job.Preemption)        // it was preempted
+	Evicted       = job.Code(job.Eviction)          // it was evicted
+	Deleted       = job.Code(job.Deletion)          // somebody else deleted it
+	NodeFailed    = job.Code(job.NodeFailed)        // its node could not start it
+	LaunchFailed  = job.Code(job.LaunchFailed)      // its agent did not register
+	AgentLeft     = job.Code(job.AgentLeft)         // its agent was asked to stop
+	AgentGone     = job.Code(job.AgentGone)         // its agent exited
+	OutOfMemory   = job.Code(job.OutOfMemory)       // it ran out of memory
+	StartFailed   = job.Code(job.StartFailed)       // it could not be started
+	ProcessKilled = job.Code(job.ProcessKilled)     // a process was killed by a signal
+	ProcessFailed = job.Code(job.ProcessFailed)     // a process exited with an exit code
+	NodeFaulty    = job.Code(job.NodeFaulty)        // its node is faulty
+	Hang          = job.Code(job.Hang)              // it hangs
+	Straggler     = job.Code(job.Straggler)         // it is slower than its peers
+	Diverged      = job.Code(job.Diverged)          // its results differ from its peers'
+	NaNLoss       = job.Code(job.NaNLoss)           // its loss is not finite
+	Network       = job.Code(job.Network)           // a connection failed
+	DeviceOOM     = job.Code(job.DeviceOutOfMemory) // an accelerator's memory is full
+	Accelerator   = job.Code(job.Accelerator)       // an accelerator failed
+	ScriptError   = job.Code(job.ScriptError)       // the program has an error
 
 	PlaceLost job.Code = "place_lost" // it lost its place
 )
@@ -183,6 +192,9 @@ const (
 	WorldBrokeTooLate job.Code = "world_broke_too_late" // a world broke after a slot of the role succeeded
 	FailedTooLate     job.Code = "failed_too_late"      // a slot failed after another of its role succeeded
 	ExitCodeFails     job.Code = "exit_code_fails"      // a slot's process exited with a code that heal's exit_codes fail the job for
+	CauseFails        job.Code = "cause_fails"          // a slot has a fault of a cause that is to fail the job
+	SameError         job.Code = "same_error"           // the program ends with the same error again
+	NoProgress        job.Code = "no_progress"          // the job ends at the same step after each restart
 	SlotCannotStart   job.Code = "slot_cannot_start"    // a slot's command cannot be started
 	RestartsSpent     job.Code = "restarts_spent"       // the restart budget is exhausted
 )

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/eltrain/eltrain/incident"
 	"github.com/eltrain/eltrain/job"
 )
 
@@ -70,7 +71,7 @@ func TestTheLedgerEndsWithTheProcesses(t *testing.T) {
 			w.seen[test.slots[i].Address] = []*job.Incarnation{{Member: &job.Member{Exit: exit}}}
 		}
 		for _, exit := range test.faults {
-			w.faults = append(w.faults, fault{exit: exit})
+			w.faults = append(w.faults, incident.Fault{SlotFault: incident.FaultOf(job.Address{}, job.ProcessFailed, exit)})
 		}
 		p := &pass{in: Input{Now: now}}
 		p.account(w)

@@ -1,10 +1,12 @@
 package plan
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"time"
 
+	"github.com/eltrain/eltrain/incident"
 	"github.com/eltrain/eltrain/job"
 )
 
@@ -16,44 +18,47 @@ const verdictGrace = time.Second
 // gives the reason only with the exit: for its last report, and for the second or two until a kubelet reports.
 const attributionGrace = 5 * time.Second
 
-// Restarts of a slot without progress in between are delayed: the first is not, the next by firstDelay, doubling to mostDelay.
-const (
-	firstDelay = time.Second
-	mostDelay  = time.Minute
-)
+// proven is how long a slot must run for its next restart not to be delayed.
+const proven = time.Minute
 
 // tailShown is how many of the last lines of output an incident quotes.
 const tailShown = 5
 
-// fault is something wrong with one slot, found by track.
-type fault struct {
-	slot       *job.Slot
-	cause      job.Cause
-	exit       *job.Exit
-	generation int // of the world that it broke; 0 if none
-	evidence   []job.Reason
-	early      bool // before its agent had registered
-}
-
 // fault records a fault of a slot. more is further evidence.
 func (p *pass) fault(w *work, s *job.Slot, cause job.Cause, exit *job.Exit, more ...job.Reason) {
-	f := fault{slot: s, cause: cause, exit: exit, generation: p.generationOf(w, s)}
-	f.evidence = append(evidence(s.Address.Short(), s.Node, cause, exit), more...)
-	f.early = s.Phase == job.Scheduling
-	if f.generation == 0 {
-		f.generation = w.brokenBefore(s, cause)
+	f := p.newFault(w, s, cause, exit)
+	f.Evidence = append(f.Evidence, more...)
+	if f.Generation == 0 {
+		f.Generation = w.brokenBefore(s, cause)
 	}
 	if !p.step(s, job.Fault) {
 		return
 	}
-	if len(w.faults) == 0 {
-		p.forgive(w)
-	}
+	p.noteFault(w, f)
 	s.Exit, s.Cause, s.Stopped = exit, cause, false
 	p.noteNodeFault(w, s)
 	s.Crashes++
-	if f.early && s.CrashesSince.IsZero() {
+	if f.Early && s.CrashesSince.IsZero() {
 		s.CrashesSince = p.in.Now
+	}
+}
+
+// newFault is a fault of a slot, in the world that it is or was in.
+func (p *pass) newFault(w *work, s *job.Slot, cause job.Cause, exit *job.Exit) incident.Fault {
+	f := incident.Fault{
+		SlotFault: incident.FaultOf(s.Address, cause, exit), Generation: p.generationOf(w, s),
+		Evidence: evidence(s.Address.Short(), s.Node, cause, exit), Early: s.Phase == job.Scheduling,
+	}
+	if f.Generation > 0 {
+		f.Step = w.stepOf(s)
+	}
+	return f
+}
+
+// noteFault adds to the faults of this pass.
+func (p *pass) noteFault(w *work, f incident.Fault) {
+	if len(w.faults) == 0 {
+		p.forgive(w)
 	}
 	w.faults = append(w.faults, f)
 }
@@ -83,15 +88,23 @@ func (w *work) newestStep() (step int64) {
 	return step
 }
 
+// stepOf is the last step of a slot in the newest world; of the world, if its own processes show none. 0 if unknown.
+func (w *work) stepOf(s *job.Slot) int64 {
+	if inc := w.current(s); inc != nil && inc.Member != nil && inc.Member.Generation == w.world.Generation && inc.Member.Step > 0 {
+		return inc.Member.Step
+	}
+	return w.newestStep()
+}
+
 // brokenBefore is the generation of the broken world in which a member's processes failed, if that world already has a successor
-// and the newest incident is about it: on a busy host a failure may be reported after the others have formed the next world. 0
-// otherwise.
+// and an incident is about it: on a busy host a failure may be reported after the others have formed the next world. 0 otherwise.
 func (w *work) brokenBefore(s *job.Slot, cause job.Cause) int {
-	inc, n := w.current(s), len(w.rec.Incidents)
-	if inc == nil || inc.Member == nil || inc.Member.State != job.MemberFailed || n == 0 || !cause.Budgeted() {
+	inc := w.current(s)
+	if inc == nil || inc.Member == nil || inc.Member.State != job.MemberFailed || !incident.Of(cause).Budgeted {
 		return 0
 	}
-	if g := inc.Member.Generation; g == w.rec.Incidents[n-1].Generation {
+	g := inc.Member.Generation
+	if slices.ContainsFunc(w.rec.Incidents, func(i job.Incident) bool { return i.Generation == g }) {
 		return g
 	}
 	return 0
@@ -137,7 +150,7 @@ func evidence(slot, node string, cause job.Cause, e *job.Exit) []job.Reason {
 			return []job.Reason{fact(NodeRemoved, "node", node)}
 		}
 		return []job.Reason{fact(NodeGone)}
-	case job.AgentLeft, job.Preemption, job.Eviction, job.Deletion:
+	case job.AgentLeft, job.Preemption, job.Eviction, job.Deletion, job.NodeFaulty:
 		return []job.Reason{fact(job.Code(cause))}
 	}
 	if e == nil {
@@ -174,26 +187,6 @@ func reported(slot string, lines []string) []job.Reason {
 	return facts
 }
 
-// mostEcho is the highest weight of an exit that may be the echo of another: a peer of a lost member exits by itself, or
-// aborts, because its connection broke.
-const mostEcho = 1
-
-// weight orders causes by how unlikely they are to be the echo of another.
-func weight(c job.Cause, e *job.Exit) int {
-	switch c {
-	case job.NodeGone, job.LeaseLost, job.AgentGone, job.AgentLeft, job.NodeFailed, job.LaunchFailed, job.Preemption, job.Eviction, job.Deletion:
-		return 4
-	case job.OutOfMemory, job.StartFailed:
-		return 3
-	case job.ProcessKilled:
-		if e != nil && e.Signal == "aborted" {
-			return mostEcho
-		}
-		return 2
-	}
-	return 0
-}
-
 // collateral reports whether a member's processes failed because its world was being stopped on purpose: a peer had stopped
 // before this member received the order. What failed before the order is a fault of its own, whenever it is reported, and so is
 // what no peer's exit explains. The order's time is from the service's clock; the exit's is from its host's, or from its error
@@ -203,167 +196,32 @@ func (p *pass) collateral(w *work, s *job.Slot, m *job.Member) bool {
 	if ordered.IsZero() || m.Exit == nil || m.Exit.At.Before(ordered) {
 		return false
 	}
-	return p.generationOf(w, s) > 0 && m.Generation == w.world.Generation && weight(m.Exit.Cause(), m.Exit) <= mostEcho
+	return p.generationOf(w, s) > 0 && m.Generation == w.world.Generation && incident.MayBeEcho(incident.FaultOf(s.Address, incident.CauseOf(m.Exit), m.Exit))
 }
 
-// incident records a fault. Faults that break one world are one incident: the heaviest cause is its cause, and it is charged at
-// most once. A fault that may be the echo of a heavier one is left out; two independent faults both count, and both slots are
-// culprits.
-func (p *pass) incident(w *work, f fault) {
-	p.out.Dirty = true
-	heavy := weight(f.cause, f.exit)
-	if n := len(w.rec.Incidents); n > 0 && p.sameIncident(w, w.rec.Incidents[n-1], f) {
-		inc := w.rec.Incidents[n-1] // a copy: the input must not change
-		known, named := causeWeight(inc), slices.Contains(inc.Culprits, f.slot.Address)
-		switch {
-		case heavy == known && heavy <= mostEcho && !named && precedes(w, f, inc):
-			// The one reported first was an echo of this one, by their hosts' clocks, as in recordFaults.
-			w.echo(inc.Culprits...)
-			p.recharge(w, &inc, f)
-			inc.Told, inc.Cause, inc.Culprits, inc.Evidence = false, f.cause, []job.Address{f.slot.Address}, f.evidence
-		case f.generation > 0 && (heavy == 0 || heavy < known && heavy <= mostEcho):
-			if !named {
-				w.echo(f.slot.Address)
-			}
-			return
-		case heavy <= known && named && f.early && f.generation == 0: // a later start
-			slot := f.slot.Address.Short()
-			others := slices.DeleteFunc(slices.Clone(inc.Evidence), func(r job.Reason) bool { return r.Args["slot"] == slot })
-			inc.Evidence = append(others, f.evidence...)
-		case heavy <= known && named:
-			return // its agent exited because its node was removed
-		case heavy <= known: // two faults at once: no peer's exit explains this one
-			inc.Culprits = append(inc.Culprits, f.slot.Address) // open clipped the slice
-			inc.Evidence = append(inc.Evidence, f.evidence...)
-			if inc.Told && (heavy > mostEcho || f.generation == 0) {
-				inc.Added = p.in.Now
-			}
-		default:
-			p.recharge(w, &inc, f)
-			lighter := inc
-			inc.Told, inc.Added = false, time.Time{}
-			inc.Cause, inc.Culprits, inc.Evidence = f.cause, []job.Address{f.slot.Address}, f.evidence
-			inc.Confidence = confidence(heavy)
-			if known > mostEcho || f.generation == 0 { // the earlier fault is independent
-				others := slices.DeleteFunc(slices.Clone(lighter.Culprits), func(a job.Address) bool { return a == f.slot.Address })
-				inc.Culprits = append(inc.Culprits, others...)
-				inc.Evidence = append(slices.Clone(f.evidence), lighter.Evidence...)
-			} else {
-				w.echo(lighter.Culprits...)
-				f.slot.Cause = f.cause
-			}
-		}
-		w.rec.Incidents[n-1] = inc
-		return
-	}
-	p.addIncident(w, job.Incident{
-		Time: p.in.Now, Cause: f.cause, Culprits: []job.Address{f.slot.Address}, Evidence: f.evidence,
-		Generation: f.generation, Confidence: confidence(heavy),
-	})
-	if w.spec.Heal.Charged(f.cause, f.exit) {
-		w.rec.Charges = append(w.rec.Charges, p.in.Now)
-	}
-}
-
-// recharge charges the newest incident as its new cause is, which is a fault's.
-func (p *pass) recharge(w *work, i *job.Incident, f fault) {
-	var exit *job.Exit
-	if s := w.rec.Slot(i.Culprits[0].Role, i.Culprits[0].Index); s != nil {
-		exit = s.Exit
-	}
-	was, is, n := w.spec.Heal.Charged(i.Cause, exit), w.spec.Heal.Charged(f.cause, f.exit), len(w.rec.Charges)
-	switch {
-	case was && !is && n > 0:
-		w.rec.Charges = w.rec.Charges[:n-1]
-	case is && !was:
-		w.rec.Charges = append(w.rec.Charges, p.in.Now)
-	}
-}
-
-// echo records that slots' exits are echoes of another's fault: they have no fault of their own. How they exited stays known.
-func (w *work) echo(slots ...job.Address) {
-	for _, s := range w.slots {
-		if slices.Contains(slots, s.Address) {
+// recordFaults records the job's faults of this pass as incidents. A slot whose exit others' faults explain has no fault of its own;
+// how it exited stays known.
+func (p *pass) recordFaults(w *work) {
+	log := incident.Log{Incidents: w.rec.Incidents, Charges: w.rec.Charges}
+	cascade := log.Step(incident.Context{Now: p.in.Now, Heal: &w.spec.Heal, Formed: w.world.Formed, Timeout: w.spec.Rendezvous.Timeout.Std(),
+		CannotStart: func(a job.Address) bool { return p.cannotStart(w, a) }}, w.faults)
+	for _, a := range cascade {
+		if s := w.index[a.Role][a.Index]; s != nil {
 			s.Cause = ""
 		}
 	}
-}
-
-// precedes reports whether a fault of a world came before the only exit known so far.
-func precedes(w *work, f fault, known job.Incident) bool {
-	if f.generation == 0 || f.exit == nil || len(known.Culprits) != 1 {
-		return false
-	}
-	first := w.rec.Slot(known.Culprits[0].Role, known.Culprits[0].Index)
-	return first != nil && first.Exit != nil && f.exit.At.Before(first.Exit.At)
-}
-
-// sameIncident reports whether a fault belongs to the newest incident: it breaks the same world; or it concerns no world, has
-// the same cause, and comes in the same pass or the same round of starts.
-func (p *pass) sameIncident(w *work, i job.Incident, f fault) bool {
-	if i.Generation != f.generation {
-		return false
-	}
-	return f.generation > 0 || i.Cause == f.cause && (i.Time.Equal(p.in.Now) || p.sameRound(w, i, f))
-}
-
-// sameRound reports whether a failed start belongs to the round of the newest incident. For node failures, that is while one of
-// them continues. For failures that are charged, it is as long as a rendezvous may take; a second failure of the same slot
-// begins a new round, so that a slot that never comes up spends the budget.
-func (p *pass) sameRound(w *work, i job.Incident, f fault) bool {
-	if !f.early || w.world.Formed.After(i.Time) {
-		return false
-	}
-	if f.cause.Budgeted() {
-		return p.in.Now.Sub(i.Time) < w.spec.Rendezvous.Timeout.Std() && !slices.Contains(i.Culprits, f.slot.Address)
-	}
-	return f.cause == job.NodeFailed && slices.ContainsFunc(i.Culprits, func(a job.Address) bool {
-		s := w.index[a.Role][a.Index]
-		if s == f.slot { // whose failure is already counted
-			return s.CrashesSince.Before(p.in.Now)
-		}
-		return s != nil && !s.CrashesSince.IsZero() && s.Cause == job.NodeFailed
-	})
-}
-
-// addIncident adds an incident to the record. A pending report of the previous one is sent first.
-func (p *pass) addIncident(w *work, i job.Incident) {
-	if n := len(w.rec.Incidents); n > 0 && !w.rec.Incidents[n-1].Added.IsZero() {
-		p.reportNewest(w)
-	}
-	w.rec.Incidents = append(w.rec.Incidents, i)
-	if extra := len(w.rec.Incidents) - job.MaxIncidents; extra > 0 {
-		w.rec.Incidents = slices.Delete(w.rec.Incidents, 0, extra)
-	}
-	p.out.Dirty = true
-}
-
-func causeWeight(i job.Incident) int {
-	return int(i.Confidence*5+0.5) - 1
-}
-
-// confidence grows with weight: an exit code alone may be an echo, a lost agent is a fact.
-func confidence(weight int) float64 { return float64(weight+1) / 5 }
-
-// recordFaults records the job's faults, the heaviest first.
-func (p *pass) recordFaults(w *work) {
-	slices.SortStableFunc(w.faults, func(a, b fault) int {
-		if d := weight(b.cause, b.exit) - weight(a.cause, a.exit); d != 0 {
-			return d
-		}
-		if a.exit != nil && b.exit != nil {
-			return a.exit.At.Compare(b.exit.At)
-		}
-		return 0
-	})
-	for _, f := range w.faults {
-		p.incident(w, f)
-	}
-	charged := len(w.rec.Charges)
-	w.rec.Charges = slices.DeleteFunc(w.rec.Charges, func(t time.Time) bool {
+	charged := len(log.Charges)
+	log.Charges = slices.DeleteFunc(log.Charges, func(t time.Time) bool {
 		return p.in.Now.Sub(t) > w.spec.Heal.Budget.Window.Std()
 	})
-	p.out.Dirty = p.out.Dirty || len(w.rec.Charges) != charged
+	p.out.Dirty = p.out.Dirty || len(w.faults) > 0 || len(log.Charges) != charged
+	w.rec.Incidents, w.rec.Charges = log.Incidents, log.Charges
+}
+
+// cannotStart reports whether a slot failed to start on its node in an earlier pass, and has not started since.
+func (p *pass) cannotStart(w *work, a job.Address) bool {
+	s := w.index[a.Role][a.Index]
+	return s != nil && s.Cause == job.NodeFailed && !s.CrashesSince.IsZero() && s.CrashesSince.Before(p.in.Now)
 }
 
 // heal decides about every failing slot of the job, from the cheapest action to the most expensive.
@@ -392,12 +250,12 @@ func (p *pass) heal(w *work) {
 		p.failJob(w, why)
 		return
 	}
-	if len(failing) == 0 || p.exitFails(w, failing) || p.overBudget(w) {
+	if len(failing) == 0 || p.fails(w, failing) || p.overBudget(w) {
 		return
 	}
 	action, delayed := job.Action(""), []*job.Slot(nil)
 	for _, s := range failing {
-		if p.pending(s.Since, restartDelay(s.Crashes)) {
+		if p.pending(s.Since, w.policy(s.Cause).Delay(s.Crashes)) {
 			delayed = append(delayed, s)
 			continue
 		}
@@ -418,10 +276,10 @@ func (p *pass) waitRestarts(w *work, delayed []*job.Slot) {
 	slices.SortStableFunc(delayed, bySlot)
 	for len(delayed) > 0 {
 		first := delayed[0]
-		why, delay := HowLost(first), restartDelay(first.Crashes)
+		why, delay := HowLost(first), w.policy(first.Cause).Delay(first.Crashes)
 		var indices []int
 		delayed = slices.DeleteFunc(delayed, func(s *job.Slot) bool {
-			alike := s.Address.Role == first.Address.Role && restartDelay(s.Crashes) == delay && HowLost(s).Equal(why)
+			alike := s.Address.Role == first.Address.Role && w.policy(s.Cause).Delay(s.Crashes) == delay && HowLost(s).Equal(why)
 			if alike {
 				indices = append(indices, s.Address.Index)
 			}
@@ -442,10 +300,23 @@ func (p *pass) readmit(w *work) {
 	}
 }
 
+// policy is what the job does about a cause. An exit that others explain has none, and is healed like any other.
+func (w *work) policy(c job.Cause) incident.Policy {
+	return incident.PolicyOf(&w.spec.Heal, cmp.Or(c, job.ProcessFailed))
+}
+
+// remedy is what is to be done about a slot that has failed.
+func (p *pass) remedy(w *work, s *job.Slot) job.Remedy {
+	if s.Cause == "" {
+		return job.RemedyRestart
+	}
+	return w.policy(s.Cause).For(w.rec.Incidents, s.Cause, s.Address, p.in.Now)
+}
+
 // hopeless says why no restart can help; zero if one may.
 func (p *pass) hopeless(w *work, failing []*job.Slot) job.Reason {
 	for _, s := range failing {
-		if s.Cause == job.StartFailed {
+		if s.Cause == job.StartFailed && p.remedy(w, s) == job.RemedyFail {
 			return job.Because(SlotCannotStart, "slot", s.Address.Short())
 		}
 		if w.succeeded(s.Address.Role) {
@@ -455,18 +326,37 @@ func (p *pass) hopeless(w *work, failing []*job.Slot) job.Reason {
 	return job.Reason{}
 }
 
-// exitFails fails the job if a process exited with a code that is to do so; after verdictGrace, as it may have been an echo.
-func (p *pass) exitFails(w *work, failing []*job.Slot) bool {
+// fails fails the job if that is what is to be done about a fault; after verdictGrace, as it may have been an echo.
+func (p *pass) fails(w *work, failing []*job.Slot) bool {
 	for _, s := range failing {
-		if w.spec.Heal.Verdict(s.Cause, s.Exit) != job.ExitFails {
+		why := p.whyFailing(w, s)
+		if why.IsZero() {
 			continue
 		}
 		if !p.pending(s.Since, verdictGrace) {
-			p.failJob(w, job.Because(ExitCodeFails, "slot", s.Address.Short(), "code", strconv.Itoa(s.Exit.Code)))
+			p.failJob(w, why)
 		}
 		return true
 	}
 	return false
+}
+
+// whyFailing is why a slot's fault fails the job; zero if it does not.
+func (p *pass) whyFailing(w *work, s *job.Slot) job.Reason {
+	short := s.Address.Short()
+	switch {
+	case s.Exit != nil && w.spec.Heal.Verdict(s.Cause, s.Exit.Code) == job.ExitFails:
+		return job.Because(ExitCodeFails, "slot", short, "code", strconv.Itoa(s.Exit.Code))
+	case p.remedy(w, s) == job.RemedyFail:
+		return job.Because(CauseFails, "slot", short, "cause", string(s.Cause))
+	case s.Cause == job.ScriptError && incident.SameError(w.rec.Incidents):
+		return job.Because(SameError, "slot", short)
+	}
+	policy := w.policy(job.NoProgress)
+	if step, restarts := incident.StuckAt(&w.spec.Heal, w.rec.Incidents); s.Cause != "" && policy.Action == job.RemedyFail && step > 0 && restarts >= policy.Limit {
+		return job.Because(NoProgress, "step", strconv.FormatInt(step, 10), "restarts", strconv.Itoa(restarts))
+	}
+	return job.Reason{}
 }
 
 // overBudget delays the verdict while the budget is exceeded: for verdictGrace, then the job fails.
@@ -497,7 +387,7 @@ func (p *pass) failJob(w *work, why job.Reason) {
 	}
 	p.close(w, job.JobFailed)
 	p.decided(w, job.FailJob)
-	p.reportIncident(w)
+	p.reportIncidents(w)
 	p.note("job."+w.name, "job_phase", job.Because(JobFailed).With(why))
 }
 
@@ -505,9 +395,10 @@ func (p *pass) failJob(w *work, why job.Reason) {
 func (p *pass) retry(w *work, s *job.Slot) job.Action {
 	inc := w.current(s)
 	bigger := p.enlarge(w, s)
+	elsewhere := p.remedy(w, s) == job.RemedyReplace
 	alive := inc != nil && inc.State != job.Gone && inc.Member != nil && !inc.Member.Expired && inc.Member.State == job.MemberFailed
 	s.Restarts++
-	if alive && !bigger && s.Node != "" {
+	if alive && !bigger && s.Node != "" && !(elsewhere && p.otherNode(w, s)) {
 		s.InPlace++
 		p.step(s, job.Retry)
 		w.because(s, p.why(lost(s)))
@@ -519,7 +410,6 @@ func (p *pass) retry(w *work, s *job.Slot) job.Action {
 	s.InPlace = 0
 	s.Recover = true
 	p.step(s, job.Retry)
-	elsewhere := avoidsNode(s.Cause)
 	if s.Node != "" && !elsewhere && !bigger && !p.schedules(w) {
 		return job.RestartSameNode
 	}
@@ -533,36 +423,64 @@ func (p *pass) retry(w *work, s *job.Slot) job.Action {
 	return job.Replace
 }
 
-// avoidsNode reports whether the cause lies in the node, or in something else on it: the next start goes elsewhere.
-func avoidsNode(c job.Cause) bool {
-	switch c {
-	case job.LeaseLost, job.NodeFailed, job.LaunchFailed, job.NodeGone, job.Preemption, job.Eviction:
+// otherNode reports whether the slot's role may use another node than the slot's, at all.
+func (p *pass) otherNode(w *work, s *job.Slot) bool {
+	if p.nodesUnknown(w) {
 		return true
+	}
+	role := w.spec.Role(s.Address.Role)
+	for name, n := range p.nodesOf(w.spec.Provider) {
+		if name != s.Node && n.Closed == "" && n.Drained == "" && role != nil && p.mayHold(w, role, n, s.Reserved) {
+			return true
+		}
 	}
 	return false
 }
 
-// restartDelay is how long a slot waits that has failed so often without progress in between.
-func restartDelay(crashes int) time.Duration {
-	if crashes < 2 {
-		return 0
-	}
-	return min(firstDelay<<min(crashes-2, 10), mostDelay)
+// mayHold reports whether an empty node could hold a reservation of a role's slot.
+func (p *pass) mayHold(w *work, role *job.Role, n *job.Node, r job.Resources) bool {
+	_, barred := p.in.Bars["job."+w.name+"."+role.Name][n.Name]
+	return !barred && n.Foreign.Add(r).Fits(n.Capacity)
 }
 
-// enlarge gives a slot that ran out of memory more of it, if the job says so.
+// enlarge gives a slot that ran out of memory more of it, as far as a node and the job's limits allow.
 func (p *pass) enlarge(w *work, s *job.Slot) bool {
-	if s.Cause != job.OutOfMemory || s.Reserved.Memory == 0 {
+	policy := w.policy(s.Cause)
+	if s.Cause != job.OutOfMemory || policy.Memory == 0 || s.Grown >= policy.Limit || s.Reserved.Memory == 0 {
 		return false
 	}
-	for _, on := range w.spec.Heal.On {
-		if on.Cause == string(job.OutOfMemory) && on.Memory > 0 && s.Grown < on.Limit {
-			s.Grown++
-			before := s.Reserved.Memory
-			// Rounded up to whole MiB, so that it reads well and never falls short of the factor.
-			mib := job.Bytes(1 << 20)
-			s.Reserved.Memory = (job.Bytes(float64(before)*float64(on.Memory)) + mib - 1) / mib * mib
-			w.because(s, p.why(MemoryEnlarged, "from", before.String(), "to", s.Reserved.Memory.String()))
+	before, more := s.Reserved.Memory, s.Reserved
+	// Rounded up to whole MiB, so that it reads well and never falls short of the factor.
+	mib := job.Bytes(1 << 20)
+	more.Memory = (job.Bytes(float64(before)*float64(policy.Memory)) + mib - 1) / mib * mib
+	if !p.mayGrow(w, s, more) {
+		return false
+	}
+	s.Grown++
+	s.Reserved = more
+	w.because(s, p.why(MemoryEnlarged, "from", before.String(), "to", more.Memory.String()))
+	return true
+}
+
+// mayGrow reports whether a slot may reserve more than it does: some node could hold it, and the job's limits allow it.
+func (p *pass) mayGrow(w *work, s *job.Slot, more job.Resources) bool {
+	if limits := w.spec.Limits; limits != nil && limits.Memory != nil {
+		sum := more.Memory - s.Reserved.Memory
+		for _, other := range w.slots {
+			if holds(other) {
+				sum += other.Reserved.Memory
+			}
+		}
+		if sum > *limits.Memory {
+			return false
+		}
+	}
+	role, nodes := w.spec.Role(s.Address.Role), p.nodesOf(w.spec.Provider)
+	if role == nil || p.nodesUnknown(w) {
+		return role != nil
+	}
+	for _, n := range nodes {
+		if n.Closed == "" && n.Drained == "" && p.mayHold(w, role, n, more) || n.Name == s.Node && p.mayHold(w, role, n, more) {
 			return true
 		}
 	}
@@ -577,7 +495,8 @@ func HowLost(s *job.Slot) job.Reason {
 
 func lost(s *job.Slot) (code job.Code, name, value string) {
 	switch s.Cause {
-	case job.LeaseLost, job.NodeGone, job.Preemption, job.Eviction, job.Deletion, job.NodeFailed, job.LaunchFailed, job.AgentLeft, job.AgentGone, job.OutOfMemory:
+	case "", job.ProcessFailed, job.ProcessKilled, job.StartFailed:
+	default:
 		return job.Code(s.Cause), "", ""
 	}
 	switch e := s.Exit; {
@@ -619,35 +538,27 @@ func (p *pass) decided(w *work, a job.Action) {
 	p.out.Dirty = true
 }
 
-// reportIncident reports the newest incident as soon as it is decided: its consequences (a restart, the next world, the end of
+// reportIncidents reports the newest incident as soon as it is decided: its consequences (a restart, the next world, the end of
 // the job) are reported after it, and the next incident of a program that fails early comes within milliseconds. If it proves
-// to be the echo of another fault it is reported again with the heavier cause; and once more with all culprits when no more
-// have come for verdictGrace: a failed switch takes down hundreds, one by one.
-func (p *pass) reportIncident(w *work) {
-	n := len(w.rec.Incidents)
-	if n == 0 || w.rec.Incidents[n-1].Action == "" {
-		return
+// to be the echo of another fault it is reported again with the true cause; and once more with all culprits when no more
+// have come for verdictGrace, or when the next incident comes: a failed switch takes down hundreds, one by one.
+func (p *pass) reportIncidents(w *work) {
+	for n := range w.rec.Incidents {
+		i := &w.rec.Incidents[n]
+		newest := n == len(w.rec.Incidents)-1
+		if i.Action == "" || i.Told && (i.Added.IsZero() || newest && p.pending(i.Added, verdictGrace)) {
+			continue
+		}
+		i.Told, i.Added = true, time.Time{}
+		p.out.Dirty = true
+		told := *i
+		p.out.Notices = append(p.out.Notices, job.Notice{
+			Time: p.in.Now, Type: "incident", Address: "job." + w.name, Incident: &told,
+			Reason: job.Because(Incident, "cause", string(i.Cause), "action", string(i.Action)),
+		})
 	}
-	inc := w.rec.Incidents[n-1]
-	if inc.Told && (inc.Added.IsZero() || p.pending(inc.Added, verdictGrace)) {
-		return
-	}
-	p.reportNewest(w)
-}
-
-// reportNewest reports the newest incident as it is.
-func (p *pass) reportNewest(w *work) {
-	n := len(w.rec.Incidents)
-	inc := w.rec.Incidents[n-1]
-	inc.Told, inc.Added = true, time.Time{}
-	w.rec.Incidents[n-1] = inc
-	p.out.Dirty = true
-	p.out.Notices = append(p.out.Notices, job.Notice{
-		Time: p.in.Now, Type: "incident", Address: "job." + w.name, Incident: &inc,
-		Reason: job.Because(Incident, "cause", string(inc.Cause), "action", string(inc.Action)),
-	})
 }
 
 func severity(a job.Action) int {
-	return slices.Index([]job.Action{job.RestartInPlace, job.RestartSameNode, job.Replace, job.Shrink, job.WaitCapacity, job.FailJob}, a)
+	return slices.Index([]job.Action{job.Report, job.RestartInPlace, job.RestartSameNode, job.Replace, job.Shrink, job.WaitCapacity, job.FailJob}, a)
 }

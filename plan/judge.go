@@ -9,7 +9,7 @@ import (
 
 // judge sets the job's phase and counts.
 func (p *pass) judge(w *work) {
-	p.reportIncident(w)
+	p.reportIncidents(w)
 	if w.declared && w.rec.Counts != nil {
 		for i := range w.spec.Roles {
 			name := w.spec.Roles[i].Name
@@ -144,8 +144,8 @@ func (p *pass) account(w *work) {
 func (w *work) worldEnd() (end time.Time) {
 	if w.rec.Phase != job.JobSucceeded {
 		for _, f := range w.faults {
-			if f.exit != nil && !f.exit.At.IsZero() && (end.IsZero() || f.exit.At.Before(end)) {
-				end = f.exit.At
+			if !f.At.IsZero() && (end.IsZero() || f.At.Before(end)) {
+				end = f.At
 			}
 		}
 		return end

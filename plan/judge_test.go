@@ -94,7 +94,7 @@ func TestALateFailureIsNoIncidentOfItsOwn(t *testing.T) {
 		at := job.Address{Job: "a", Role: "worker", Index: 2}
 		late := &job.Slot{Address: at, Phase: job.Running, Incarnation: 1}
 		member := &job.Member{Generation: test.generation, State: job.MemberFailed, Exit: &test.exit}
-		lost := job.Incident{Cause: job.Deletion, Action: job.Replace, Culprits: []job.Address{{Job: "a", Role: "worker"}}, Generation: 1, Confidence: confidence(4)}
+		lost := job.Incident{Cause: job.Deletion, Action: job.Replace, Culprits: []job.Address{{Job: "a", Role: "worker"}}, Generation: 1}
 		w := &work{name: "a", declared: true, spec: &job.Job{Heal: job.Heal{Budget: job.Budget{Restarts: 10, Window: job.Duration(time.Hour)}}},
 			rec: &job.Record{Incidents: []job.Incident{lost}}, slots: []*job.Slot{late}, world: job.World{Generation: 4},
 			seen: map[job.Address][]*job.Incarnation{at: {{Slot: at, Number: 1, Member: member}}}}

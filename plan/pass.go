@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/eltrain/eltrain/incident"
 	"github.com/eltrain/eltrain/job"
 )
 
@@ -111,7 +112,7 @@ type work struct {
 	index    map[string]map[int]*job.Slot
 	seen     map[job.Address][]*job.Incarnation // by number, ascending
 	world    job.World                          // from the service, else as recorded
-	faults   []fault
+	faults   []incident.Fault
 	// collateral are the slots whose processes failed only because their world was being stopped.
 	collateral   []*job.Slot
 	decisions    map[*job.Slot]*decision      // made in this pass, by slot; see on
@@ -252,10 +253,6 @@ func (p *pass) open(w *work) {
 	rec.Charges = slices.Clone(old.Charges)
 	rec.Overrides, rec.Handled = slices.Clone(old.Overrides), slices.Clone(old.Handled)
 	rec.Incidents = slices.Clone(old.Incidents)
-	if n := len(rec.Incidents); n > 0 { // may be appended to: not in the input's array
-		newest := &rec.Incidents[n-1]
-		newest.Culprits, newest.Evidence = slices.Clip(newest.Culprits), slices.Clip(newest.Evidence)
-	}
 	w.rec = &rec
 	if w.spec == nil {
 		w.spec = &rec.Spec
@@ -422,7 +419,7 @@ func (p *pass) step(s *job.Slot, e job.Event) bool {
 	if s.Phase == job.Canceling {
 		s.Why = nil
 	}
-	if s.Phase == job.Running && p.in.Now.Sub(s.Since) >= mostDelay {
+	if s.Phase == job.Running && p.in.Now.Sub(s.Since) >= proven {
 		s.Crashes = 0
 	}
 	s.Phase, s.Since = next, p.in.Now

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/eltrain/eltrain/incident"
 	"github.com/eltrain/eltrain/job"
 )
 
@@ -165,7 +166,7 @@ func endedBy(inc *job.Incarnation) job.Cause {
 	case inc.Ended == job.EndLeft:
 		return job.AgentLeft
 	case inc.Ended == job.EndFailed: // its processes ended before their agent, which could still report how
-		return inc.Exit.Cause()
+		return incident.CauseOf(inc.Exit)
 	}
 	return job.AgentGone
 }

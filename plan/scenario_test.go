@@ -25,7 +25,7 @@ import (
 //	drop, die NAME  a node: removed from the declaration; removed with all that runs on it
 //	job NAME       declares a job, or changes it: one role per line, and lines for the job itself
 //	undeclare NAME removes a job from the files
-//	fault          one per line: SLOT exit=17 [ago=1s] | signal=killed | oom | cannot=TEXT | unstarted=TEXT (by its node) | init=CODE (a container before its agent) | agent | leave | asked=CAUSE (the infrastructure says why) | silent | heard | expired | finish,
+//	fault          one per line: SLOT exit=17 [ago=1s] | signal=killed | oom | cannot=TEXT | unstarted=TEXT (by its node) | init=CODE (a container before its agent) | cause=CAUSE [MESSAGE] (its processes exit for that reason, and its agent) | agent | leave | asked=CAUSE (the infrastructure says why) | silent | heard | expired | finish,
 //	               or by the infrastructure: SLOT preempted | evicted | deleted | nodegone [EVIDENCE]
 //	stuck SLOT     agents of the slot start and never register from now on, until unstuck SLOT
 //	barren, fertile worlds make no progress from now on; they do again
@@ -597,9 +597,34 @@ func setJob(j *job.Job, key, value string) error {
 		var f job.Factor
 		f, err = job.ParseFactor(value)
 		j.Heal.On = []job.On{{Cause: "oom", Memory: f, Limit: 1}}
+	case "on": // on=hang:action=replace:limit=2:window=1h:backoff=10s
+		words := strings.Split(value, ":")
+		on := job.On{Cause: words[0]}
+		for _, kv := range settings(words[1:]) {
+			switch kv[0] {
+			case "action":
+				on.Action = job.Remedy(kv[1])
+			case "limit":
+				on.Limit, err = strconv.Atoi(kv[1])
+			case "window":
+				on.Window, err = job.ParseDuration(kv[1])
+			case "backoff":
+				on.Backoff, err = job.ParseDuration(kv[1])
+			default:
+				err = fmt.Errorf("on has no %s", kv[0])
+			}
+			if err != nil {
+				return err
+			}
+		}
+		j.Heal.On = append(j.Heal.On, on)
 	case "limit":
 		c := job.CPU(n * 1000)
 		j.Limits = &job.Limits{CPU: &c}
+	case "limitmem":
+		var m job.Bytes
+		m, err = job.ParseBytes(value)
+		j.Limits = &job.Limits{Memory: &m}
 	case "limitgpu":
 		j.Limits = &job.Limits{Devices: map[string]int{"gpu": n}}
 	case "timeout":
@@ -729,6 +754,10 @@ func (w *world) hurt(words []string) error {
 		inc.Cause, inc.Evidence = exit.Cause(), []string{"init container fetch"}
 	case "agent":
 		w.end(inc, "", &job.Exit{Code: 137, Signal: "killed"})
+	case "cause": // cause=network [MESSAGE]
+		exit := &job.Exit{Code: 1, Message: strings.Join(words[2:], " ")}
+		w.end(inc, job.EndFailed, exit)
+		inc.Cause = job.Cause(value)
 	case "leave":
 		inc.Member.State, inc.Member.Left = job.MemberLeaving, w.now
 	case "asked":

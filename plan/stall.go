@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/eltrain/eltrain/incident"
 	"github.com/eltrain/eltrain/job"
 )
 
@@ -39,7 +40,9 @@ func (p *pass) timedOut(w *work) bool {
 		return (i.Cause == job.RendezvousTimeout || i.Cause == job.LaunchFailed) && !i.Time.Before(since)
 	})
 	if !known {
-		p.addIncident(w, w.timeoutIncident(p.in.Now))
+		log := incident.Log{Incidents: w.rec.Incidents}
+		log.Add(w.timeoutIncident(p.in.Now))
+		w.rec.Incidents, p.out.Dirty = log.Incidents, true
 		p.decided(w, job.WaitCapacity)
 	}
 	return true

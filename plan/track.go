@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"time"
 
+	"github.com/eltrain/eltrain/incident"
 	"github.com/eltrain/eltrain/job"
 )
 
@@ -229,7 +230,7 @@ func (p *pass) trackMember(w *work, s *job.Slot, inc *job.Incarnation) {
 			w.collateral = append(w.collateral, s)
 			return
 		}
-		p.fault(w, s, m.Exit.Cause(), m.Exit)
+		p.fault(w, s, incident.CauseOf(m.Exit), m.Exit)
 	}
 }
 
@@ -279,10 +280,10 @@ func (p *pass) displace(w *work, s *job.Slot) {
 		return
 	}
 	node := s.Node
+	p.noteFault(w, p.newFault(w, s, job.NodeGone, nil))
 	s.Node, s.Recover = "", true
 	p.out.Dirty = true
 	w.because(s, p.why(NodeGone, "node", node))
-	p.incident(w, fault{slot: s, cause: job.NodeGone, evidence: evidence(s.Address.Short(), node, job.NodeGone, nil), generation: p.generationOf(w, s)})
 	if s.Phase == job.Failing || s.Phase == job.Lost {
 		return // heal places it elsewhere
 	}

@@ -128,6 +128,15 @@ func suspected(r job.Reason, of []string) string {
 	return text
 }
 
+// causeFails says that a fault fails the job, and what helps.
+func causeFails(r job.Reason, _ []string) string {
+	text := r.Args["slot"] + ": " + spaced(r.Args["cause"]) + ", which heal says is not worth a restart"
+	if r.Args["cause"] == string(job.DeviceOutOfMemory) {
+		text += ". It needs less of an accelerator's memory: a smaller batch for each process, or activation checkpointing, or more processes that share the model"
+	}
+	return text
+}
+
 // number returns a numeric argument.
 func number(r job.Reason, name string) int {
 	n, _ := strconv.Atoi(r.Args[name])
@@ -199,6 +208,15 @@ var sentences = map[job.Code]sentence{
 	plan.StartFailed:   says("it could not be started"),
 	plan.ProcessKilled: says("a process was killed by signal: ${signal}"),
 	plan.ProcessFailed: says("a process exited with code ${code}"),
+	plan.NodeFaulty:    fact("its node is faulty"),
+	plan.Hang:          says("it hangs"),
+	plan.Straggler:     says("it is slower than its peers"),
+	plan.Diverged:      says("its results differ from its peers'"),
+	plan.NaNLoss:       says("its loss is not finite"),
+	plan.Network:       says("a connection failed"),
+	plan.DeviceOOM:     says("an accelerator's memory is full"),
+	plan.Accelerator:   says("an accelerator failed"),
+	plan.ScriptError:   says("the program has an error"),
 	plan.PlaceLost:     says("it lost its place"),
 
 	// Evidence.
@@ -322,6 +340,9 @@ var sentences = map[job.Code]sentence{
 	plan.WorldBrokeTooLate: says("${slot} cannot continue: its world broke after another slot of its role succeeded"),
 	plan.FailedTooLate:     says("${slot} failed after another slot of its role succeeded"),
 	plan.ExitCodeFails:     says("${slot} exited with code ${code}, which heal { exit_codes } says is not worth a restart"),
+	plan.CauseFails:        causeFails,
+	plan.SameError:         says("${slot} ended with the same error again, which a restart does not change"),
+	plan.NoProgress:        says("it ended at step ${step} again after each of ${restarts} restarts"),
 	plan.SlotCannotStart:   says("${slot} cannot be started"),
 	plan.RestartsSpent:     says("restart budget exhausted: ${restarts} within ${window}"),
 

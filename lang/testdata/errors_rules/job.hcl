@@ -107,6 +107,14 @@ job "policies" {
       memory = "x1.5"
       limit  = 0
     }
+    on "hang" {
+      action  = "reload"
+      memory  = "x1.5"
+      limit   = 0
+      window  = "10ms"
+      backoff = "2h"
+    }
+    on "nan_loss" { action = "relode" }
   }
 }
 
