@@ -293,7 +293,8 @@ func pace(first bool, cpu, took time.Duration) time.Duration {
 }
 
 func (s *saver) stateOf(w *checkpoint.Watch, current world, before *checkpoint.Checkpoint, now time.Time) saved {
-	out := saved{saving: w.Saving(now), sight: &job.CheckpointSight{}}
+	// Others look too seldom to see when it is over.
+	out := saved{saving: current.first && w.Saving(now), sight: &job.CheckpointSight{}}
 	for _, c := range w.Torn(now) {
 		out.sight.Torn = append(out.sight.Torn, plain(c))
 	}

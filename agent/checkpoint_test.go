@@ -124,6 +124,27 @@ func TestThePaceOfLooks(t *testing.T) {
 	}
 }
 
+// Only rank 0 says that a checkpoint is being written: the others would say so long after it was.
+func TestRankZeroTellsOfWriting(t *testing.T) {
+	fsys := fstest.MapFS{}
+	var w checkpoint.Watch
+	now := time.Now()
+	for _, name := range []string{"checkpoint-1/trainer_state.json", "checkpoint-2/model"} {
+		fsys[name] = &fstest.MapFile{Data: []byte("{}")}
+		found, err := checkpoint.Look(fsys, now, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.See(found, now)
+	}
+	for _, first := range []bool{true, false} {
+		got := new(saver).stateOf(&w, world{7, first}, nil, now)
+		if got.saving != first || got.newest != (job.Saved{Step: 1, Generation: 7}) {
+			t.Errorf("with rank 0 %v: being written %v, newest %+v", first, got.saving, got.newest)
+		}
+	}
+}
+
 // A file may be called anything.
 func TestNamesFitIntoAReport(t *testing.T) {
 	fsys := fstest.MapFS{"step-1\x1b[31m.pt": {Data: []byte("x")}}

@@ -12,7 +12,8 @@ type Usage struct {
 	UID        string      `json:"uid"`
 	Generation int         `json:"generation"`
 	Ranks      []RankUsage `json:"ranks"` // by slot and local rank
-	// Saved is when members reported the newest checkpoint; zero if it is older than this master, and so is its age unknown.
+	// Saved is when the newest checkpoint was written, or else reported; zero if that is not known, as of one that is older than this
+	// master and in no directory.
 	Saved   time.Time      `json:"saved,omitzero"`
 	Service ServiceFigures `json:"-"`
 }
@@ -42,7 +43,7 @@ func (c *Coordinator) remember(now time.Time, m *member, r *Report) {
 	if r.State != job.MemberRunning {
 		return
 	}
-	m.job.sawCheckpoint(now, m, r.Saved)
+	m.job.sawCheckpoint(now, m, r)
 	for local := range m.job.processes(m.slot) {
 		step, loss, _ := r.progressOf(local)
 		measured := history.Measured{Incarnation: m.incarnation, Step: step, Loss: loss}
@@ -75,14 +76,19 @@ func rankStatuses(ranks []job.RankReport) []job.RankStatus {
 	return all
 }
 
-// sawCheckpoint dates a checkpoint that is newer than all known ones. That of a member's first report may be old.
-func (j *jobState) sawCheckpoint(now time.Time, m *member, saved job.Saved) {
-	if saved == (job.Saved{}) || saved.Newest(j.saved) == j.saved {
-		return
+// sawCheckpoint dates a checkpoint that is newer than all known ones, or was written again. That of a member's first report, or of an
+// earlier world, may be old: then only its files tell.
+func (j *jobState) sawCheckpoint(now time.Time, m *member, r *Report) {
+	if r.Saved != (job.Saved{}) && r.Saved.Newest(j.saved) != j.saved {
+		j.saved, j.savedAt = r.Saved, time.Time{}
+		if now.After(m.registered) && r.Saved.Generation >= r.Generation {
+			j.savedAt = now
+		}
 	}
-	j.saved, j.savedAt = saved, time.Time{}
-	if now.After(m.registered) {
-		j.savedAt = now
+	if s := r.Checkpoint; s != nil && s.Newest != nil && r.Saved == j.saved && s.Newest.Step == j.saved.Step {
+		if at := s.Newest.Written; at.After(j.savedAt) && !at.After(now) {
+			j.savedAt = at
+		}
 	}
 }
 

@@ -119,3 +119,28 @@ func TestACheckpointIsDatedWhenItIsReported(t *testing.T) {
 		}
 	}
 }
+
+// The files of a checkpoint tell when it was written, also if that was before the master, and if it is replaced in place.
+func TestACheckpointIsDatedByItsFiles(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	c := usageWorld(t, "gpt", 1, now)
+	r := figuresOf(1, now, 1)
+	saw := func(at time.Duration, saved job.Saved, written time.Duration, want time.Duration) {
+		t.Helper()
+		r.Saved = saved
+		r.Checkpoint = &job.CheckpointSight{Newest: &job.FoundCheckpoint{Path: "ckpt.pt", Layout: "file", Step: saved.Step, Written: now.Add(written)}}
+		if _, err := c.Sync(now.Add(at), "gpt", SyncRequest{UID: "u1", Slot: "worker[0]", Incarnation: 1, Report: r}); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.Usage()["gpt"].Saved; !got.Equal(now.Add(want)) {
+			t.Errorf("%+v of %v is dated %v", saved, written, got.Sub(now))
+		}
+	}
+	if _, err := c.Register(now, "gpt", RegisterRequest{UID: "u1", Slot: "worker[0]", Incarnation: 1, Host: "h", Report: r}); err != nil {
+		t.Fatal(err)
+	}
+	saw(time.Second, job.Saved{Step: 100}, -time.Hour, -time.Hour)
+	saw(10*time.Second, job.Saved{Generation: 1}, 5*time.Second, 10*time.Second) // a step is not known; it is dated as it is reported
+	saw(30*time.Second, job.Saved{Generation: 1}, 25*time.Second, 25*time.Second)
+	saw(40*time.Second, job.Saved{Generation: 1}, time.Hour, 25*time.Second) // a file server of the future
+}
