@@ -234,9 +234,12 @@ func (l *life) newWorld() bool {
 // starting reports whether a start was requested whose result is not known yet.
 func (l *life) starting() bool { return l.procs == running && l.pids == nil }
 
-// orderedStop is how to stop processes for a next world: with the full grace if the service planned the stop, which it
+// orderedStop is how to stop processes for a next world: at once if they hang; with the full grace if the service planned the stop, which it
 // indicates by asking for a checkpoint; fast if the world broke.
 func (l *life) orderedStop() stop {
+	if l.order.Force {
+		return stop{}
+	}
 	if l.order.Checkpoint {
 		return stop{grace: l.stopGrace, checkpoint: true}
 	}

@@ -94,7 +94,7 @@ type Order struct {
 	Do Do `json:"do"`
 	// Checkpoint: ask the processes for one before they are stopped (a planned stop).
 	Checkpoint bool `json:"checkpoint,omitempty"`
-	// Force: kill the processes, without a signal that they could handle. It is set only with Leave.
+	// Force: kill the processes, without a signal that they could handle. It is never set with Run.
 	Force bool `json:"force,omitempty"`
 	// InPlace: a failed member with a lower count becomes waiting and adopts this count.
 	InPlace int `json:"in_place,omitempty"`

@@ -76,7 +76,8 @@ func (r *Rendezvous) orderToRun(s *slot) Order {
 	case s.place != nil && !held:
 		return Order{Do: Run, World: s.place, Evidence: r.evidenceOf(s)}
 	}
-	return Order{Do: Wait, Checkpoint: s.checkpoint, InPlace: s.InPlace}
+	kill := s.member && r.isToBeKilled()
+	return Order{Do: Wait, Checkpoint: s.checkpoint && !kill, Force: kill, InPlace: s.InPlace}
 }
 
 // maxExamined bounds the slots of a world that are asked for evidence: those of the first ranks. Each costs a few kilobytes here.

@@ -27,6 +27,7 @@ import (
 //	                                         the planner wants an act; a member reports its outcome; the planner has taken them
 //	reload 1 [step=100] [save]               worlds up to generation 1 are to end
 //	does worker[1] [step=5] [state=T] [busy=0.9] [in=ep_poll] [stack=(a,b)]     what its process does from now on; a stack is evidence
+//	kill through=1                           worlds up to generation 1 hang
 //	gone worker[1] [incarnation=1] [succeeded]
 //	disconnect worker[1]
 //	silence worker[1], speak worker[1]       stops its beats, or resumes them
@@ -127,6 +128,9 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 			t.Fatal(err)
 		}
 		s.want.Reload = job.Reload{Request: "r", Through: through, Step: int64(number(t, d, "step", 0)), Save: d.HasArg("save")}
+		s.set()
+	case "kill":
+		s.want.Kill = number(t, d, "through", 0)
 		s.set()
 	case "gone":
 		for _, a := range s.selected(t, d) {
@@ -296,6 +300,9 @@ func orderText(o Order) string {
 	switch o.Do {
 	case Wait:
 		b.WriteString("waits")
+		if o.Force {
+			b.WriteString(", by force")
+		}
 	case Leave:
 		b.WriteString("leaves")
 		if o.Force {

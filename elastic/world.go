@@ -32,7 +32,7 @@ func (r *Rendezvous) tick() {
 func (r *Rendezvous) advance() {
 	r.settleAt = time.Time{}
 	if r.isToEnd() && !r.awaits() {
-		r.breakWorld(r.want.Idle || r.want.Reload.Save)
+		r.breakWorld((r.want.Idle || r.want.Reload.Save) && !r.isToBeKilled())
 		r.world.Ordered = r.now
 	}
 	if r.proposed != nil || r.retryAt.After(r.now) {
@@ -67,8 +67,11 @@ func (r *Rendezvous) advance() {
 
 // isToEnd reports whether the world trains that is to end, though nobody leaves it.
 func (r *Rendezvous) isToEnd() bool {
-	return r.trains() && (r.want.Idle || r.world.Generation <= r.want.Reload.Through)
+	return r.trains() && (r.want.Idle || r.world.Generation <= r.want.Reload.Through || r.isToBeKilled())
 }
+
+// isToBeKilled reports whether the processes of the world hang, so that they are killed rather than asked to end.
+func (r *Rendezvous) isToBeKilled() bool { return r.world.Generation <= r.want.Kill }
 
 // awaits reports whether a member of the world is still to register with this master. It would not learn that the world ends, and
 // take that for a fault.

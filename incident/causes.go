@@ -1,6 +1,8 @@
 package incident
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"slices"
 	"strings"
 	"time"
@@ -114,6 +116,9 @@ var Causes = []Cause{
 		Actions: []job.Remedy{job.RemedyReport, job.RemedyFail}, Default: job.RemedyFail, Limit: 3},
 }
 
+// OfWorld reports whether the cause is found in a world whose processes run: it ends as a whole.
+func (c Cause) OfWorld() bool { return c.weight == suspected }
+
 func init() {
 	for i := range Causes {
 		Causes[i].rank = i
@@ -156,14 +161,16 @@ func FaultOf(slot job.Address, cause job.Cause, exit *job.Exit) job.SlotFault {
 	return f
 }
 
-// maxError bounds the error that a fault keeps.
-const maxError = 200
-
-// errorOf returns the line that names a process's error: the first of its error file, else the last that it printed.
+// errorOf returns a digest of the line that names a process's error: the first of its error file, else the last that it printed. "" if
+// there is none.
 func errorOf(e *job.Exit) string {
 	text, _, _ := strings.Cut(e.Message, "\n")
 	if n := len(e.Tail); text == "" && n > 0 {
 		text = e.Tail[n-1]
 	}
-	return strings.ToValidUTF8(text[:min(len(text), maxError)], "")
+	if text == "" {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:8])
 }

@@ -19,6 +19,7 @@ type Fault struct {
 	Generation int // of the world that it broke; 0 if none
 	Evidence   []job.Reason
 	Early      bool // before its agent had registered
+	Reported   bool // nothing is done about it
 }
 
 // Log is what a job's record keeps of its incidents. Step replaces its slices: they may be shared with the record.
@@ -49,12 +50,16 @@ func (l *Log) Step(c Context, faults []Fault) (cascade []job.Address) {
 	for len(faults) > 0 {
 		at, first := l.find(c, faults[0]), faults[0]
 		if at < 0 {
-			l.Add(job.Incident{Time: c.Now, Generation: first.Generation})
+			fresh := job.Incident{Time: c.Now, Generation: first.Generation, Cause: first.Cause}
+			if first.Reported {
+				fresh.Action = job.Report
+			}
+			l.Add(fresh)
 			at = len(l.Incidents) - 1
 		}
 		var here, rest []Fault
 		for i, f := range faults {
-			if i == 0 || f.Generation > 0 && f.Generation == first.Generation {
+			if i == 0 || f.Generation > 0 && sameWorld(&l.Incidents[at], f) {
 				here = append(here, f)
 			} else {
 				rest = append(rest, f)
@@ -87,10 +92,13 @@ func (l *Log) Add(i job.Incident) {
 func (l *Log) find(c Context, f Fault) int {
 	n := len(l.Incidents) - 1
 	if f.Generation > 0 {
-		for n >= 0 && l.Incidents[n].Generation != f.Generation {
+		for n >= 0 && !sameWorld(&l.Incidents[n], f) {
 			n--
 		}
 		return n
+	}
+	for n >= 0 && l.Incidents[n].Action == job.Report {
+		n--
 	}
 	if n < 0 {
 		return -1
@@ -99,6 +107,11 @@ func (l *Log) find(c Context, f Fault) int {
 		return -1
 	}
 	return n
+}
+
+// sameWorld reports whether a fault of a world belongs to an incident of that world. What is only reported explains no other fault.
+func sameWorld(i *job.Incident, f Fault) bool {
+	return i.Generation == f.Generation && (i.Action == job.Report) == f.Reported && (!f.Reported || i.Cause == f.Cause)
 }
 
 // sameRound reports whether a failed start belongs to the round of an incident. For node failures, that is while one of them
@@ -227,6 +240,9 @@ func (l *Log) charge(c Context, before, after *job.Incident) {
 
 // charged reports whether an incident is charged to the budget.
 func charged(h *job.Heal, i *job.Incident) bool {
+	if i.Action == job.Report {
+		return false
+	}
 	if len(i.Faults) > 0 {
 		return Charged(h, i.Faults[0])
 	}

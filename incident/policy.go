@@ -61,11 +61,14 @@ func (p Policy) For(incidents []job.Incident, c job.Cause, slot job.Address, now
 	return p.Then
 }
 
-// times counts the incidents of a cause with a slot among the culprits.
+// times counts the incidents of a cause with a slot among the culprits, if it stood out.
 func times(incidents []job.Incident, c job.Cause, slot job.Address, now time.Time, window time.Duration) (n int) {
 	for i := range incidents {
+		if incidents[i].Action == job.Report {
+			continue
+		}
 		recent := window == 0 || now.Sub(incidents[i].Time) <= window
-		if recent && slices.ContainsFunc(faultsOf(&incidents[i]), func(f Fault) bool { return f.Slot == slot && f.Cause == c }) {
+		if recent && slices.ContainsFunc(faultsOf(&incidents[i]), func(f Fault) bool { return f.Slot == slot && f.Cause == c && !f.Alike }) {
 			n++
 		}
 	}

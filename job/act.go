@@ -1,5 +1,7 @@
 package job
 
+import "time"
+
 // Act is what an agent does once for its slot's training processes, because of a request. An agent that learns of the same ID again does
 // nothing again.
 type Act struct {
@@ -48,6 +50,12 @@ const (
 type WantAct struct {
 	Act
 	Slots map[string]int `json:"slots"` // their incarnations, by short address
+}
+
+// Kill ends the worlds up to a generation at once: their processes hang, and are killed.
+type Kill struct {
+	Through int       `json:"through"`
+	At      time.Time `json:"at"` // when it was decided
 }
 
 // Reload ends the worlds up to a generation. Those that form later resume from Step, or from the newest checkpoint if it is 0.

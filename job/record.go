@@ -34,6 +34,8 @@ type Record struct {
 	Handled []Handled `json:"handled,omitempty"`
 	// Reload is the newest that an operator asked for, until a later world has written a checkpoint.
 	Reload Reload `json:"reload,omitzero"`
+	// Kill is what healing last decided about worlds that hang.
+	Kill Kill `json:"kill,omitzero"`
 }
 
 // LaunchedAs returns the job's name in its infrastructure and for its agents, where name is its current name.
@@ -175,6 +177,20 @@ type Incident struct {
 	Cascade []string `json:"cascade,omitempty"`
 }
 
+// Cascaded counts Cascade.
+func (i *Incident) Cascaded() (slots int) {
+	for _, text := range i.Cascade {
+		sel, err := ParseSelector("job.any." + text)
+		if err != nil {
+			continue // it was written by Fold
+		}
+		for _, r := range sel.Ranges {
+			slots += r[1] - r[0] + 1
+		}
+	}
+	return slots
+}
+
 // SlotFault is something wrong with one slot.
 type SlotFault struct {
 	Slot   Address   `json:"slot"`
@@ -183,7 +199,8 @@ type SlotFault struct {
 	Signal string    `json:"signal,omitempty"` // as in Exit
 	At     time.Time `json:"at,omitzero"`      // when, by its host's clock
 	Step   int64     `json:"step,omitempty"`   // the last one of its world; 0 if unknown
-	Error  string    `json:"error,omitempty"`  // of ScriptError, the line that names it
+	Error  string    `json:"error,omitempty"`  // of ScriptError, a digest of the line that names it
+	Alike  bool      `json:"alike,omitempty"`  // the slots of its world are all alike: it may be any of them
 	Facts  int       `json:"facts,omitempty"`  // how much of its incident's evidence is about it
 }
 

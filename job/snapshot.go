@@ -232,6 +232,8 @@ type Want struct {
 	Acts []WantAct `json:"acts,omitempty"`
 	// Reload ends worlds.
 	Reload Reload `json:"reload,omitzero"`
+	// Kill ends the worlds up to this generation at once: their processes are killed.
+	Kill int `json:"kill,omitempty"`
 }
 
 // WantRole is the desired slots of one ranked role.

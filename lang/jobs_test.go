@@ -113,7 +113,7 @@ job "full" {
       memory = "x2"
       limit  = 5
     }
-    on "hang" {
+    on "network" {
       action  = "replace"
       window  = "2h"
       backoff = "10s"

@@ -519,10 +519,14 @@ func (l *loader) checkOn(on job.On, t *tree) {
 	if given("limit") && (on.Limit < 1 || on.Limit >= job.MaxIncidents) {
 		l.complain(t.at("limit"), t, "Invalid limit", "limit is from 1 to %d, not %d: %d incidents are remembered.", job.MaxIncidents-1, on.Limit, job.MaxIncidents)
 	}
-	if given("window") && on.Window < job.Duration(time.Second) {
+	if given("window") && (row.Memory > 0 || row.Code == job.NoProgress) {
+		l.complain(t.at("window"), t, "Invalid window", "The limit of %q is without a window.", on.Cause)
+	} else if given("window") && on.Window < job.Duration(time.Second) {
 		l.complain(t.at("window"), t, "Invalid window", "A window of %s never contains two faults: the minimum is 1s.", on.Window)
 	}
-	if given("backoff") && (on.Backoff < job.Duration(time.Millisecond) || on.Backoff > maxBackoff) {
+	if given("backoff") && (row.OfWorld() || row.Code == job.NoProgress) {
+		l.complain(t.at("backoff"), t, "Invalid backoff", "What is done about %q is done at once.", on.Cause)
+	} else if given("backoff") && (on.Backoff < job.Duration(time.Millisecond) || on.Backoff > maxBackoff) {
 		l.complain(t.at("backoff"), t, "Invalid backoff", "A second restart waits from 1ms to %s, not %s.", maxBackoff, on.Backoff)
 	}
 }

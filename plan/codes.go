@@ -76,6 +76,7 @@ const (
 const (
 	SilentForLease   job.Code = "silent_for_lease"  // no heartbeat for a whole lease
 	NotRegistered    job.Code = "not_registered"    // its agent is running but has not registered
+	KillOutlived     job.Code = "kill_outlived"     // its processes were killed, and run
 	NodeRemoved      job.Code = "node_removed"      // the named node was removed
 	NodeCannotStart  job.Code = "node_cannot_start" // the named node could not start it
 	CannotStart      job.Code = "cannot_start"      // its command could not be started

@@ -227,6 +227,7 @@ func (p *pass) cannotStart(w *work, a job.Address) bool {
 // heal decides about every failing slot of the job, from the cheapest action to the most expensive.
 func (p *pass) heal(w *work) {
 	p.recordFaults(w)
+	p.endWorld(w)
 	var failing []*job.Slot
 	for _, s := range w.slots {
 		if w.outside(s.Address) {
@@ -307,8 +308,11 @@ func (w *work) policy(c job.Cause) incident.Policy {
 
 // remedy is what is to be done about a slot that has failed.
 func (p *pass) remedy(w *work, s *job.Slot) job.Remedy {
-	if s.Cause == "" {
+	switch {
+	case s.Cause == "":
 		return job.RemedyRestart
+	case incident.Of(s.Cause).OfWorld(): // its processes were killed, and it stays unless it is to go
+		return job.RemedyReplace
 	}
 	return w.policy(s.Cause).For(w.rec.Incidents, s.Cause, s.Address, p.in.Now)
 }
@@ -329,7 +333,7 @@ func (p *pass) hopeless(w *work, failing []*job.Slot) job.Reason {
 // fails fails the job if that is what is to be done about a fault; after verdictGrace, as it may have been an echo.
 func (p *pass) fails(w *work, failing []*job.Slot) bool {
 	for _, s := range failing {
-		why := p.whyFailing(w, s)
+		why := p.whyFailing(w, s, s.Cause)
 		if why.IsZero() {
 			continue
 		}
@@ -341,19 +345,22 @@ func (p *pass) fails(w *work, failing []*job.Slot) bool {
 	return false
 }
 
-// whyFailing is why a slot's fault fails the job; zero if it does not.
-func (p *pass) whyFailing(w *work, s *job.Slot) job.Reason {
+// whyFailing is why a slot's fault of a cause fails the job; zero if it does not.
+func (p *pass) whyFailing(w *work, s *job.Slot, cause job.Cause) job.Reason {
 	short := s.Address.Short()
+	if cause == "" {
+		return job.Reason{}
+	}
 	switch {
-	case s.Exit != nil && w.spec.Heal.Verdict(s.Cause, s.Exit.Code) == job.ExitFails:
+	case s.Exit != nil && w.spec.Heal.Verdict(cause, s.Exit.Code) == job.ExitFails:
 		return job.Because(ExitCodeFails, "slot", short, "code", strconv.Itoa(s.Exit.Code))
-	case p.remedy(w, s) == job.RemedyFail:
-		return job.Because(CauseFails, "slot", short, "cause", string(s.Cause))
-	case s.Cause == job.ScriptError && incident.SameError(w.rec.Incidents):
+	case w.policy(cause).For(w.rec.Incidents, cause, s.Address, p.in.Now) == job.RemedyFail:
+		return job.Because(CauseFails, "slot", short, "cause", string(cause))
+	case cause == job.ScriptError && incident.SameError(w.rec.Incidents):
 		return job.Because(SameError, "slot", short)
 	}
 	policy := w.policy(job.NoProgress)
-	if step, restarts := incident.StuckAt(&w.spec.Heal, w.rec.Incidents); s.Cause != "" && policy.Action == job.RemedyFail && step > 0 && restarts >= policy.Limit {
+	if step, restarts := incident.StuckAt(&w.spec.Heal, w.rec.Incidents); policy.Action == job.RemedyFail && step > 0 && restarts >= policy.Limit {
 		return job.Because(NoProgress, "step", strconv.FormatInt(step, 10), "restarts", strconv.Itoa(restarts))
 	}
 	return job.Reason{}
@@ -513,7 +520,7 @@ func lost(s *job.Slot) (code job.Code, name, value string) {
 
 // noteRepair records whether a slot that is acted on is a culprit of the newest incident.
 func (w *work) noteRepair(s *job.Slot) {
-	if n := len(w.rec.Incidents); n > 0 && slices.Contains(w.rec.Incidents[n-1].Culprits, s.Address) {
+	if i := w.newestIncident(); i != nil && slices.Contains(i.Culprits, s.Address) {
 		w.repairing = true
 	}
 }
@@ -522,20 +529,22 @@ func (w *work) noteRepair(s *job.Slot) {
 // world has formed since: later actions do not count for it, except those on its culprits, because other slots can form a world
 // while a culprit waits for its next start.
 func (p *pass) decided(w *work, a job.Action) {
-	n := len(w.rec.Incidents)
-	if n == 0 {
+	i := w.newestIncident()
+	if i == nil || w.world.Formed.After(i.Time) && !w.repairing || i.Action != "" && severity(i.Action) >= severity(a) {
 		return
 	}
-	inc := w.rec.Incidents[n-1]
-	if w.world.Formed.After(inc.Time) && !w.repairing {
-		return
-	}
-	if inc.Action != "" && severity(inc.Action) >= severity(a) {
-		return
-	}
-	inc.Action, inc.Told, inc.Added = a, false, time.Time{}
-	w.rec.Incidents[n-1] = inc
+	i.Action, i.Told, i.Added = a, false, time.Time{}
 	p.out.Dirty = true
+}
+
+// newestIncident is the newest that was not only reported; nil if there is none.
+func (w *work) newestIncident() *job.Incident {
+	for n := range slices.Backward(w.rec.Incidents) {
+		if i := &w.rec.Incidents[n]; i.Action != job.Report {
+			return i
+		}
+	}
+	return nil
 }
 
 // reportIncidents reports the newest incident as soon as it is decided: its consequences (a restart, the next world, the end of

@@ -101,8 +101,8 @@ func (w *work) dispensable(s *job.Slot) bool {
 
 // brokenByFault reports whether an incident broke the world, rather than scaling or an edit.
 func (w *work) brokenByFault() bool {
-	n := len(w.rec.Incidents)
-	return w.world.Broken && n > 0 && w.rec.Incidents[n-1].Generation == w.world.Generation
+	i := w.newestIncident()
+	return w.world.Broken && i != nil && i.Generation == w.world.Generation
 }
 
 // missing reports whether a fixed role has too few slots.

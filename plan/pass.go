@@ -130,6 +130,7 @@ type work struct {
 	part         *extent                         // what of it is in scope; nil is all
 	imported     string                          // the ID by which an import block found it in this pass; else ""
 	retried      bool                            // it had failed, and starts again unchanged
+	suspected    []suspect                       // slots about which something is to be done though their processes run
 	repairing    bool                            // a culprit of the newest incident was acted on in this pass
 	finished     map[string]bool                 // roles with a slot that succeeded: no more starts in them
 	upCache      map[string]bool                 // by role, for ready

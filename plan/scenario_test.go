@@ -29,6 +29,7 @@ import (
 //	               or by the infrastructure: SLOT preempted | evicted | deleted | nodegone [EVIDENCE]
 //	stuck SLOT     agents of the slot start and never register from now on, until unstuck SLOT
 //	barren, fertile worlds make no progress from now on; they do again
+//	suspect        one per line: JOB CAUSE SLOT ... [unsure] [nobody-differs]: what detection says of the newest worlds; empty removes it all
 //	deaf SLOT      its agent does not learn that its world has ended, until one of its processes fails
 //	restarts       how often slots were healed, and restarted in place
 //	causes         each slot's last fault
@@ -43,6 +44,7 @@ import (
 //	acts           what the service is to tell members, and which worlds are to end
 //	acted SLOT ID STATE [step=] [path=]    a member reports the outcome of an act
 //	saved SLOT GENERATION STEP    a member reports a checkpoint
+//	loss SLOT VALUE    a member reports a loss
 //	old SLOT       its agent knows no acts
 //	use            what is known of the use of the nodes
 //	unheard        replies are lost from now on, until "replies": whoever leads crashes before they are stored
@@ -131,6 +133,8 @@ func (w *world) command(d *datadriven.TestData) (string, error) {
 		return "", err
 	case "barren", "fertile":
 		w.barren = d.Cmd == "barren"
+	case "suspect":
+		return "", w.suspect(d)
 	case "deaf":
 		a, err := job.ParseAddress("job." + arg)
 		w.deaf[a] = true
@@ -186,7 +190,7 @@ func (w *world) command(d *datadriven.TestData) (string, error) {
 		return "", w.ask(d)
 	case "acts":
 		return w.actsText(), nil
-	case "acted", "saved", "old":
+	case "acted", "saved", "loss", "old":
 		return "", w.report(d)
 	case "unheard", "replies":
 		w.unheard = d.Cmd == "unheard"
@@ -276,6 +280,32 @@ func (w *world) command(d *datadriven.TestData) (string, error) {
 		return "", fmt.Errorf("no such command")
 	}
 	return "", nil
+}
+
+// suspect sets what detection says of a job's newest world.
+func (w *world) suspect(d *datadriven.TestData) error {
+	w.suspicions = map[string][]job.Suspicion{}
+	for _, line := range lines(d.Input) {
+		words := strings.Fields(line)
+		s := job.Suspicion{Cause: job.Cause(words[1]), Generation: w.worlds[words[0]].Generation, Since: w.now, Certain: true, Ranks: []int{0}}
+		s.Evidence = []job.Reason{job.Because("evidence")}
+		for _, word := range words[2:] {
+			switch word {
+			case "unsure":
+				s.Certain = false
+			case "nobody-differs":
+				s.Ranks = nil
+			default:
+				a, err := job.ParseShort(words[0], word)
+				if err != nil {
+					return err
+				}
+				s.Slots = append(s.Slots, a)
+			}
+		}
+		w.suspicions[words[0]] = append(w.suspicions[words[0]], s)
+	}
+	return nil
 }
 
 // name sets the name of a slot's newest incarnation, and its owner's from its job.
@@ -1018,6 +1048,9 @@ func (w *world) actsText() string {
 			}
 			b.WriteString("\n")
 		}
+		if want.Kill > 0 {
+			fmt.Fprintf(&b, "%s: worlds through %d are killed\n", name, want.Kill)
+		}
 	}
 	return b.String()
 }
@@ -1036,6 +1069,10 @@ func (w *world) report(d *datadriven.TestData) error {
 	switch d.Cmd {
 	case "old":
 		m.Can = nil
+	case "loss":
+		var loss float64
+		loss, err = strconv.ParseFloat(d.CmdArgs[1].Key, 64)
+		m.Loss = (*job.Loss)(&loss)
 	case "saved":
 		m.Saved = job.Saved{Generation: int(number(d.CmdArgs[1].Key)), Step: number(d.CmdArgs[2].Key)}
 	case "acted":

@@ -37,7 +37,8 @@ type world struct {
 	// deaf members keep running after their world has ended: they do not know it yet.
 	deaf map[job.Address]bool
 	// barren: worlds make no progress; otherwise each is a step ahead of the last one.
-	barren bool
+	barren     bool
+	suspicions map[string][]job.Suspicion // by job name
 	// slowStop: incarnations that are asked to stop keep running until stopped.
 	slowStop bool
 	stopping map[*job.Incarnation]bool
@@ -92,6 +93,7 @@ func (w *world) input() plan.Input {
 		}
 		snap.Incarnations = append(snap.Incarnations, c)
 	}
+	snap.Suspicions = maps.Clone(w.suspicions)
 	for name, why := range w.held {
 		if rec := w.records[name]; rec != nil {
 			snap.Held = map[string]string{rec.UID: why}
@@ -395,7 +397,7 @@ func (w *world) serveWorld(name string, rec *job.Record, want job.Want, members 
 		outgrown = outgrown || !wanted[m.Slot]
 	}
 	grows := len(chosen) > len(current.Members) && (complete || settled)
-	reload := current.Generation <= want.Reload.Through
+	reload := current.Generation <= want.Reload.Through || current.Generation <= want.Kill
 	if trains && !outgrown && !grows && !reload && !want.Idle {
 		return
 	}
@@ -443,7 +445,7 @@ func (w *world) form(name string, rec *job.Record, last job.World, chosen []*job
 		if byRank[r] == nil {
 			byRank[r], rest = rest[0], rest[1:]
 		}
-		byRank[r].Member.State, byRank[r].Member.Generation = job.MemberRunning, next.Generation
+		byRank[r].Member.State, byRank[r].Member.Generation, byRank[r].Member.Loss = job.MemberRunning, next.Generation, nil
 		if !w.barren {
 			byRank[r].Member.Step = int64(next.Generation)
 		}

@@ -41,6 +41,7 @@ func (p *pass) track(w *work) {
 			w.finished[s.Address.Role] = true
 		}
 	}
+	p.suspect(w)
 	p.reportIdle(w)
 }
 
@@ -213,6 +214,10 @@ func (p *pass) trackMember(w *work, s *job.Slot, inc *job.Incarnation) {
 	case job.MemberWaiting:
 		p.standBy(s)
 	case job.MemberRunning:
+		if p.outlives(w, s, m) {
+			p.fault(w, s, job.Hang, nil, job.Because(KillOutlived, "slot", s.Address.Short()))
+			return
+		}
 		p.advance(s, job.Running)
 	case job.MemberSucceeded:
 		p.succeed(s)

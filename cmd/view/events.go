@@ -56,11 +56,14 @@ func located(n job.Notice, text string) string {
 	return n.Address + ": " + text
 }
 
-// incidentText returns an incident in a line: "process killed in worker[2] -> restart in place".
+// incidentText returns an incident in a line: "process killed in worker[2], then 3 more exits -> restart in place".
 func incidentText(in IncidentStatus) string {
 	text := spaced(string(in.Cause))
 	if culprits := shortCulprits(in.slots); len(culprits) > 0 {
 		text += " in " + strings.Join(culprits, ", ")
+	}
+	if in.cascaded > 0 {
+		text += ", then " + plural(in.cascaded, "more exit")
 	}
 	if in.Action != "" {
 		text += " -> " + spaced(string(in.Action))
@@ -115,6 +118,7 @@ type eventIncident struct {
 	Evidence      []string      `json:"evidence"`
 	EvidenceCodes []job.Reason  `json:"evidence_codes"` // the evidence in codes; see docs/reasons.md
 	Generation    int           `json:"generation,omitempty"`
+	Cascade       []string      `json:"cascade,omitempty"` // slots whose processes ended because of it, as worker[0-3,7]
 	Confidence    float64       `json:"confidence"`
 	Added         time.Time     `json:"added,omitzero"`
 }
@@ -125,7 +129,7 @@ func eventOf(n job.Notice, r *Redactor) event {
 	if in := n.Incident; in != nil {
 		e.Incident = &eventIncident{
 			Time: in.Time, Cause: in.Cause, Culprits: in.Culprits, Action: in.Action, Evidence: r.Sentences(in.Evidence),
-			EvidenceCodes: r.Reasons(in.Evidence), Generation: in.Generation, Confidence: in.Confidence, Added: in.Added,
+			EvidenceCodes: r.Reasons(in.Evidence), Generation: in.Generation, Cascade: in.Cascade, Confidence: in.Confidence, Added: in.Added,
 		}
 	}
 	return e

@@ -20,7 +20,7 @@ func notices() []job.Notice {
 		{Seq: 1, Time: at, Type: "world_formed", Address: "job.mnist", Message: "world formed: generation 2, 4 of 4 slots, 4 processes"},
 		{Seq: 2, Time: at.Add(time.Second), Type: "rejected", Address: worker.String(), Message: "Running -> Failing"},
 		{Seq: 3, Time: at.Add(2 * time.Second), Type: "incident", Address: worker.String(), Message: "process killed", Incident: &job.Incident{
-			Time: at, Cause: job.ProcessKilled, Culprits: []job.Address{worker}, Action: job.RestartInPlace, Evidence: said("signal: killed", "last line: s3cret\nand \x07more"), Confidence: 1}},
+			Time: at, Cause: job.ProcessKilled, Culprits: []job.Address{worker}, Action: job.RestartInPlace, Cascade: []string{"worker[0-1]"}, Evidence: said("signal: killed", "last line: s3cret\nand \x07more"), Confidence: 1}},
 		{Seq: 4, Time: at.Add(3 * time.Second), Type: "incident", Address: "job.mnist", Message: "job.mnist failed", Incident: &job.Incident{
 			Time: at, Cause: job.ProcessFailed, Culprits: []job.Address{worker}, Action: job.FailJob, Evidence: []job.Reason{job.Because(plan.ExitCode, "code", "1")}, Confidence: 1}},
 		{Seq: 5, Time: at.Add(4 * time.Second), Type: "refused", Address: "job.mnist.worker[2-3]", Reason: job.Because(apply.LaunchRefused, "message", "no quota for s3cret")},

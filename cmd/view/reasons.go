@@ -212,7 +212,7 @@ var sentences = map[job.Code]sentence{
 	plan.Hang:          says("it hangs"),
 	plan.Straggler:     says("it is slower than its peers"),
 	plan.Diverged:      says("its results differ from its peers'"),
-	plan.NaNLoss:       says("its loss is not finite"),
+	plan.NaNLoss:       ofSlot(either("value", "its loss is ${value}", "its loss is not finite")),
 	plan.Network:       says("a connection failed"),
 	plan.DeviceOOM:     says("an accelerator's memory is full"),
 	plan.Accelerator:   says("an accelerator failed"),
@@ -222,6 +222,7 @@ var sentences = map[job.Code]sentence{
 	// Evidence.
 	plan.SilentForLease:   fact("no heartbeat for the whole lease"),
 	plan.NotRegistered:    fact("its agent is running but has not registered: can it reach the service?"),
+	plan.KillOutlived:     fact("its processes were killed, and run: they wait in the kernel"),
 	plan.NodeRemoved:      fact("node ${node} was removed"),
 	plan.NodeCannotStart:  fact("node ${node} could not start it: ${message}"),
 	plan.CannotStart:      fact("could not be started: ${message}"),

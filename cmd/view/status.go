@@ -150,8 +150,11 @@ type IncidentStatus struct {
 	Evidence []string   `json:"evidence"`
 
 	EvidenceCodes []job.Reason `json:"evidence_codes"` // the same in codes; see docs/reasons.md
+	// Cascade are slots whose processes ended because of it, as worker[0-3,7].
+	Cascade []string `json:"cascade,omitempty"`
 
-	slots []job.Address // Culprits
+	slots    []job.Address // Culprits
+	cascaded int           // slots in Cascade
 }
 
 // GoodputStatus is where the wall time went, in seconds.
@@ -537,7 +540,7 @@ func suspicionReason(s *job.Suspicion) job.Reason {
 
 func incidentStatus(in job.Incident, r *Redactor) IncidentStatus {
 	out := IncidentStatus{Time: in.Time, Cause: in.Cause, Action: in.Action, Culprits: []string{}, slots: in.Culprits,
-		Evidence: r.Sentences(in.Evidence), EvidenceCodes: r.Reasons(in.Evidence)}
+		Evidence: r.Sentences(in.Evidence), EvidenceCodes: r.Reasons(in.Evidence), Cascade: in.Cascade, cascaded: in.Cascaded()}
 	for _, c := range in.Culprits {
 		out.Culprits = append(out.Culprits, c.String())
 	}

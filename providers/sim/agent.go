@@ -48,6 +48,7 @@ type Agent struct {
 	place   elastic.Place // in the world that its processes run or last ran in
 	inPlace int
 	failure *job.Exit // not noticed yet while its state is running
+	hung    time.Time // since when its processes do nothing, not even about a signal that they could handle; zero if they train
 
 	did       []job.ActResult // of the order's acts; State is "" until it has ended
 	newestAct string
@@ -203,13 +204,13 @@ func (a *Agent) obey(o elastic.Order) {
 	runs := a.state == job.MemberRunning
 	switch o.Do {
 	case elastic.Leave:
-		a.act(stopTime(runs), func() { a.c.end(a, nil, job.EndOrdered) })
+		a.act(a.stopTime(o), func() { a.c.end(a, nil, job.EndOrdered) })
 	case elastic.Wait:
 		if a.state == job.MemberFailed && o.InPlace > a.inPlace {
 			a.inPlace, a.failure = o.InPlace, nil
 			a.become(job.MemberWaiting)
 		} else if runs {
-			a.act(StopTime, func() { a.become(job.MemberWaiting) })
+			a.act(a.stopTime(o), func() { a.become(job.MemberWaiting) })
 		} else {
 			a.acts++ // cancels a scheduled start
 		}
@@ -218,18 +219,25 @@ func (a *Agent) obey(o elastic.Order) {
 			return
 		}
 		place := *o.World
-		a.act(stopTime(runs)+SpawnTime, func() {
-			a.place = place
+		a.act(a.stopTime(o)+SpawnTime, func() {
+			a.place, a.hung = place, time.Time{}
 			a.become(job.MemberRunning)
 		})
 	}
 }
 
-func stopTime(runs bool) time.Duration {
-	if runs {
+// stopTime is how long it takes from an order until no process runs. Processes that hang have to be killed, which is done at once if
+// the order says so, and else after the grace that the others get.
+func (a *Agent) stopTime(o elastic.Order) time.Duration {
+	switch {
+	case a.state != job.MemberRunning:
+		return 0
+	case a.hung.IsZero() || o.Force:
 		return StopTime
+	case o.Checkpoint:
+		return a.launch.StopGrace.Std()
 	}
-	return 0
+	return HungStopTime
 }
 
 // act schedules f after d, unless another act or a failure comes first.
@@ -247,6 +255,7 @@ func (a *Agent) become(s job.MemberState) {
 	a.state = s
 	a.acts++
 	if s != job.MemberRunning {
+		a.hung = time.Time{}
 		a.restarted()
 	}
 	if a.registered {
@@ -274,6 +283,17 @@ func (a *Agent) Fail(e job.Exit) {
 	}
 }
 
+// Hang makes the slot's processes stop, if they run in a world, as SIGSTOP of them would. Their agent goes on.
+func (a *Agent) Hang() {
+	if _, runs := a.Running(); runs && a.launch.Ranked && a.hung.IsZero() {
+		a.hung = a.c.now
+		a.c.log("%s: its processes hang", a.launch.Slot.Short())
+	}
+}
+
+// Hung is since when its processes hang; zero if they do not.
+func (a *Agent) Hung() time.Time { return a.hung }
+
 func describe(e job.Exit) string {
 	if e.Signal != "" {
 		return "signal " + e.Signal
@@ -283,7 +303,7 @@ func describe(e job.Exit) string {
 
 // Finish makes all processes of the slot exit with 0, if they run.
 func (a *Agent) Finish() bool {
-	if a.state != job.MemberRunning || a.gone || a.silent {
+	if a.state != job.MemberRunning || a.gone || a.silent || !a.hung.IsZero() {
 		return false
 	}
 	a.become(job.MemberSucceeded)

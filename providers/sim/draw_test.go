@@ -166,7 +166,9 @@ func (r drawer) anywhere(many bool) string {
 	if many {
 		master = r.master()
 	}
-	switch r.IntN(18) {
+	switch r.IntN(19) {
+	case 18:
+		return "hang " + r.slot()
 	case 0:
 		return "kill-process " + r.slot()
 	case 1:

@@ -323,6 +323,11 @@ func (w *world) rest() {
 		return
 	}
 	w.healed(m)
+	for _, a := range w.cluster.Agents() {
+		if _, runs := a.Running(); runs && !a.Hung().IsZero() && !a.GivenUp() {
+			w.fail("%s incarnation %d hangs", a.Slot(), a.Incarnation())
+		}
+	}
 	for key, holds := range m.told.raised {
 		if holds && !w.overridden(m.l.Records(), key) && !passing[key.Code] {
 			w.fail("%s %s was raised and is not cleared", key.About, key.Code)

@@ -367,7 +367,7 @@ func (m *master) carryOut(e apply.Effect, done func(any, error)) {
 	ctx, w := context.Background(), m.w
 	switch e := e.(type) {
 	case apply.Hear:
-		done(apply.Facts{Version: m.c.Changes(), Jobs: m.c.Observe()}, nil)
+		done(apply.Facts{Version: m.c.Changes() + m.w.hangs, Jobs: m.w.suspect(m.c.Observe())}, nil)
 	case apply.Store:
 		known, raised := m.l.Records(), m.told.storing
 		sim.Call(w.cluster.Net, m.name, "store", storeBound, func(answer func(any, error)) {

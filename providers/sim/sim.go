@@ -26,12 +26,15 @@ import (
 
 // Latencies of operations that take time in a real cluster. They differ, so that events interleave.
 const (
-	StartTime  = 50 * time.Millisecond // from Launch to the agent's registration
-	SpawnTime  = 10 * time.Millisecond // from an order to run until the processes run
-	StopTime   = 20 * time.Millisecond // from an order to stop until none runs
-	ReplyTime  = time.Millisecond      // from a changed order until the agent has it
-	NoticeTime = 2 * time.Millisecond  // from an agent's end until Observe shows it
-	BindTime   = 30 * time.Millisecond // from Launch, or from capacity becoming free, until the scheduler runs
+	StartTime = 50 * time.Millisecond // from Launch to the agent's registration
+	SpawnTime = 10 * time.Millisecond // from an order to run until the processes run
+	StopTime  = 20 * time.Millisecond // from an order to stop until none runs
+
+	// HungStopTime is StopTime if they hang, and are not to be killed at once.
+	HungStopTime = 2 * time.Second
+	ReplyTime    = time.Millisecond      // from a changed order until the agent has it
+	NoticeTime   = 2 * time.Millisecond  // from an agent's end until Observe shows it
+	BindTime     = 30 * time.Millisecond // from Launch, or from capacity becoming free, until the scheduler runs
 )
 
 // Master is the elastic service of one master, as simulated agents use it. It may answer at any later time.

@@ -35,6 +35,7 @@ import (
 //	lag 3s | news 20s                       the age of observations; how long agents take to learn of a master
 //	progress 2s                             training reports its steps at this interval, until everything is repaired
 //	finish [a]                              all processes, or those of a job, exit with 0
+//	hang job.a.worker[1]                    its processes do nothing, which detection finds after hangTime
 //	kill-process | exit CODE | kill-agent | silence | wake | hide | show | evict | preempt | delete | edit job.a.worker[1]
 //	node n1 cpu=1 | remove-node | crash-node | delete-node | not-ready | ready | cordon | fill n1 ...
 //	scheduler [packs]                       a scheduler places
@@ -67,6 +68,7 @@ var agentSteps = map[string]func(w *world, a *sim.Agent, args []string){
 	"kill-process": func(_ *world, a *sim.Agent, _ []string) { a.Fail(job.Exit{Code: 137, Signal: "killed"}) },
 	"exit":         func(_ *world, a *sim.Agent, args []string) { a.Fail(job.Exit{Code: number(args)}) },
 	"kill-agent":   func(_ *world, a *sim.Agent, _ []string) { a.Kill() },
+	"hang":         func(w *world, a *sim.Agent, _ []string) { w.hang(a) },
 	"silence":      func(_ *world, a *sim.Agent, _ []string) { a.Silence() },
 	"wake":         func(_ *world, a *sim.Agent, _ []string) { a.Wake() },
 	"hide":         func(_ *world, a *sim.Agent, _ []string) { a.Hide(true) },

@@ -43,6 +43,7 @@ type world struct {
 	moves     int // of services to other addresses
 	requests  int // to reconcile
 	operators operators
+	hangs     uint64          // found by detection so far
 	quota     int             // launches are refused while there are this many agents; 0: no quota
 	finished  map[string]bool // UIDs of jobs of which a slot has finished
 	journal   journal

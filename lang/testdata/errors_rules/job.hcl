@@ -115,6 +115,8 @@ job "policies" {
       backoff = "2h"
     }
     on "nan_loss" { action = "relode" }
+    on "network" { backoff = "2h" }
+    on "oom" { window = "1h" }
   }
 }
 
