@@ -32,8 +32,12 @@ func (p *pass) suspect(w *work) {
 	}
 }
 
-// notFinite is the suspicion of the members whose loss is not finite; none if there are none.
+// notFinite is the suspicion of the members whose loss is not finite; none if there are none, or if nothing is to be done about it:
+// that it is not finite is a condition.
 func (w *work) notFinite() (found []job.Suspicion) {
+	if w.policy(job.NaNLoss).Action == job.RemedyReport {
+		return nil
+	}
 	s := job.Suspicion{Cause: job.NaNLoss, Generation: w.world.Generation, Certain: true}
 	for _, m := range w.world.Members {
 		slot := w.index[m.Slot.Role][m.Slot.Index]
