@@ -15,6 +15,11 @@ var faults = []Fault{
 		Cause: "process_killed", Proof: "exit_signal", Ends: Local | Kubernetes,
 	},
 	{
+		Name: "process stopped", Gate: Kubernetes, Soak: Local, MasterDies: Local | Kubernetes, MasterDown: Local,
+		Victims: []int{2}, Prepare: hangsSoon, Inject: StopTrainer,
+		Cause: "hang", Proof: "rank_stopped",
+	},
+	{
 		Name: "agent killed", Gate: Local | Kubernetes | Volcano, MasterDies: Local | Kubernetes, MasterDown: Kubernetes, Delayed: Kubernetes,
 		Victims: []int{1}, Replaced: []int{1}, Inject: KillAgents,
 		Cause: "agent_gone", Proof: "agent_gone", Ends: Local | Kubernetes,
@@ -85,6 +90,22 @@ func KillTrainer(s *site.Site, victims []site.Slot) []int {
 	trainer := s.TrainerOf(victims[0])
 	site.Kill(s.T, syscall.SIGKILL, trainer)
 	return []int{trainer}
+}
+
+// StopTrainer stops the training process of a slot.
+func StopTrainer(s *site.Site, victims []site.Slot) []int {
+	trainer := s.TrainerOf(victims[0])
+	site.Kill(s.T, syscall.SIGSTOP, trainer)
+	return []int{trainer}
+}
+
+// hangsSoon sets the shortest time without progress after which a world hangs.
+func hangsSoon(s *site.Site) {
+	s.Edit("job.hcl", "detect {", `detect {
+    hang {
+      floor = "3s"
+    }
+`)
 }
 
 // KillAgents kills agents, all at once. Their training processes die with them.
