@@ -190,6 +190,8 @@ type World struct {
 	// Ordered is when the service, by its clock, ordered its members to stop because another world is wanted; zero while it
 	// trains, and if a member broke it. Members may receive the order later.
 	Ordered time.Time `json:"ordered,omitzero"`
+	// FirstStep is when, by the service's clock, its members showed their first step; zero until then.
+	FirstStep time.Time `json:"first_step_at,omitzero"`
 	// ResumeStep is the step of the checkpoint from which its processes are to resume; 0 leaves it to them.
 	ResumeStep int64 `json:"resume_step,omitempty"`
 	// Adopted: it was already training when this service first saw it. It is not stored.
