@@ -26,7 +26,8 @@ var rooms = map[string][]string{
 	"lang":                   {"job", "progress", "internal/regular", "internal/sourcefiles"},
 	"lang/importer":          {"job", "lang"},
 	"progress":               {"job"},
-	"plan":                   {"job"},
+	"goodput":                {"job"},
+	"plan":                   {"job", "goodput"},
 	"history":                {"job"},
 	"detect":                 {"job"},
 	"elastic":                {"job", "detect", "history", "internal/connlimit", "internal/regular"},
@@ -60,7 +61,7 @@ var rooms = map[string][]string{
 	"internal/trusting":      {}, // for tests
 	"conditions":             {"job"},
 	"notify":                 {"job", "internal/hang"},
-	"apply":                  {"job", "conditions", "plan", "elastic", "history", "providers", "state", "internal/atomicfile", "internal/regular"},
+	"apply":                  {"job", "conditions", "goodput", "plan", "elastic", "history", "providers", "state", "internal/atomicfile", "internal/regular"},
 	"cmd/view":               {"job", "conditions", "detect", "plan", "elastic", "history", "apply", "state"},
 	"cmd/planfile":           {"job", "lang", "plan", "cmd/view", "internal/atomicfile", "internal/regular"},
 	"cmd/workspace":          {"job", "lang", "plan", "apply", "providers", "state", "kube", "cmd/view", "cmd/planfile", "internal/confine", "internal/regular"},
@@ -99,7 +100,8 @@ var unreachable = map[string][]string{
 	"plan": {"net/http", "os/exec", "k8s.io/"},
 	"lang": {"net/http", "os/exec", "k8s.io/"},
 
-	"detect": {"net/http", "os/exec", "k8s.io/"},
+	"detect":  {"net/http", "os/exec", "k8s.io/"},
+	"goodput": {"net/http", "os/exec", "k8s.io/"},
 
 	"progress": {"net/http", "os/exec", "k8s.io/"},
 

@@ -40,8 +40,9 @@ type Facts struct {
 	FirstStep   int64     `json:"first_step,omitempty"`
 	FirstStepAt time.Time `json:"first_step_at,omitzero"`
 	Rate        float64   `json:"rate,omitempty"`
-	// Newest is the highest step that members have shown, in any world.
+	// Newest is the highest step that members have shown in the newest world, Before in earlier ones, as far as they still say.
 	Newest int64 `json:"newest,omitempty"`
+	Before int64 `json:"before,omitempty"`
 	// Hang is since when the world makes no progress, zero if it does; HangCertain, that this is more than a suspicion.
 	Hang        time.Time `json:"hang,omitzero"`
 	HangCertain bool      `json:"hang_certain,omitempty"`
@@ -75,6 +76,12 @@ func Until(l job.Goodput, now time.Time, f Facts) job.Goodput {
 	return charged(l, now, f)
 }
 
+// Trains reports whether the time since the ledger's At is that of a world of this generation. A ledger of an earlier version does
+// not say of which.
+func Trains(l *job.Goodput, generation int) bool {
+	return l.Mode == productive || l.Mode == Training && l.Open.Generation == generation
+}
+
 // begun returns a ledger that is new, of an earlier version, or ahead of a clock that was set back, as one that can be continued.
 func begun(l job.Goodput, now time.Time, f Facts) job.Goodput {
 	switch {
@@ -84,7 +91,10 @@ func begun(l job.Goodput, now time.Time, f Facts) job.Goodput {
 			l.Open.Generation = f.Generation
 		}
 	case l.Mode == productive:
-		l.Mode, l.Open = Training, job.WorldSpent{Generation: f.Generation, Shown: f.Newest > 0, Resumed: f.FirstStep}
+		l.Mode, l.Open = Training, job.WorldSpent{Generation: f.Generation, Shown: f.Newest > 0 || f.Expected, Resumed: f.FirstStep}
+		if f.Newest == 0 { // whether steps are done again cannot be told
+			l.Open.Passed = l.At
+		}
 	}
 	if ahead := l.At.Sub(now); ahead > 0 {
 		for _, t := range []*time.Time{&l.At, &l.Open.FirstStep, &l.Open.Passed, &l.Open.Hang, &l.Open.Slow} {
@@ -101,16 +111,20 @@ func turned(l job.Goodput, now time.Time, f Facts) job.Goodput {
 	trained, trains := l.Mode == Training, f.Mode == Training
 	end := now
 	switch {
-	case trained && !f.Ended.IsZero():
+	case trained && f.Ended.After(l.At) && f.Ended.Before(now): // else it is by a clock that is wrong
 		end = f.Ended
 	case trains && !f.Formed.IsZero():
 		end = f.Formed
 	}
-	l = charged(l, within(end, l.At, now), f)
-	if trained {
-		l.Reached = max(l.Reached, f.Newest)
-	}
+	was := f
 	if trained && trains { // the end of one and the start of the next are seen together
+		was.Newest, was.Rate = f.Before, 0
+	}
+	l = charged(l, within(end, l.At, now), was)
+	if trained {
+		l.Reached = max(l.Reached, was.Newest, was.Before)
+	}
+	if trained && trains {
 		l.Mode = Restart
 		l = charged(l, within(f.Formed, l.At, now), f)
 	}
@@ -124,14 +138,14 @@ func turned(l job.Goodput, now time.Time, f Facts) job.Goodput {
 // learn adds what is known by now of the world that trains.
 func learn(l *job.Goodput, now time.Time, f Facts) {
 	o := &l.Open
-	o.Expected = o.Expected || f.Expected
+	o.Expected = o.Expected || f.Expected && !o.Shown
 	if f.Shown && o.FirstStep.IsZero() {
 		o.Shown, l.Shown = true, true
 		o.FirstStep, o.Resumed = f.FirstStepAt, f.FirstStep
 		if o.FirstStep.IsZero() {
 			o.FirstStep = l.At
 		}
-		if l.Reached == 0 || f.Generation == 0 || f.FirstStep > l.Reached { // nothing is done again
+		if o.Passed.IsZero() && (l.Reached == 0 || f.Generation == 0 || f.FirstStep > l.Reached) { // nothing is done again
 			o.Passed = o.FirstStep
 		}
 	}
@@ -287,12 +301,20 @@ type Entry struct {
 	Facts Facts     `json:"facts"`
 }
 
-// Recompute returns the ledgers of jobs, by UID, from all their entries in order. Checkpoints are not part of them.
+// Recompute returns the ledgers of jobs, by UID, from all their entries in order. An entry that is there twice, since the journal's
+// answer was lost, counts once. Checkpoints are not part of a ledger's entries.
 func Recompute(entries []Entry) map[string]job.Goodput {
-	ledgers := map[string]job.Goodput{}
+	type at struct {
+		uid  string
+		nano int64
+	}
+	ledgers, known := map[string]job.Goodput{}, map[at]bool{}
 	for i := range entries {
 		e := &entries[i]
-		ledgers[e.UID], _ = Step(ledgers[e.UID], e.Time, e.Facts)
+		if now := (at{e.UID, e.Time.UnixNano()}); !known[now] {
+			known[now] = true
+			ledgers[e.UID], _ = Step(ledgers[e.UID], e.Time, e.Facts)
+		}
 	}
 	return ledgers
 }

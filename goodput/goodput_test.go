@@ -61,13 +61,13 @@ func (l life) facts(now float64) Facts {
 	f := Facts{Mode: p.mode}
 	for k := range i {
 		f.Expected = f.Expected || l[k].stepAt(l[k].to) > 0
-		f.Newest = max(f.Newest, l[k].stepAt(l[k].to))
+		f.Before = max(f.Before, l[k].stepAt(l[k].to))
 	}
 	if p.mode == Training {
 		f.Generation, f.Formed = p.generation, at(p.from)
 		if n := p.stepAt(now); n > 0 {
 			f.Shown, f.FirstStep, f.FirstStepAt, f.Rate = true, p.step, at(p.first), p.rate
-			f.Newest = max(f.Newest, n)
+			f.Newest = n
 		}
 		if p.hang > 0 && now >= p.found {
 			f.Hang, f.HangCertain = at(p.hang), true
@@ -78,7 +78,7 @@ func (l life) facts(now float64) Facts {
 		return f
 	}
 	if i > 0 && l[i-1].mode == Training {
-		f.Ended, f.Rate = at(p.from), l[i-1].rate // its members' last reports are still there
+		f.Ended, f.Newest, f.Rate = at(p.from), l[i-1].stepAt(p.from), l[i-1].rate // its members' last reports are still there
 	}
 	return f
 }
@@ -244,6 +244,10 @@ func TestEachMomentBelongsToOneAccount(t *testing.T) {
 				g = next
 				journal = append(journal, Entry{Time: at(now), UID: "u", Facts: f})
 			}
+			f.Expected = f.Expected || g.Shown
+			if _, changed := Step(g, at(now), f); changed {
+				t.Fatalf("at %.3f: the same facts change %+v once more", now, g)
+			}
 			live := Until(g, at(now), f)
 			var sum float64
 			for _, part := range accounts(&live) {
@@ -338,6 +342,8 @@ func TestWhatIsChargedWhereFactsChange(t *testing.T) {
 			job.Goodput{Wall: 100, Productive: 60, Lost: job.LostTime{Start: 30, Restart: 10}}},
 		{"a ledger of an earlier version", job.Goodput{Wall: 100, Productive: 90, Lost: job.LostTime{Restart: 10}, Reached: 30, Mode: "productive", At: at(20)},
 			[]look{{60, trains}}, look{80, trains}, job.Goodput{Wall: 160, Productive: 131, Lost: job.LostTime{Restart: 10, RedoneSteps: 19}, Reached: 30}},
+		{"one whose members have not reported yet", job.Goodput{Wall: 100, Productive: 100, Reached: 30, Mode: "productive", At: at(20)},
+			[]look{{60, expected}}, look{80, expected}, job.Goodput{Wall: 160, Productive: 160, Reached: 30}},
 		{"one whose world has ended", job.Goodput{Wall: 100, Productive: 100, Reached: 30, Mode: "productive", At: at(20)},
 			[]look{{60, ended}}, look{80, ended}, job.Goodput{Wall: 160, Productive: 111, Lost: job.LostTime{Restart: 20, RedoneSteps: 29}, Reached: 50}},
 		{"the clock is set back", job.Goodput{}, []look{{1000, trains}, {0, trains}}, look{20, trains},

@@ -2,6 +2,7 @@ package job
 
 import (
 	"cmp"
+	"slices"
 	"time"
 )
 
@@ -118,6 +119,14 @@ type Member struct {
 	// Silent is set if it missed a heartbeat, which is due every third of the lease; Expired when the lease ran out.
 	Silent  bool `json:"silent,omitempty"`
 	Expired bool `json:"expired,omitempty"`
+}
+
+// Showed reports whether its processes have shown a step in their generation, and if that is known as the number of a step, the first.
+func (m *Member) Showed() (first int64, showed bool) {
+	if m.Ranks == nil { // of an agent that says no more
+		return m.FirstStep, m.FirstStep > 0 || m.Step > 0
+	}
+	return m.FirstStep, slices.ContainsFunc(m.Ranks, func(r RankStatus) bool { return r.Progress != nil && r.Progress.FirstStep != nil })
 }
 
 // Saved is a checkpoint reported by the output of training processes. The zero value is none.

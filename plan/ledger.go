@@ -12,7 +12,7 @@ import (
 // account steps the job's goodput ledger.
 func (p *pass) account(w *work) {
 	f := w.standing(p.in.Snapshot.Suspicions[w.name])
-	if f.Mode != goodput.Training || w.rec.Goodput.Mode != f.Mode {
+	if f.Mode != goodput.Training || !goodput.Trains(&w.rec.Goodput, f.Generation) {
 		p.keepSaved(w)
 	}
 	next, changed := goodput.Step(w.rec.Goodput, p.in.Now, f)
@@ -57,7 +57,7 @@ func Goodput(records job.Records, s *job.Snapshot, now time.Time) map[string]job
 func (w *work) standing(suspicions []job.Suspicion) goodput.Facts {
 	f := goodput.Facts{Mode: w.mode(), Generation: w.world.Generation, Formed: w.world.Formed}
 	shown := w.progress()
-	f.Shown, f.FirstStep, f.Rate, f.Newest = shown.is, shown.first, shown.rate, shown.newest
+	f.Shown, f.FirstStep, f.Rate, f.Newest, f.Before = shown.is, shown.first, shown.rate, shown.newest, shown.before
 	switch {
 	case f.Mode != goodput.Training:
 		f.Ended, f.Succeeded = w.worldEnd(), w.rec.Phase == job.JobSucceeded
@@ -166,12 +166,13 @@ type shown struct {
 	is     bool    // a step in the newest world
 	first  int64   // the first of these, as the member that is furthest says
 	rate   float64 // its steps a second
-	newest int64   // the highest step, in any world
+	newest int64   // the highest of these
+	before int64   // the highest in an earlier world
 }
 
 // progress is what members of the world have shown; of a job without worlds, its members.
 func (w *work) progress() (all shown) {
-	ranked, furthest := w.ranked(), int64(-1)
+	ranked := w.ranked()
 	for _, s := range w.slots {
 		if r := w.spec.Role(s.Address.Role); ranked && (r == nil || !r.Ranked) {
 			continue
@@ -181,15 +182,15 @@ func (w *work) progress() (all shown) {
 			if m == nil {
 				continue
 			}
-			all.newest = max(all.newest, m.Step)
-			if ranked && m.Generation != w.world.Generation {
+			first, showed := m.Showed()
+			if !showed || ranked && m.Generation != w.world.Generation {
+				all.before = max(all.before, m.Step) // which agents keep
 				continue
 			}
-			first, showed := m.Showed()
-			all.is = all.is || showed
-			if showed && m.Step > furthest {
-				furthest, all.first, all.rate = m.Step, first, m.StepRate
+			if !all.is || m.Step > all.newest {
+				all.newest, all.first, all.rate = m.Step, first, m.StepRate
 			}
+			all.is = true
 		}
 	}
 	return all
@@ -201,12 +202,12 @@ func (w *work) expectsSteps() bool {
 	return p != nil && (p.Pattern != "" || p.Recognizers != "") || w.rec.Goodput.Shown || w.rec.Goodput.Reached > 0
 }
 
-// firstStepDue is what a job waits for whose world has formed and has not shown a step; zero if nothing is to be waited for. A world
-// that has counted as running continues to do so, also if steps were not expected of it.
+// firstStepDue is what the job waits for if its world has formed and has not shown a step; zero if nothing is to be waited for. A
+// world that the job has been Running with needs to show none.
 func (w *work) firstStepDue() job.Reason {
-	g := &w.rec.Goodput
-	known := w.rec.Phase == job.JobRunning && (g.Mode != goodput.Training || g.Open.Generation == w.world.Generation) && w.formedBefore()
-	if !w.ranked() || w.world.Generation == 0 || w.world.Broken || !w.world.FirstStep.IsZero() || known || !w.expectsSteps() || len(w.finished) > 0 {
+	formed := w.ranked() && w.world.Generation > 0 && !w.world.Broken
+	ran := w.rec.Phase == job.JobRunning && goodput.Trains(&w.rec.Goodput, w.world.Generation)
+	if !formed || ran || !w.world.FirstStep.IsZero() || !w.expectsSteps() || len(w.finished) > 0 {
 		return job.Reason{}
 	}
 	return job.Because(FirstStepDue, "generation", strconv.Itoa(w.world.Generation))
