@@ -27,7 +27,8 @@ var rooms = map[string][]string{
 	"lang/importer":          {"job", "lang"},
 	"progress":               {"job"},
 	"incident":               {"job"},
-	"plan":                   {"job", "incident"},
+	"goodput":                {"job"},
+	"plan":                   {"job", "incident", "goodput"},
 	"history":                {"job"},
 	"detect":                 {"job"},
 	"checkpoint":             {"job"},
@@ -62,7 +63,7 @@ var rooms = map[string][]string{
 	"internal/trusting":      {}, // for tests
 	"conditions":             {"job"},
 	"notify":                 {"job", "internal/hang"},
-	"apply":                  {"job", "conditions", "plan", "elastic", "history", "providers", "state", "internal/atomicfile", "internal/regular"},
+	"apply":                  {"job", "conditions", "goodput", "plan", "elastic", "history", "providers", "state", "internal/atomicfile", "internal/regular"},
 	"cmd/view":               {"job", "incident", "conditions", "detect", "plan", "elastic", "history", "apply", "state"},
 	"cmd/planfile":           {"job", "lang", "plan", "cmd/view", "internal/atomicfile", "internal/regular"},
 	"cmd/workspace":          {"job", "lang", "plan", "apply", "providers", "state", "kube", "cmd/view", "cmd/planfile", "internal/confine", "internal/regular"},
@@ -102,7 +103,8 @@ var unreachable = map[string][]string{
 	"incident": {"net/http", "os/exec", "k8s.io/"},
 	"lang":     {"net/http", "os/exec", "k8s.io/"},
 
-	"detect": {"net/http", "os/exec", "k8s.io/"},
+	"detect":  {"net/http", "os/exec", "k8s.io/"},
+	"goodput": {"net/http", "os/exec", "k8s.io/"},
 
 	"progress": {"net/http", "os/exec", "k8s.io/"},
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/eltrain/eltrain/goodput"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/plan"
 	"github.com/eltrain/eltrain/state"
@@ -19,15 +20,16 @@ type book struct {
 	epoch  uint64
 	unsure bool // the last write failed, but may have been stored anyway
 
-	busy      bool         // a write or a reread is in flight
-	decided   bool         // that write records a turn's decision
-	worlds    []Forming    // that write records these worlds
-	forming   []Forming    // worlds waiting for the next write
-	seal      *job.Sealer  // nil if nothing is sensitive
-	unwritten []job.Notice // not in the journal yet
-	decision  *Decision    // waits to be journaled
-	newest    int          // number of the newest Chronicle
-	retried   bool         // it failed, and waits to be retried
+	busy      bool            // a write or a reread is in flight
+	decided   bool            // that write records a turn's decision
+	worlds    []Forming       // that write records these worlds
+	forming   []Forming       // worlds waiting for the next write
+	seal      *job.Sealer     // nil if nothing is sensitive
+	unwritten []job.Notice    // not in the journal yet
+	ledger    []goodput.Entry // the same of these
+	decision  *Decision       // waits to be journaled
+	newest    int             // number of the newest Chronicle
+	retried   bool            // it failed, and waits to be retried
 }
 
 func newBook(s Setup) book {
@@ -246,20 +248,22 @@ func (b *book) journal(l *Loop) {
 	d := &l.turn.decided
 	b.note(slices.Concat(d.Plan.Notices, l.resizes(&d.Input, &d.Plan))...)
 	slices.SortStableFunc(b.unwritten, func(x, y job.Notice) int { return x.Time.Compare(y.Time) })
-	if d.Plan.Notices = b.append(l); len(d.Plan.Notices) == 0 {
+	b.ledger = append(b.ledger, d.Plan.Ledger...)
+	writes := b.append(l)
+	if d.Plan.Notices = slices.Clone(b.unwritten); !writes {
 		l.act()
 	}
 }
 
-// append appends what is unwritten to the journal, and returns it.
-func (b *book) append(l *Loop) []job.Notice {
+// append appends what is unwritten to the journal, and reports whether there is something.
+func (b *book) append(l *Loop) bool {
 	l.word(b.unwritten)
-	notices := slices.Clone(b.unwritten)
 	l.turn.phase = journaling
-	if len(notices) > 0 {
-		l.do(Journal{l.number(), notices})
+	if len(b.unwritten) == 0 && len(b.ledger) == 0 {
+		return false
 	}
-	return notices
+	l.do(Journal{l.number(), slices.Clone(b.unwritten), slices.Clone(b.ledger)})
+	return true
 }
 
 // word gives notices the sentence that the journal keeps beside their reason.
@@ -276,7 +280,7 @@ func (b *book) journalled(l *Loop, e Journal, err error) {
 	if err != nil {
 		err = fmt.Errorf("journal: %w", err)
 	} else {
-		b.unwritten = b.unwritten[len(e.Notices):]
+		b.unwritten, b.ledger = b.unwritten[len(e.Notices):], b.ledger[len(e.Ledger):]
 	}
 	switch {
 	case l.end.stage == waiting:

@@ -322,7 +322,7 @@ func (d *Driver) carryOut(ctx context.Context, e Effect) (any, error) {
 		defer cancel()
 		return d.parts.Store.Read(ctx)
 	case Journal:
-		return nil, AppendNotices(d.parts.Journal, e.Notices)
+		return nil, AppendNotices(d.parts.Journal, e.Notices, e.Ledger...)
 	case Notify:
 		ctx, cancel := within(NotifyTimeout)
 		defer cancel()

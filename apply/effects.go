@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/eltrain/eltrain/elastic"
+	"github.com/eltrain/eltrain/goodput"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/plan"
 	"github.com/eltrain/eltrain/providers"
@@ -67,10 +68,11 @@ type Store struct{ State state.State }
 // Reread reads the state, to learn whether a failed write was stored anyway. The Result is a state.State.
 type Reread struct{ Number int }
 
-// Journal appends events.
+// Journal appends events, and changes of goodput ledgers.
 type Journal struct {
 	Number  int
 	Notices []job.Notice
+	Ledger  []goodput.Entry
 }
 
 // Chronicle journals a decision with its complete input: once its changes have been carried out, or at the next pulse. Encoding

@@ -147,7 +147,7 @@ func (e *ending) conclude(l *Loop) {
 	if l.exec.busy() {
 		return
 	}
-	if len(l.book.append(l)) == 0 {
+	if !l.book.append(l) {
 		l.finish(e.plan, e.err)
 	}
 }
@@ -247,7 +247,7 @@ func (e *ending) isSettled(l *Loop, p *plan.Plan) bool {
 		if acting(rec) || !stuck && !stalled && reloading(l, rec) {
 			return false
 		}
-		if !stuck && !stalled && !rec.Phase.Idle() && (rec.Phase != job.JobRunning || joining(rec)) && !todo {
+		if !stuck && !stalled && !rec.Phase.Idle() && (!formed(rec) || joining(rec)) && !todo {
 			return false
 		}
 	}
@@ -388,7 +388,7 @@ func (e *ending) proven(l *Loop, p *plan.Plan) (at time.Time) {
 	facts := l.book.names.fromService(l.sight.facts)
 	for _, j := range l.files.Jobs {
 		rec := p.Records[j.Name]
-		if rec == nil || !l.files.scope.Touches(j.Name) || rec.Phase != job.JobRunning || steps(facts[j.Name]) > 0 {
+		if rec == nil || !l.files.scope.Touches(j.Name) || !formed(rec) || steps(facts[j.Name]) > 0 {
 			continue
 		}
 		since := rec.World.Formed
@@ -403,6 +403,9 @@ func (e *ending) proven(l *Loop, p *plan.Plan) (at time.Time) {
 	}
 	return at
 }
+
+// formed reports whether a job's worlds have formed: it is Running, or waits for a first step alone.
+func formed(rec *job.Record) bool { return rec.Phase == job.JobRunning || !rec.Awaits.IsZero() }
 
 // steps is the highest step that a member of the job's world has reported.
 func steps(f elastic.Facts) int64 {

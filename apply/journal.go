@@ -3,7 +3,9 @@ package apply
 import (
 	"encoding/json"
 	"slices"
+	"time"
 
+	"github.com/eltrain/eltrain/goodput"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/plan"
 	"github.com/eltrain/eltrain/state"
@@ -39,15 +41,23 @@ func AppendDecision(journal Appender, d *Decision) error {
 	return journal.Append(state.Entry{Time: d.Input.Now, Kind: state.DecisionEntry, Data: data})
 }
 
-// AppendNotices appends events, all or none.
-func AppendNotices(journal Appender, notices []job.Notice) error {
-	entries := make([]state.Entry, len(notices))
-	for i, n := range notices {
-		data, err := json.Marshal(n)
-		if err != nil {
+// AppendNotices appends events and changes of goodput ledgers, all or none.
+func AppendNotices(journal Appender, notices []job.Notice, ledger ...goodput.Entry) error {
+	entries := make([]state.Entry, 0, len(notices)+len(ledger))
+	add := func(at time.Time, kind string, content any) error {
+		data, err := json.Marshal(content)
+		entries = append(entries, state.Entry{Time: at, Kind: kind, Data: data})
+		return err
+	}
+	for i := range notices {
+		if err := add(notices[i].Time, state.NoticeEntry, &notices[i]); err != nil {
 			return err
 		}
-		entries[i] = state.Entry{Time: n.Time, Kind: state.NoticeEntry, Data: data}
+	}
+	for i := range ledger {
+		if err := add(ledger[i].Time, state.GoodputEntry, &ledger[i]); err != nil {
+			return err
+		}
 	}
 	if len(entries) == 0 {
 		return nil

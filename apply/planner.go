@@ -226,7 +226,7 @@ func (p *Planner) Refresh(ctx context.Context, approve func(Decision) error, sto
 	}
 	notices := slices.Concat(d.Plan.Notices, l.resizes(&d.Input, &d.Plan))
 	l.word(notices)
-	if err := AppendNotices(journal, notices); err != nil {
+	if err := AppendNotices(journal, notices, d.Plan.Ledger...); err != nil {
 		return d, fmt.Errorf("journal: %w", err)
 	}
 	return d, nil

@@ -879,6 +879,9 @@ func (s *scenario) member(d *datadriven.TestData) {
 		}
 		f.Members = slices.DeleteFunc(slices.Clone(f.Members), func(o elastic.MemberFacts) bool { return o.Slot == a })
 		f.Members = append(f.Members, m)
+		if m.Member.Step > 0 && m.Member.Generation == f.World.Generation && f.World.FirstStep.IsZero() {
+			f.World.FirstStep = s.now
+		}
 		s.facts[a.Job] = f
 	}
 }

@@ -153,7 +153,7 @@ func (s *sight) delayed() map[string]string {
 // merge adds the service's worlds, members and suspicions to a snapshot. It matches jobs by UID, so that a recreated job does not get those
 // of its predecessor.
 func merge(s *job.Snapshot, facts map[string]elastic.Facts, records job.Records) {
-	s.Worlds = make(map[string]job.World, len(facts))
+	s.Worlds, s.Suspicions = make(map[string]job.World, len(facts)), nil
 	members := map[incarnation]*job.Member{}
 	for name, f := range facts {
 		if rec := records[name]; f.World.Generation > 0 && rec != nil && rec.UID == f.UID {

@@ -30,15 +30,14 @@ func (l *Loop) Live(now time.Time, facts map[string]elastic.Facts) Live {
 	snapshot.Incarnations = slices.Clone(snapshot.Incarnations)
 	merge(&snapshot, l.book.names.fromService(facts), l.book.state.Jobs)
 	unstored := l.unstoredJobs()
+	ledgers := plan.Goodput(l.book.state.Jobs, &snapshot, now)
 	records := make(job.Records, len(l.book.state.Jobs))
 	for name, rec := range l.book.state.Jobs {
 		copied := *rec
 		if unstored != nil && rec.Phase == job.JobRunning {
 			copied.Phase = job.JobDegraded // the job is not healed, and the record cannot be written
 		}
-		if !rec.Phase.Ended() {
-			copied.Goodput = rec.Goodput.Until(now)
-		}
+		copied.Goodput = ledgers[name]
 		records[name] = &copied
 	}
 	waits := slices.Concat(unstored, l.waits(&l.turn.newest))

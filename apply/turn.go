@@ -213,7 +213,7 @@ func (l *Loop) act() {
 // rests ends the turn.
 func (l *Loop) rests() {
 	l.turn.phase = resting
-	unkept := len(l.book.unwritten) > 0 || !l.holds.stored(&l.book)
+	unkept := len(l.book.unwritten) > 0 || len(l.book.ledger) > 0 || !l.holds.stored(&l.book)
 	l.turn.dirty = l.turn.dirty || l.end.stage == running && unkept
 	l.turn.rescan = l.now.Add(Rescan)
 }

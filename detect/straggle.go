@@ -145,7 +145,7 @@ func slowestOf(shares []own) (slowest int, others, next own) {
 func (d *Detector) straggling(r *rank, share, others, next float64, since time.Time) job.Suspicion {
 	percent := func(x float64) string { return strconv.FormatFloat(100*x, 'f', 0, 64) }
 	return job.Suspicion{
-		Cause: job.Straggler, Generation: d.generation, Slots: []job.Address{r.slot.address}, Ranks: []int{r.number}, Since: since, Certain: true,
+		Cause: job.Straggler, Generation: d.generation, Slots: []job.Address{r.slot.address}, Ranks: []int{r.number}, Since: since, Certain: true, Cost: share - next,
 		Evidence: []job.Reason{d.because(RankSlow, []*rank{r}, "share", percent(share), "others", percent(others), "costs", percent(share-next),
 			"since", since.UTC().Format(time.RFC3339))},
 	}

@@ -331,6 +331,7 @@ func (r *Rendezvous) storeReport(s *slot, report Report) {
 		r.refresh(s)
 		return
 	}
+	r.seeFirstStep(s)
 	r.generation = max(r.generation, report.Generation)
 	switch {
 	case s.member && r.trains() && r.leftWorld(report):
@@ -344,6 +345,17 @@ func (r *Rendezvous) storeReport(s *slot, report Report) {
 	}
 	r.updateClaim(s)
 	r.refresh(s)
+}
+
+// seeFirstStep dates the first step of the newest world, by the first report of one.
+func (r *Rendezvous) seeFirstStep(s *slot) {
+	if !s.member || s.report.Generation != r.world.Generation || !r.world.FirstStep.IsZero() {
+		return
+	}
+	if age, shown := s.report.sinceFirstStep(); shown {
+		r.world.FirstStep = r.now.Add(-min(age, max(0, r.now.Sub(r.world.Formed))))
+		r.changes++
+	}
 }
 
 // notFinite names a loss that is not finite; "" for any other.

@@ -476,6 +476,7 @@ func (s *scenario) register(t *testing.T, d *datadriven.TestData, a job.Address)
 	agent.report.Rank = number(t, d, "rank", 0)
 	agent.report.WorldSlots = number(t, d, "slots", 0)
 	agent.report.InPlace = number(t, d, "in-place", 0)
+	progress(t, d, &agent.report)
 	request := RegisterRequest{UID: "u1", Slot: a.Short(), Incarnation: agent.incarnation, Host: "h" + strconv.Itoa(a.Index), Seq: uint64(number(t, d, "seq", 0)), Report: agent.report}
 	for _, arg := range d.CmdArgs {
 		switch arg.Key {
@@ -492,6 +493,17 @@ func (s *scenario) register(t *testing.T, d *datadriven.TestData, a job.Address)
 	}
 	s.agents[a] = agent
 	s.settle()
+}
+
+// progress enters what the arguments say of steps.
+func progress(t *testing.T, d *datadriven.TestData, r *Report) {
+	if d.HasArg("step") {
+		first, step, age := int64(number(t, d, "first", number(t, d, "step", 0))), int64(number(t, d, "step", 0)), float64(number(t, d, "age", 0))
+		r.Ranks = []job.RankReport{{Progress: &job.RankProgress{By: job.OwnPattern, Reading: job.Reading{Step: &step}, FirstStep: &first, StepAge: &age, StepRate: float64(number(t, d, "rate", 0))}}}
+		r.Step = step
+	} else if d.HasArg("no-step") { // of the new world
+		r.Ranks, r.Step = []job.RankReport{{}}, int64(number(t, d, "no-step", 0))
+	}
 }
 
 func (s *scenario) say(t *testing.T, d *datadriven.TestData, a job.Address) {
@@ -512,6 +524,7 @@ func (s *scenario) say(t *testing.T, d *datadriven.TestData, a job.Address) {
 	if generation := number(t, d, "saved", 0); generation > 0 {
 		r.Saved = job.Saved{Step: 1, Generation: generation}
 	}
+	progress(t, d, &r)
 	if d.HasArg("loss") {
 		var text string
 		d.ScanArgs(t, "loss", &text)
@@ -575,7 +588,7 @@ func (s *scenario) does(t *testing.T, d *datadriven.TestData, a job.Address) {
 
 // age makes the report of its process one as of now.
 func (a *scriptedAgent) age(now time.Time) {
-	if len(a.report.Ranks) == 0 {
+	if len(a.report.Ranks) == 0 || a.report.Ranks[0].Process == nil {
 		return
 	}
 	rank := a.report.Ranks[0]
@@ -626,6 +639,9 @@ func (s *scenario) facts() {
 		state = fmt.Sprintf("broken by order %s ago", s.now.Sub(f.World.Ordered))
 	}
 	if f.World.Generation > 0 {
+		if first := f.World.FirstStep; !first.IsZero() {
+			state += fmt.Sprintf(", first step %s ago", s.now.Sub(first))
+		}
 		fmt.Fprintf(&s.out, "world %d of %d %s\n", f.World.Generation, len(f.World.Members), state)
 	}
 	for _, suspicion := range f.Suspicions {

@@ -503,7 +503,7 @@ func TestReadiness(t *testing.T) {
 	}
 }
 
-// TestWakesOnlyForFacts: a beat, a step or a load does not wake the planner; a state or a broken connection does.
+// TestWakesOnlyForFacts: a beat, a step or a load does not wake the planner; a state, a world's first step or a broken connection does.
 func TestWakesOnlyForFacts(t *testing.T) {
 	s := startServer(t, "")
 	a, _ := s.train(t)
@@ -516,6 +516,11 @@ func TestWakesOnlyForFacts(t *testing.T) {
 		}
 	}
 	drain()
+	a.request.Step = 99
+	a.say(job.MemberRunning, 1)
+	if !drain() {
+		t.Error("a world's first step does not wake the planner")
+	}
 	a.request.Step, a.request.CPU, a.request.Memory, a.request.Loss = 100, 900, 1<<20, new(job.Loss)
 	a.say(job.MemberRunning, 1)
 	if drain() {

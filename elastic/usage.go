@@ -65,6 +65,35 @@ func (r *Report) progressOf(local int) (step int64, loss *job.Loss, rate float64
 }
 
 // rankStatuses is what a snapshot has of the ranks.
+// sinceFirstStep is how long ago the processes showed the first step of their generation, which is estimated if they have shown more
+// since.
+func (r *Report) sinceFirstStep() (age time.Duration, shown bool) {
+	if r.Ranks == nil { // of an agent that says no more
+		return took(r.Step-r.FirstStep, r.StepRate), r.Step > 0 || r.FirstStep > 0
+	}
+	for i := range r.Ranks {
+		p := r.Ranks[i].Progress
+		if p == nil || p.FirstStep == nil || p.Step == nil || p.StepAge == nil {
+			continue
+		}
+		shown = true
+		age = max(age, seconds(min(*p.StepAge, longAgo))+took(*p.Step-*p.FirstStep, p.StepRate))
+	}
+	return age, shown
+}
+
+// took is how long steps took at a rate; 0 if it is unknown.
+func took(steps int64, rate float64) time.Duration {
+	if steps <= 0 || rate <= 0 {
+		return 0
+	}
+	return seconds(min(float64(steps)/rate, longAgo))
+}
+
+// longAgo bounds an estimate, in seconds: no rate is that low.
+const longAgo = 1e9
+
+// rankStatuses is what a snapshot has of ranks.
 func rankStatuses(ranks []job.RankReport) []job.RankStatus {
 	if len(ranks) == 0 {
 		return nil

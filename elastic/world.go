@@ -217,6 +217,7 @@ func (r *Rendezvous) setWorld(w job.World) {
 		if s.member && !w.Broken {
 			s.place = &places[i]
 		}
+		r.seeFirstStep(s) // of one that is adopted
 	}
 }
 

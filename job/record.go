@@ -17,7 +17,9 @@ type Record struct {
 	// are found by it.
 	Launched string   `json:"launched_as,omitempty"`
 	Phase    JobPhase `json:"phase"`
-	Slots    []Slot   `json:"slots"` // by address
+	// Awaits is what a job that is Starting or Degraded still waits for, if all that it needs runs: the first step of its world.
+	Awaits Reason `json:"awaits,omitzero"`
+	Slots  []Slot `json:"slots"` // by address
 	// Counts is the desired number of slots of each role, as the plan last decided.
 	Counts map[string]int `json:"counts"`
 	World  World          `json:"world,omitzero"` // the newest one formed
@@ -97,9 +99,9 @@ const MaxIncidents = 20
 type JobPhase string
 
 const (
-	JobPending   JobPhase = "Pending"  // not admitted: no capacity
-	JobStarting  JobPhase = "Starting" // admitted; its first world has not formed yet
-	JobRunning   JobPhase = "Running"
+	JobPending   JobPhase = "Pending"   // not admitted: no capacity
+	JobStarting  JobPhase = "Starting"  // admitted; its world has not formed yet, or has not shown its first step
+	JobRunning   JobPhase = "Running"   // it trains
 	JobDegraded  JobPhase = "Degraded"  // was running, and now is healing or below its desired count
 	JobSuspended JobPhase = "Suspended" // nothing of it runs, and nothing starts until it is resumed
 	JobSucceeded JobPhase = "Succeeded"
@@ -231,50 +233,70 @@ const (
 	FailJob         Action = "fail"
 )
 
-// Goodput accounts for a job's wall time, in seconds. Productive and the lost parts sum to Wall.
+// Goodput accounts for a job's wall time, in seconds: Productive, Unknown and the lost parts sum to Wall. Package goodput keeps it.
 type Goodput struct {
-	Wall       float64  `json:"wall_seconds"`
-	Productive float64  `json:"productive_seconds"`
-	Lost       LostTime `json:"lost"`
+	Wall       float64 `json:"wall_seconds"`
+	Productive float64 `json:"productive_seconds"`
+	// Unknown is the time in worlds that never showed a step: nobody knows what came of it.
+	Unknown float64  `json:"unknown_seconds,omitempty"`
+	Lost    LostTime `json:"lost"`
 	// Reached is the highest step seen: steps below it after a restart are recomputed.
 	Reached int64 `json:"reached,omitempty"`
+	// Shown: a world of the job has shown a step, so its later worlds are expected to.
+	Shown bool `json:"steps_shown,omitempty"`
 	// Saved is the newest checkpoint seen, of any world. While a world trains, its members may report newer ones.
 	Saved Saved `json:"saved,omitzero"`
-	// At is when the ledger was last updated, Mode the account that the time since then is charged to.
-	At   time.Time `json:"at,omitzero"`
-	Mode string    `json:"mode,omitempty"`
+	// At is until when the time is accounted for. What came after it is charged by Mode and, if a world trains, by Open.
+	At   time.Time  `json:"at,omitzero"`
+	Mode string     `json:"mode,omitempty"`
+	Open WorldSpent `json:"open,omitzero"`
 }
 
-// Until returns the ledger updated to t: the time since At is charged to Mode.
-func (g Goodput) Until(t time.Time) Goodput {
-	spent := t.Sub(g.At).Seconds()
-	if g.At.IsZero() || spent < 0 { // the clock may have jumped back
-		spent = 0
-	}
-	switch g.Mode {
-	case "productive":
-		g.Productive += spent
-	case "scheduling":
-		g.Lost.Scheduling += spent
-	case "rendezvous":
-		g.Lost.Rendezvous += spent
-	case "restart":
-		g.Lost.Restart += spent
-	default:
-		spent = 0
-	}
-	g.Wall += spent
-	g.At = t
-	return g
+// WorldSpent is what is known of the time since Goodput.At, in which a world trains. Times are by the master's clock.
+type WorldSpent struct {
+	Generation int  `json:"generation,omitempty"`
+	Expected   bool `json:"expected,omitempty"` // it is expected to show steps
+	Shown      bool `json:"shown,omitempty"`    // it has shown one
+	// FirstStep is when it showed its first step, which was Resumed, and Passed when it came past the step that was reached before;
+	// zero until then.
+	FirstStep time.Time `json:"first_step_at,omitzero"`
+	Resumed   int64     `json:"resumed,omitempty"`
+	Passed    time.Time `json:"passed_at,omitzero"`
+	// Hang is since when it makes no progress, zero if it does; HangCertain that this is more than a suspicion.
+	Hang        time.Time `json:"hang_since,omitzero"`
+	HangCertain bool      `json:"hang_certain,omitempty"`
+	// Slow is since when stragglers cost the share SlowBy of its time.
+	Slow   time.Time `json:"slow_since,omitzero"`
+	SlowBy float64   `json:"slow_by,omitempty"`
 }
 
 // LostTime is time without progress, by reason, in seconds.
 type LostTime struct {
-	Scheduling  float64 `json:"scheduling"`
-	Rendezvous  float64 `json:"rendezvous"`
-	Restart     float64 `json:"restart"`
-	RedoneSteps float64 `json:"redone_steps"`
-	Hang        float64 `json:"hang"`
+	Scheduling  float64 `json:"scheduling"`   // no capacity, or slots that did not run yet
+	Rendezvous  float64 `json:"rendezvous"`   // slots ran, and waited for their first world
+	Start       float64 `json:"start"`        // from when a world formed until its first step
+	RedoneSteps float64 `json:"redone_steps"` // steps that an earlier world had done already
+	Hang        float64 `json:"hang"`         // from the last step until the world ended
+	Straggling  float64 `json:"straggling"`   // waiting for slower members
+	Checkpoint  float64 `json:"checkpoint"`   // checkpoints before planned stops
+	Restart     float64 `json:"restart"`      // from the end of a world until the next formed
+	Suspended   float64 `json:"suspended"`
+}
+
+// Sum is all time lost, in seconds.
+func (l *LostTime) Sum() (seconds float64) {
+	for _, part := range l.Parts() {
+		seconds += part
+	}
+	return seconds
+}
+
+// Parts is the time lost by reason, under the names that the JSON has.
+func (l *LostTime) Parts() map[string]float64 {
+	return map[string]float64{
+		"scheduling": l.Scheduling, "rendezvous": l.Rendezvous, "start": l.Start, "redone_steps": l.RedoneSteps, "hang": l.Hang,
+		"straggling": l.Straggling, "checkpoint": l.Checkpoint, "restart": l.Restart, "suspended": l.Suspended,
+	}
 }
 
 // Records are the records of all jobs, by job name.

@@ -2,6 +2,7 @@ package job
 
 import (
 	"cmp"
+	"slices"
 	"time"
 )
 
@@ -130,6 +131,14 @@ type Member struct {
 	Expired bool `json:"expired,omitempty"`
 }
 
+// Showed reports whether its processes have shown a step in their generation, and if that is known as the number of a step, the first.
+func (m *Member) Showed() (first int64, showed bool) {
+	if m.Ranks == nil { // of an agent that says no more
+		return m.FirstStep, m.FirstStep > 0 || m.Step > 0
+	}
+	return m.FirstStep, slices.ContainsFunc(m.Ranks, func(r RankStatus) bool { return r.Progress != nil && r.Progress.FirstStep != nil })
+}
+
 // Saved is a checkpoint that training processes have written. The zero value is none.
 type Saved struct {
 	Step       int64 `json:"step"`
@@ -200,6 +209,8 @@ type World struct {
 	// Ordered is when the service, by its clock, ordered its members to stop because another world is wanted; zero while it
 	// trains, and if a member broke it. Members may receive the order later.
 	Ordered time.Time `json:"ordered,omitzero"`
+	// FirstStep is when, by the service's clock, its members showed their first step; zero until then.
+	FirstStep time.Time `json:"first_step_at,omitzero"`
 	// ResumeStep is the step of the checkpoint from which its processes are to resume; 0 leaves it to them.
 	ResumeStep int64 `json:"resume_step,omitempty"`
 	// Adopted: it was already training when this service first saw it. It is not stored.

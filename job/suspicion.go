@@ -16,6 +16,8 @@ type Suspicion struct {
 	Certain  bool      `json:"certain,omitempty"`
 	Due      time.Time `json:"due,omitzero"`
 	Evidence []Reason  `json:"evidence"`
+	// Cost is the share of the world's time that a straggler costs, from 0 to 1; 0 if unknown.
+	Cost float64 `json:"cost,omitempty"`
 }
 
 // Of returns the same suspicion with its slots under the given job name.

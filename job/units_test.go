@@ -172,18 +172,3 @@ func TestSizes(t *testing.T) {
 		}
 	})
 }
-
-func TestGoodputSums(t *testing.T) {
-	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	g := Goodput{}.Until(at)
-	for _, mode := range []string{"scheduling", "rendezvous", "productive", "restart", ""} {
-		g.Mode = mode
-		at = at.Add(10 * time.Second)
-		g = g.Until(at)
-	}
-	g.Mode = "productive"
-	g = g.Until(at.Add(-time.Hour)) // the clock jumped back
-	if sum := g.Productive + g.Lost.Scheduling + g.Lost.Rendezvous + g.Lost.Restart; g.Wall != sum || g.Productive != 10 || g.Wall != 40 {
-		t.Errorf("%+v", g)
-	}
-}

@@ -138,6 +138,9 @@ var Waiting = map[job.Code]bool{
 	EndsWhole: false, StartsWhole: false, RoleUpdatesWhole: false, FailsWhole: false, NotRunningOutOfScope: false,
 }
 
+// FirstStepDue is what a job waits for whose world has formed, and that says how far it is: the first step.
+const FirstStepDue job.Code = "first_step_due"
+
 // The parts of a shortage.
 const (
 	Wanted           job.Code = "wanted"             // how many slots of a role, and what each takes

@@ -1,43 +1,13 @@
 package plan
 
 import (
-	"math"
 	"testing"
 	"time"
 
+	"github.com/eltrain/eltrain/goodput"
 	"github.com/eltrain/eltrain/incident"
 	"github.com/eltrain/eltrain/job"
 )
-
-// A world that resumed at step 60 after 100 had been reached, at 20 steps a second, repeated two seconds of work. At most the
-// time spent is moved, and the ledger's sum stays the same.
-func TestStepsDoneAgainAreLost(t *testing.T) {
-	at := job.Address{Job: "a", Role: "worker"}
-	for _, test := range []struct {
-		what                  string
-		reached, first, last  int64
-		rate, spent, wantLost float64
-	}{
-		{"no step before", 0, 1, 100, 20, 5, 0},
-		{"some again", 100, 60, 140, 20, 5, 2},
-		{"ended before it came as far again", 100, 60, 80, 20, 1.5, 1},
-		{"never more than was spent", 100, 0, 100, 1, 3, 3},
-		{"from where it was", 100, 101, 140, 20, 5, 0},
-		{"no rate known", 100, 60, 140, 0, 5, 0},
-	} {
-		w := &work{world: job.World{Generation: 2}, slots: []*job.Slot{{Address: at}},
-			seen: map[job.Address][]*job.Incarnation{at: {{Member: &job.Member{
-				Generation: 2, FirstStep: test.first, Step: test.last, StepRate: test.rate}}}}}
-		g := job.Goodput{Wall: test.spent, Productive: test.spent, Reached: test.reached}
-		w.redo(&g, test.spent)
-		if math.Abs(g.Lost.RedoneSteps-test.wantLost) > 1e-9 || math.Abs(g.Productive+g.Lost.RedoneSteps-g.Wall) > 1e-9 {
-			t.Errorf("%s: %+v", test.what, g)
-		}
-		if want := max(test.reached, test.last); g.Reached != want {
-			t.Errorf("%s: reached %d, want %d", test.what, g.Reached, want)
-		}
-	}
-}
 
 // A job may end while no master runs. The ledger's productive time ends at the exits' times, not when the next master starts;
 // the time after that is lost, or no longer the job's.
@@ -66,7 +36,7 @@ func TestTheLedgerEndsWithTheProcesses(t *testing.T) {
 		{what: "by a clock that is behind", phase: job.JobFailed, slots: slots(job.Failed), faults: []*job.Exit{after(-5)}, productive: 60},
 	} {
 		w := &work{declared: true, spec: &job.Job{Roles: []job.Role{{Name: "worker", Ranked: true, Replicas: 2}}}, slots: test.slots, world: job.World{Generation: 1, Broken: test.broken},
-			rec: &job.Record{Phase: test.phase, Goodput: job.Goodput{Mode: "productive", At: start}}, seen: map[job.Address][]*job.Incarnation{}}
+			rec: &job.Record{Phase: test.phase, Goodput: job.Goodput{Mode: goodput.Training, At: start, Open: job.WorldSpent{Generation: 1, Shown: true, FirstStep: start, Passed: start}}}, seen: map[job.Address][]*job.Incarnation{}}
 		for i, exit := range test.exits {
 			w.seen[test.slots[i].Address] = []*job.Incarnation{{Member: &job.Member{Exit: exit}}}
 		}
@@ -75,7 +45,7 @@ func TestTheLedgerEndsWithTheProcesses(t *testing.T) {
 		}
 		p := &pass{in: Input{Now: now}}
 		p.account(w)
-		if g := w.rec.Goodput; g.Productive != test.productive || g.Lost.Restart != test.lost || g.Wall != test.productive+test.lost || !g.At.Equal(now) {
+		if g := goodput.Until(w.rec.Goodput, now, w.standing(nil)); g.Productive != test.productive || g.Lost.Restart != test.lost || g.Wall != test.productive+test.lost {
 			t.Errorf("%s: %+v", test.what, g)
 		}
 	}
@@ -87,7 +57,7 @@ func TestTheNewestCheckpointIsRecordedWhenItsWorldIsOver(t *testing.T) {
 	at := job.Address{Job: "a", Role: "worker"}
 	early, last, next := job.Saved{Step: 100, Generation: 1}, job.Saved{Step: 110, Generation: 1}, job.Saved{Step: 50, Generation: 2}
 	w := &work{declared: true, spec: &job.Job{Roles: []job.Role{{Name: "worker", Ranked: true, Replicas: 1}}},
-		rec: &job.Record{Phase: job.JobRunning, Goodput: job.Goodput{Mode: "productive"}}}
+		rec: &job.Record{Phase: job.JobRunning, Goodput: job.Goodput{Mode: goodput.Training, At: time.Unix(1000, 0), Open: job.WorldSpent{Generation: 1}}}}
 	for _, test := range []struct {
 		what      string
 		broken    bool
@@ -108,10 +78,50 @@ func TestTheNewestCheckpointIsRecordedWhenItsWorldIsOver(t *testing.T) {
 		for _, saved := range test.seen {
 			w.seen[at] = append(w.seen[at], &job.Incarnation{Member: &job.Member{Saved: saved}})
 		}
-		p := &pass{}
+		p := &pass{in: Input{Now: time.Unix(1000, 0)}}
 		p.account(w)
 		if g := w.rec.Goodput; g.Saved != test.want || p.out.Dirty != test.wantDirty {
 			t.Errorf("%s: recorded is %+v, dirty %v", test.what, g.Saved, p.out.Dirty)
+		}
+	}
+}
+
+// Where the time of a job goes that trains, or is about to, depends on its world and on what still runs of it.
+func TestWhatAJobDoesAsAWhole(t *testing.T) {
+	at := job.Address{Job: "a", Role: "worker"}
+	ordered := time.Unix(1000, 0)
+	for _, test := range []struct {
+		what   string
+		phase  job.JobPhase
+		slot   job.Phase
+		member job.MemberState
+		world  job.World
+		want   string
+	}{
+		{"no place", job.JobPending, job.Pending, "", job.World{}, goodput.Scheduling},
+		{"its slot starts", job.JobStarting, job.Scheduling, "", job.World{}, goodput.Scheduling},
+		{"its slot waits", job.JobStarting, job.Registered, job.MemberWaiting, job.World{}, goodput.Rendezvous},
+		{"no first step", job.JobStarting, job.Running, job.MemberRunning, job.World{Generation: 1}, goodput.Training},
+		{"it trains", job.JobRunning, job.Running, job.MemberRunning, job.World{Generation: 1}, goodput.Training},
+		{"with fewer slots", job.JobDegraded, job.Running, job.MemberRunning, job.World{Generation: 1}, goodput.Training},
+		{"a planned stop", job.JobRunning, job.Running, job.MemberRunning, job.World{Generation: 1, Broken: true, Ordered: ordered}, goodput.Checkpoint},
+		{"it has stopped", job.JobRunning, job.Running, job.MemberWaiting, job.World{Generation: 1, Broken: true, Ordered: ordered}, goodput.Restart},
+		{"a fault, and no checkpoint", job.JobDegraded, job.Running, job.MemberRunning, job.World{Generation: 1, Broken: true}, goodput.Restart},
+		{"no place for a slot that was lost", job.JobDegraded, job.Pending, "", job.World{Generation: 1, Broken: true}, goodput.Scheduling},
+		{"suspended", job.JobSuspended, job.Canceled, "", job.World{Generation: 1, Broken: true}, goodput.Suspended},
+		{"over", job.JobSucceeded, job.Succeeded, "", job.World{Generation: 1}, goodput.Over},
+	} {
+		inc := &job.Incarnation{Slot: at, Number: 1}
+		if test.member != "" {
+			inc.Member = &job.Member{State: test.member, Generation: 1}
+		}
+		if test.world.Generation > 0 {
+			test.world.Members = []job.WorldMember{{Slot: at, Incarnation: 1}}
+		}
+		w := &work{spec: &job.Job{Roles: []job.Role{{Name: "worker", Ranked: true, Replicas: 1}}, Checkpoint: &job.Checkpoint{Signal: "SIGUSR1"}}, rec: &job.Record{Phase: test.phase},
+			slots: []*job.Slot{{Address: at, Phase: test.slot, Incarnation: 1, Recover: true}}, world: test.world, seen: map[job.Address][]*job.Incarnation{at: {inc}}}
+		if got := w.mode(); got != test.want {
+			t.Errorf("%s: it is %q, want %q", test.what, got, test.want)
 		}
 	}
 }

@@ -28,9 +28,20 @@ func (p *pass) judge(w *work) {
 			}
 		}
 	}
-	phase := w.phase()
+	phase, awaits := w.phase(), job.Reason{}
+	if phase == job.JobRunning {
+		if awaits = w.firstStepDue(); !awaits.IsZero() {
+			if phase = job.JobStarting; w.rec.Phase == job.JobDegraded || w.followsFault() {
+				phase = job.JobDegraded // it has not recovered before it trains
+			}
+		}
+	}
 	if phase == job.JobRunning && (!p.in.Withheld[w.name].IsZero() || p.refusedJobs[w.name]) {
 		phase = job.JobDegraded
+	}
+	if !awaits.Equal(w.rec.Awaits) {
+		w.rec.Awaits = awaits
+		p.out.Dirty = true
 	}
 	if phase != w.rec.Phase {
 		if w.rec.Phase == job.JobSuspended {
@@ -56,6 +67,7 @@ func (w *work) waitAnew(now time.Time) {
 
 func entered(phase job.JobPhase) job.Reason { return job.Because(PhaseEntered, "phase", string(phase)) }
 
+// phase is the job's phase by its slots and its world, whether or not that has shown a step.
 func (w *work) phase() job.JobPhase {
 	if w.rec.Phase.Ended() || !w.declared {
 		return w.rec.Phase
@@ -82,7 +94,7 @@ func (w *work) phase() job.JobPhase {
 			unhealthy = unhealthy || left && w.world.Broken && s.Phase != job.Registered
 		}
 	}
-	young := w.rec.Phase == job.JobPending || w.rec.Phase == job.JobSuspended || w.rec.Phase == job.JobStarting
+	young := w.rec.Phase == job.JobPending || w.rec.Phase == job.JobSuspended || w.rec.Phase == job.JobStarting && !w.brokenByFault()
 	switch {
 	case w.ranked() && w.world.Generation == 0, young && (!all || running == 0):
 		return job.JobStarting
@@ -105,6 +117,12 @@ func (w *work) brokenByFault() bool {
 	return w.world.Broken && i != nil && i.Generation == w.world.Generation
 }
 
+// followsFault reports whether an incident broke the world before this one, which the job was Running with in the last pass.
+func (w *work) followsFault() bool {
+	n, before := len(w.rec.Incidents), w.rec.Goodput.Open.Generation
+	return n > 0 && before > 0 && before < w.world.Generation && w.rec.Incidents[n-1].Generation == before
+}
+
 // missing reports whether a fixed role has too few slots.
 func (w *work) missing() bool {
 	for i := range w.spec.Roles {
@@ -114,66 +132,6 @@ func (w *work) missing() bool {
 		}
 	}
 	return false
-}
-
-// account updates the goodput ledger: the time since the last entry counts for the mode of that entry.
-func (p *pass) account(w *work) {
-	mode := w.mode()
-	g := &w.rec.Goodput
-	if mode != "productive" || g.Mode != mode {
-		p.keepSaved(w)
-	}
-	if mode == g.Mode {
-		return
-	}
-	was, before := g.Mode, g.Productive
-	if end := w.worldEnd(); was == "productive" && end.After(g.At) && end.Before(p.in.Now) {
-		*g = g.Until(end) // there was no master; the time after end was not training
-		g.Mode = mode
-	}
-	*g = g.Until(p.in.Now)
-	if was == "productive" {
-		w.redo(g, g.Productive-before)
-	}
-	g.Mode = mode
-	p.out.Dirty = true
-}
-
-// worldEnd is when the job stopped training, by its hosts' clocks, from exit reports or error files: for a job that succeeded,
-// when the last slot did; else the first exit among this pass's faults. It is zero if unknown.
-func (w *work) worldEnd() (end time.Time) {
-	if w.rec.Phase != job.JobSucceeded {
-		for _, f := range w.faults {
-			if !f.At.IsZero() && (end.IsZero() || f.At.Before(end)) {
-				end = f.At
-			}
-		}
-		return end
-	}
-	for _, s := range w.slots {
-		exit := w.exitOf(s)
-		switch {
-		case s.Phase != job.Succeeded:
-			continue
-		case exit == nil || exit.At.IsZero():
-			return time.Time{}
-		case exit.At.After(end):
-			end = exit.At
-		}
-	}
-	return end
-}
-
-// exitOf is how the slot's incarnation exited, according to its agent or else its provider; nil if unknown.
-func (w *work) exitOf(s *job.Slot) *job.Exit {
-	inc := w.current(s)
-	switch {
-	case inc == nil:
-		return nil
-	case inc.Member != nil && inc.Member.Exit != nil:
-		return inc.Member.Exit
-	}
-	return inc.Exit
 }
 
 // keepSaved records the newest checkpoint that members report. While a world trains its members remember it, so that a steady
@@ -191,52 +149,4 @@ func (p *pass) keepSaved(w *work) {
 		w.rec.Goodput.Saved = newest
 		p.out.Dirty = true
 	}
-}
-
-// redo moves time spent on steps that had been done before from productive to lost. spent is the productive time that just
-// ended, in seconds. A world resumed at the first step that it printed.
-func (w *work) redo(g *job.Goodput, spent float64) {
-	var first, last int64
-	var rate float64
-	for _, s := range w.slots {
-		for _, inc := range w.seen[s.Address] {
-			m := inc.Member
-			if m == nil || m.Generation != w.world.Generation || m.Step <= last {
-				continue
-			}
-			first, last, rate = m.FirstStep, m.Step, m.StepRate
-		}
-	}
-	if again := min(g.Reached, last) - first; again > 0 && rate > 0 {
-		seconds := min(float64(again)/rate, spent)
-		g.Productive -= seconds
-		g.Lost.RedoneSteps += seconds
-	}
-	g.Reached = max(g.Reached, last)
-}
-
-func (w *work) mode() string {
-	switch w.rec.Phase {
-	case job.JobRunning:
-		if w.ranked() && w.world.Broken {
-			return "restart" // a planned restart
-		}
-		return "productive"
-	case job.JobPending:
-		return "scheduling"
-	case job.JobStarting:
-		if slices.ContainsFunc(w.slots, func(s *job.Slot) bool { return s.Phase == job.Scheduling }) {
-			return "scheduling"
-		}
-		return "rendezvous"
-	case job.JobDegraded:
-		if w.world.Generation > 0 && !w.world.Broken {
-			return "productive" // it trains, with fewer slots than it should have
-		}
-		if slices.ContainsFunc(w.slots, func(s *job.Slot) bool { return holds(s) && s.Phase == job.Pending }) {
-			return "scheduling"
-		}
-		return "restart"
-	}
-	return ""
 }

@@ -286,7 +286,7 @@ func (p *pass) open(w *work) {
 	w.world = rec.World
 	if seen, ok := p.in.Snapshot.Worlds[w.name]; ok && !w.frozen && seen.Generation >= rec.World.Generation {
 		w.world = seen
-		if seen.Generation > rec.World.Generation || seen.Broken != rec.World.Broken {
+		if seen.Generation > rec.World.Generation || seen.Broken != rec.World.Broken || !seen.FirstStep.Equal(rec.World.FirstStep) {
 			rec.World = seen
 			p.out.Dirty = true
 		}

@@ -8,6 +8,7 @@ package plan
 import (
 	"time"
 
+	"github.com/eltrain/eltrain/goodput"
 	"github.com/eltrain/eltrain/job"
 )
 
@@ -103,6 +104,8 @@ type Plan struct {
 	Groups map[string]job.Group `json:"groups"`
 	// Notices are what this pass found: incidents, phases entered.
 	Notices []job.Notice `json:"notices,omitempty"`
+	// Ledger has the changes of goodput ledgers, which the journal keeps.
+	Ledger []goodput.Entry `json:"ledger,omitempty"`
 	// Wake is when to plan again even if nothing happens; zero is never.
 	Wake time.Time `json:"wake,omitzero"`
 	// Sizes are those of elastic roles whose size differs from the declared one, or changes.

@@ -238,7 +238,7 @@ func applyOutcome(p *pass, w *work, _ *job.Request, _ *job.Handled) (job.ReplySt
 		return job.Undone, withheld
 	case waits >= 0:
 		return job.Undone, p.out.Waits[waits].Reasons[0]
-	case w.rec.Phase == job.JobRunning && w.whole() && p.proven(w), w.rec.Phase.Ended(), w.rec.Phase == job.JobSuspended:
+	case (w.rec.Phase == job.JobRunning || !w.rec.Awaits.IsZero()) && w.whole() && p.proven(w), w.rec.Phase.Ended(), w.rec.Phase == job.JobSuspended:
 		return job.Done, job.Reason{}
 	}
 	return job.Accepted, job.Reason{}

@@ -30,6 +30,10 @@ import (
 //	stuck SLOT     agents of the slot start and never register from now on, until unstuck SLOT
 //	barren, fertile worlds make no progress from now on; they do again
 //	suspect        one per line: JOB CAUSE SLOT ... [unsure] [nobody-differs]: what detection says of the newest worlds; empty removes it all
+//	late           worlds show no step from now on, until they are told to
+//	shows JOB STEP RATE    the job's world is at a step
+//	suspected JOB CAUSE AGO [certain] [cost=0.5]    detection suspects its world, since so long; without CAUSE nothing any more
+//	goodput        where the time went until now, of each job
 //	deaf SLOT      its agent does not learn that its world has ended, until one of its processes fails
 //	restarts       how often slots were healed, and restarted in place
 //	causes         each slot's last fault
@@ -135,6 +139,20 @@ func (w *world) command(d *datadriven.TestData) (string, error) {
 		w.barren = d.Cmd == "barren"
 	case "suspect":
 		return "", w.suspect(d)
+	case "late":
+		w.late = true
+	case "shows":
+		step, err := strconv.ParseInt(d.CmdArgs[1].Key, 10, 64)
+		if err != nil {
+			return "", err
+		}
+		rate, err := strconv.ParseFloat(d.CmdArgs[2].Key, 64)
+		w.shows(arg, step, rate)
+		return "", err
+	case "suspected":
+		return "", w.suspected(arg, d.CmdArgs[1:])
+	case "goodput":
+		return w.goodput(), nil
 	case "deaf":
 		a, err := job.ParseAddress("job." + arg)
 		w.deaf[a] = true
@@ -671,6 +689,8 @@ func setJob(j *job.Job, key, value string) error {
 		j.Lifecycle.PreventDestroy = true
 	case "ignore":
 		j.Lifecycle.IgnoreChanges = strings.Split(value, ",")
+	case "progress":
+		j.Progress = &job.Progress{Pattern: `step (?P<step>\d+)`}
 	case "signal":
 		j.Checkpoint = &job.Checkpoint{Dir: "ckpt", Signal: value}
 	case "pattern": // after signal
@@ -1092,4 +1112,41 @@ func (w *world) report(d *datadriven.TestData) error {
 		m.Acts = append(slices.Clone(m.Acts), r)
 	}
 	return err
+}
+
+func (w *world) suspected(name string, args []datadriven.CmdArg) error {
+	delete(w.suspicions, name)
+	if len(args) == 0 {
+		return nil
+	}
+	ago, err := time.ParseDuration(args[1].Key)
+	s := job.Suspicion{Cause: job.Cause(args[0].Key), Generation: w.worlds[name].Generation, Since: w.now.Add(-ago)}
+	for _, arg := range args[2:] {
+		if arg.Key == "certain" {
+			s.Certain = true
+		} else if s.Cost, err = strconv.ParseFloat(arg.Vals[0], 64); err != nil {
+			return err
+		}
+	}
+	w.suspicions[name] = []job.Suspicion{s}
+	return err
+}
+
+func (w *world) goodput() string {
+	in := w.input()
+	ledgers := plan.Goodput(w.records, &in.Snapshot, w.now)
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(ledgers)) {
+		g := ledgers[name]
+		parts := g.Lost.Parts()
+		parts["productive"], parts["unknown"] = g.Productive, g.Unknown
+		fmt.Fprintf(&b, "%s %.1fs:", name, g.Wall)
+		for _, part := range slices.Sorted(maps.Keys(parts)) {
+			if parts[part] > 0 {
+				fmt.Fprintf(&b, " %s %.1fs", part, parts[part])
+			}
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
 }

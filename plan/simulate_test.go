@@ -37,8 +37,11 @@ type world struct {
 	// deaf members keep running after their world has ended: they do not know it yet.
 	deaf map[job.Address]bool
 	// barren: worlds make no progress; otherwise each is a step ahead of the last one.
-	barren     bool
-	suspicions map[string][]job.Suspicion // by job name
+	barren bool
+	// late: worlds show no step until told to.
+	late bool
+	// suspicions are what detection says, by job.
+	suspicions map[string][]job.Suspicion
 	// slowStop: incarnations that are asked to stop keep running until stopped.
 	slowStop bool
 	stopping map[*job.Incarnation]bool
@@ -76,7 +79,7 @@ func newWorld() *world {
 	return &world{now: jobtest.Epoch, worlds: map[string]job.World{}, uids: map[string]string{}, records: job.Records{},
 		joined: map[string]time.Time{}, stuck: map[job.Address]bool{}, deaf: map[job.Address]bool{}, stopping: map[*job.Incarnation]bool{}, unseen: map[*job.Incarnation]bool{},
 		can: job.Capabilities{Places: true}, bars: map[string]map[string]string{}, extra: map[string]job.Resources{}, hints: map[*job.Incarnation]string{}, gated: map[*job.Incarnation]bool{},
-		moved: map[string]string{}, removed: map[string]bool{}, launched: map[string]string{}}
+		suspicions: map[string][]job.Suspicion{}, moved: map[string]string{}, removed: map[string]bool{}, launched: map[string]string{}}
 }
 
 // input is the planner's input. It shares nothing that a later event changes.
@@ -105,6 +108,7 @@ func (w *world) input() plan.Input {
 			snap.Worlds[name] = formed
 		}
 	}
+	snap.Suspicions = maps.Clone(w.suspicions)
 	given := map[string]string{}
 	rerun := map[string]bool{}
 	for name := range w.records {
@@ -441,17 +445,43 @@ func (w *world) form(name string, rec *job.Record, last job.World, chosen []*job
 		}
 	}
 	next := job.World{Generation: max(last.Generation, rec.World.Generation) + 1, Formed: w.now, ResumeStep: resume}
+	if !w.late {
+		next.FirstStep = w.now
+	}
 	for r := range byRank {
 		if byRank[r] == nil {
 			byRank[r], rest = rest[0], rest[1:]
 		}
-		byRank[r].Member.State, byRank[r].Member.Generation, byRank[r].Member.Loss = job.MemberRunning, next.Generation, nil
-		if !w.barren {
+		byRank[r].Member.State, byRank[r].Member.Generation = job.MemberRunning, next.Generation
+		byRank[r].Member.Loss = nil
+		byRank[r].Member.Ranks = nil
+		switch {
+		case w.late:
+			byRank[r].Member.Ranks = []job.RankStatus{{}}
+		case !w.barren:
 			byRank[r].Member.Step = int64(next.Generation)
 		}
 		next.Members = append(next.Members, job.WorldMember{Slot: byRank[r].Slot, Incarnation: byRank[r].Number, Rank: r, Processes: 1})
 	}
 	w.worlds[name] = next
+}
+
+// shows has the members of a job's world show a step, at a rate a second.
+func (w *world) shows(name string, step int64, rate float64) {
+	world := w.worlds[name]
+	if world.FirstStep.IsZero() {
+		world.FirstStep = w.now
+		w.worlds[name] = world
+	}
+	for _, m := range world.Members {
+		member := w.at(m.Slot).Member
+		first := step
+		if known := member.Ranks; len(known) > 0 && known[0].Progress != nil {
+			first = *known[0].Progress.FirstStep
+		}
+		member.Ranks = []job.RankStatus{{Progress: &job.RankProgress{By: job.OwnPattern, Reading: job.Reading{Step: &step}, FirstStep: &first, StepRate: rate}}}
+		member.Step, member.FirstStep, member.StepRate = step, first, rate
+	}
 }
 
 // at is the newest incarnation of a slot that is not gone; nil if there is none.

@@ -44,6 +44,8 @@ const (
 	NoticeEntry = "notice"
 	// DecisionEntry holds a decision with its input, from which it can be reproduced.
 	DecisionEntry = "decision"
+	// GoodputEntry holds a goodput.Entry: a change of a job's goodput ledger.
+	GoodputEntry = "goodput"
 )
 
 // Damage is a range of a journal file that could not be read. The records around it are read.

@@ -81,6 +81,11 @@ func (r *applyRun) carryOut(ctx context.Context, lock state.Lock) int {
 // unhealthy are the phases of a job that is not as configured although an apply has nothing left to do.
 var unhealthy = map[job.JobPhase]bool{job.JobPending: true, job.JobStarting: true, job.JobDegraded: true, job.JobFailed: true}
 
+// isUnhealthy reports whether a job is in one of them, and waits for more than its first step.
+func isUnhealthy(j *view.JobStatus, rec *job.Record) bool {
+	return unhealthy[j.Phase] && (rec == nil || rec.Awaits.IsZero() || rec.Phase != j.Phase)
+}
+
 // conclude reports how a run ended and returns the exit code.
 func (r *applyRun) conclude(ctx context.Context, last plan.Plan, err error) int {
 	var notApproved *apply.RefusedError
@@ -215,9 +220,9 @@ func (r *applyRun) problems(last plan.Plan) []view.Diagnostic {
 		is := fmt.Sprintf("%s is %s", j.Address, j.Phase)
 		switch {
 		case !scope.Touches(name):
-		case unhealthy[j.Phase] && !r.withheld[name].IsZero():
+		case isUnhealthy(&j, last.Records[name]) && !r.withheld[name].IsZero():
 			out = append(out, r.problem(name, is, fmt.Sprintf("-max-destroy=%d holds it back, as the plan above shows.", *r.args.MaxDestroy)))
-		case unhealthy[j.Phase]:
+		case isUnhealthy(&j, last.Records[name]):
 			out = append(out, r.problem(name, is, j.Reasons...))
 		case never:
 			out = append(out, r.problem(name, j.Address+" is not as configured", j.Reasons...))

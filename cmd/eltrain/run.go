@@ -332,7 +332,7 @@ func (r *jobsRun) detach(ctx context.Context, jobs []string, last plan.Plan) int
 	status := view.Status(view.Facts{Records: last.Records, Waits: last.Waits}, &r.redactor)
 	running := slices.DeleteFunc(slices.Clone(jobs), func(name string) bool { return last.Records[name] != nil && last.Records[name].Phase.Ended() })
 	for _, j := range status.Jobs {
-		if name := strings.TrimPrefix(j.Address, "job."); slices.Contains(jobs, name) && unhealthy[j.Phase] {
+		if name := strings.TrimPrefix(j.Address, "job."); slices.Contains(jobs, name) && isUnhealthy(&j, last.Records[name]) {
 			r.diagnose(view.Problem(fmt.Sprintf("%s is %s", j.Address, j.Phase), strings.Join(j.Reasons, "\n")))
 			code = exitError
 		}

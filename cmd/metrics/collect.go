@@ -98,12 +98,10 @@ func (s sink) job(name string, j *view.JobStatus, record *job.Record) {
 	if j.CheckpointStep > 0 {
 		s.set(jobCheckpoint, float64(j.CheckpointStep), name)
 	}
-	lost := &j.Goodput.Lost
-	for spent, seconds := range map[string]float64{
-		"productive": j.Goodput.Productive, "scheduling": lost.Scheduling, "rendezvous": lost.Rendezvous, "restart": lost.Restart,
-		"redone_steps": lost.RedoneSteps, "hang": lost.Hang,
-	} {
-		s.set(jobTime, seconds, name, spent)
+	spent := j.Goodput.Lost.Parts()
+	spent["productive"], spent["unknown"] = j.Goodput.Productive, j.Goodput.Unknown
+	for on, seconds := range spent {
+		s.set(jobTime, seconds, name, on)
 	}
 	s.set(jobBudget, float64(j.Budget.Restarts), name)
 	s.set(jobSpent, float64(j.Budget.Spent), name)

@@ -257,8 +257,9 @@ func (b *planBuilder) again(cost *JobCost, rec *job.Record) {
 	if cost.World == worldEnds {
 		return
 	}
-	goodput := rec.Goodput.Until(b.facts.Input.Now)
-	cost.SecondsAtMost = tenths(goodput.Productive)
+	name := rec.Spec.Name
+	goodput := plan.Goodput(job.Records{name: rec}, &b.facts.Input.Snapshot, b.facts.Input.Now)[name]
+	cost.SecondsAtMost = tenths(goodput.Productive + goodput.Unknown)
 	if cost.Live {
 		cost.StepsAtMost = cost.LastStep
 	}

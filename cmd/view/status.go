@@ -159,9 +159,15 @@ type IncidentStatus struct {
 
 // GoodputStatus is where the wall time went, in seconds.
 type GoodputStatus struct {
-	Wall       float64      `json:"wall_seconds"`
+	Wall float64 `json:"wall_seconds"`
+	// Productive is 0 if no step was ever shown: see Unknown.
 	Productive float64      `json:"productive_seconds"`
+	Unknown    float64      `json:"unknown_seconds"` // in worlds that have not shown whether they make progress
 	Lost       job.LostTime `json:"lost"`
+}
+
+func goodputStatus(g *job.Goodput) GoodputStatus {
+	return GoodputStatus{g.Wall, g.Productive, g.Unknown, g.Lost}
 }
 
 // Status builds the model of all jobs, by name.
@@ -271,7 +277,7 @@ func jobStatus(name string, f Facts, seen map[job.Address]*job.Incarnation, r *R
 	j := JobStatus{
 		Address: "job." + name, UID: record.UID, Provider: record.Spec.Provider, Phase: record.Phase,
 		Reasons: []string{}, ReasonCodes: []job.Reason{}, Roles: []RoleStatus{}, Slots: []SlotStatus{}, Incidents: []IncidentStatus{},
-		Budget: budgetStatus(record, f.Snapshot.At), Goodput: GoodputStatus{record.Goodput.Wall, record.Goodput.Productive, record.Goodput.Lost},
+		Budget: budgetStatus(record, f.Snapshot.At), Goodput: goodputStatus(&record.Goodput),
 	}
 	ranks := j.world(newestWorld(name, f))
 	running := map[string]int{}
@@ -505,6 +511,9 @@ func (j *JobStatus) reasons(name string, record *job.Record, f Facts, r *Redacto
 		for _, why := range w.Reasons {
 			j.because(w.Role, why, r)
 		}
+	}
+	if !record.Awaits.IsZero() && !record.Phase.Ended() {
+		j.because("", record.Awaits, r)
 	}
 	for _, suspicion := range f.Snapshot.Suspicions[name] {
 		if suspicion.Cause == job.Hang && suspicion.Generation == j.Generation && j.WorldSize > 0 {

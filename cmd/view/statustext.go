@@ -2,7 +2,9 @@ package view
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -243,7 +245,33 @@ func goodputText(g GoodputStatus) string {
 	if g.Wall < 1 { // too short to mean anything
 		return ""
 	}
-	return fmt.Sprintf("%.1f%% of %s", 100*g.Productive/g.Wall, short(time.Duration(g.Wall*float64(time.Second))))
+	share := func(seconds float64) string { return fmt.Sprintf("%.1f%%", 100*seconds/g.Wall) }
+	text := share(g.Productive)
+	if g.Productive == 0 && g.Unknown > 0 {
+		text = "unknown"
+	}
+	text += " of " + short(time.Duration(g.Wall*float64(time.Second)))
+	if g.Unknown > 0 && g.Productive > 0 {
+		text += ", unknown " + share(g.Unknown)
+	}
+	if lost := lostMost(&g.Lost, leastShown*g.Wall); len(lost) > 0 {
+		for i, reason := range lost {
+			lost[i] = spaced(reason) + " " + share(g.Lost.Parts()[reason])
+		}
+		text += "; lost: " + strings.Join(lost, ", ")
+	}
+	return text
+}
+
+// leastShown is the share of the wall time from which on what was lost is shown: as much as the shown figures are exact to.
+const leastShown = 0.001
+
+// lostMost lists the reasons for which at least so many seconds were lost, the most first.
+func lostMost(l *job.LostTime, least float64) []string {
+	parts := l.Parts()
+	reasons := slices.DeleteFunc(slices.Sorted(maps.Keys(parts)), func(reason string) bool { return parts[reason] < least || parts[reason] == 0 })
+	slices.SortStableFunc(reasons, func(a, b string) int { return cmp.Compare(parts[b], parts[a]) })
+	return reasons
 }
 
 // slotRows returns the table of slots. Many slots are folded if they differ in nothing that matters.

@@ -382,7 +382,7 @@ func (m *master) carryOut(e apply.Effect, done func(any, error)) {
 			done(s, nil)
 		})
 	case apply.Journal:
-		done(nil, apply.AppendNotices(m.journal, e.Notices))
+		done(nil, apply.AppendNotices(m.journal, e.Notices, e.Ledger...))
 	case apply.Chronicle:
 		done(nil, apply.AppendDecision(m.journal, &e.Decision))
 	case apply.ReadFiles:
