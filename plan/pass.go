@@ -84,6 +84,16 @@ type pass struct {
 	frozen    map[string]bool    // recorded jobs that are entirely out of scope
 	parts     map[string]*extent // jobs that are partly in scope
 
+	naming
+	refusedJobs map[string]bool       // jobs with a refusal
+	postponed   []Wait                // failed jobs without room for their next try
+	requests    examined              // by operators
+	nodeFaults  []nodeFault           // faults of this pass that lie in nodes
+	reasons     map[string]job.Reason // interned reasons of slots, many of which are the same; see why
+}
+
+// naming is how the jobs of this pass came to their names, and which were given up.
+type naming struct {
 	movedFrom      map[string]string       // previous names of jobs moved in this pass, by new name
 	snapshotCopied bool                    // the snapshot is a copy with changed names
 	imported       map[string]adopted      // by name
@@ -92,11 +102,6 @@ type pass struct {
 	forgottenUIDs  map[string]bool         // UIDs of jobs forgotten in this pass
 	forgotten      map[string]bool         // names of recorded jobs forgotten in this pass
 	kept           map[string]bool         // not declared, but continue
-	refusedJobs    map[string]bool         // jobs with a refusal
-	postponed      []Wait                  // failed jobs without room for their next try
-	requests       examined                // by operators
-	nodeFaults     []nodeFault             // faults of this pass that lie in nodes
-	reasons        map[string]job.Reason   // interned reasons of slots, many of which are the same; see why
 }
 
 // runsAt is a name under which another state runs a job.
@@ -112,30 +117,45 @@ type work struct {
 	index    map[string]map[int]*job.Slot
 	seen     map[job.Address][]*job.Incarnation // by number, ascending
 	world    job.World                          // from the service, else as recorded
-	faults   []incident.Fault
+	health
+	edits
+	computed
+	decisions map[*job.Slot]*decision // made in this pass, by slot; see on
+	gone      bool                    // nothing of it runs, and it is not declared
+	ending    bool                    // all its slots are to stop
+	frozen    bool                    // entirely out of scope: it stays as it is
+	part      *extent                 // what of it is in scope; nil is all
+	imported  string                  // the ID by which an import block found it in this pass; else ""
+	retried   bool                    // it had failed, and starts again unchanged
+	finished  map[string]bool         // roles with a slot that succeeded: no more starts in them
+	gated     map[string]bool         // by role: launches wait for their gang
+}
+
+// health is what this pass finds wrong with a job.
+type health struct {
+	faults []incident.Fault
 	// collateral are the slots whose processes failed only because their world was being stopped.
-	collateral   []*job.Slot
-	decisions    map[*job.Slot]*decision      // made in this pass, by slot; see on
-	changed      []job.FieldChange            // settings applied in place
-	differs      map[string][]job.FieldChange // what replaces slots, by role
-	outdated     []*job.Slot                  // running, and declared differently now
-	gone         bool                         // nothing of it runs, and it is not declared
+	collateral []*job.Slot
+	suspected  []suspect // slots about which something is to be done though their processes run
+	repairing  bool      // a culprit of the newest incident was acted on in this pass
+}
+
+// edits are how a job is declared differently from what it was last applied as.
+type edits struct {
+	changed  []job.FieldChange            // settings applied in place
+	differs  map[string][]job.FieldChange // what replaces slots, by role
+	outdated []*job.Slot                  // running, and declared differently now
+}
+
+// computed is what is derived from the rest of a work when it is first needed.
+type computed struct {
 	fingerprints map[string]func(int) string
 	sources      map[*job.Role]string            // digests of their source files
 	total        *job.Resources                  // of all that it holds; computed on demand
 	freshFrom    map[string]int                  // by role: the first index that may be free, while growing
 	placeOf      map[job.Address]job.WorldMember // in world; computed on demand
-	ending       bool                            // all its slots are to stop
-	frozen       bool                            // entirely out of scope: it stays as it is
-	part         *extent                         // what of it is in scope; nil is all
-	imported     string                          // the ID by which an import block found it in this pass; else ""
-	retried      bool                            // it had failed, and starts again unchanged
-	suspected    []suspect                       // slots about which something is to be done though their processes run
-	repairing    bool                            // a culprit of the newest incident was acted on in this pass
-	finished     map[string]bool                 // roles with a slot that succeeded: no more starts in them
 	upCache      map[string]bool                 // by role, for ready
 	stopCache    map[string]bool                 // by role, for anyRunning
-	gated        map[string]bool                 // by role: launches wait for their gang
 }
 
 // decision is what this pass has found about one slot, in addition to its record.
@@ -174,8 +194,8 @@ func (w *work) restarts(s *job.Slot) bool {
 
 func newPass(in Input) *pass {
 	p := &pass{in: in, byName: map[string]*work{}, spaces: map[string]*space{}, bars: newBars(in.Bars), extras: newExtras(in.Extra), owners: map[runsAt]string{}, elsewhere: map[string]bool{},
-		movedFrom: map[string]string{}, imported: map[string]adopted{}, released: map[string]job.Released{}, forgottenUIDs: map[string]bool{},
-		forgotten: map[string]bool{}, kept: map[string]bool{}, refusedJobs: map[string]bool{}, reasons: map[string]job.Reason{}}
+		naming: naming{movedFrom: map[string]string{}, imported: map[string]adopted{}, released: map[string]job.Released{}, forgottenUIDs: map[string]bool{},
+			forgotten: map[string]bool{}, kept: map[string]bool{}}, refusedJobs: map[string]bool{}, reasons: map[string]job.Reason{}}
 	p.in.Forget = in.forgetting()
 	if in.Refresh {
 		p.asLastApplied()
@@ -191,9 +211,9 @@ func newPass(in Input) *pass {
 	add := func(name string) *work {
 		w := &work{
 			name: name, index: map[string]map[int]*job.Slot{}, seen: map[job.Address][]*job.Incarnation{},
-			decisions: map[*job.Slot]*decision{}, fingerprints: map[string]func(int) string{}, freshFrom: map[string]int{},
-			finished: map[string]bool{}, upCache: map[string]bool{}, stopCache: map[string]bool{},
-			frozen: p.frozen[name], part: p.parts[name],
+			decisions: map[*job.Slot]*decision{}, finished: map[string]bool{},
+			computed: computed{fingerprints: map[string]func(int) string{}, freshFrom: map[string]int{}, upCache: map[string]bool{}, stopCache: map[string]bool{}},
+			frozen:   p.frozen[name], part: p.parts[name],
 		}
 		p.jobs = append(p.jobs, w)
 		p.byName[name] = w
