@@ -50,6 +50,8 @@ type Cause struct {
 	Then    job.Remedy
 	// Memory is the factor on the memory of a slot that is started again; Limit then bounds how often it grows.
 	Memory job.Factor
+	// OfNode: it counts against the node. What takes slots off nodes that are sound does not.
+	OfNode bool
 	// Budgeted: it is charged to the budget, as a fault of the user's program.
 	Budgeted bool
 
@@ -69,9 +71,9 @@ const often = time.Hour
 var Causes = []Cause{
 	{Code: job.NodeGone, weight: lost, What: "its node was removed", Seen: "the nodes that the provider lists",
 		Actions: ofSlots, Default: job.RemedyReplace},
-	{Code: job.NodeFaulty, weight: lost, What: "its node is faulty", Seen: "a check of the node, or what its infrastructure reports",
+	{Code: job.NodeFaulty, weight: lost, OfNode: true, What: "its node is faulty", Seen: "a check of the node, or what its infrastructure reports",
 		Actions: ofSlots, Default: job.RemedyReplace},
-	{Code: job.NodeFailed, weight: lost, What: "its node could not start its agent", Seen: "the container runtime's or the kernel's error",
+	{Code: job.NodeFailed, weight: lost, OfNode: true, What: "its node could not start its agent", Seen: "the container runtime's or the kernel's error",
 		Actions: ofSlots, Default: job.RemedyReplace},
 	{Code: job.Preemption, weight: lost, What: "it had to make room for a higher priority", Seen: "the pod's conditions and deletion",
 		Actions: ofSlots, Default: job.RemedyReplace},
@@ -79,19 +81,19 @@ var Causes = []Cause{
 		Actions: ofSlots, Default: job.RemedyReplace},
 	{Code: job.Deletion, weight: lost, What: "somebody else deleted it in its infrastructure", Seen: "a pod that is deleted and that eltrain did not delete",
 		Actions: ofSlots, Default: job.RemedyRestart},
-	{Code: job.LeaseLost, weight: lost, What: "its agent was silent for the whole lease", Seen: "no request of the agent for `detect.lease`",
+	{Code: job.LeaseLost, weight: lost, OfNode: true, What: "its agent was silent for the whole lease", Seen: "no request of the agent for `detect.lease`",
 		Actions: ofSlots, Default: job.RemedyReplace},
 	{Code: job.AgentGone, weight: lost, What: "its agent exited, and its processes with it", Seen: "the end of the agent's process or pod",
 		Actions: ofSlots, Default: job.RemedyRestart},
 	{Code: job.AgentLeft, weight: lost, What: "its agent was asked to stop (SIGTERM)", Seen: "the agent's last report",
 		Actions: ofSlots, Default: job.RemedyRestart},
-	{Code: job.LaunchFailed, weight: lost, What: "its agent was started and did not register in time", Seen: "no registration for `rendezvous.timeout`",
+	{Code: job.LaunchFailed, weight: lost, OfNode: true, What: "its agent was started and did not register in time", Seen: "no registration for `rendezvous.timeout`",
 		Actions: ofSlots, Default: job.RemedyReplace},
 	{Code: job.OutOfMemory, weight: definite, Budgeted: true, What: "the kernel killed it for memory", Seen: "the cgroup's events; OOMKilled",
 		Actions: ofSlots, Default: job.RemedyRestart, Memory: 1.5, Limit: 3},
 	{Code: job.StartFailed, weight: definite, Budgeted: true, What: "the command could not be started: missing, not executable, no such directory", Seen: "the system's error",
 		Actions: ofSlots, Default: job.RemedyFail},
-	{Code: job.Accelerator, weight: definite, Budgeted: true, What: "an accelerator failed", Seen: "XID, ECC and \"uncorrectable\" errors in what the processes print",
+	{Code: job.Accelerator, weight: definite, OfNode: true, Budgeted: true, What: "an accelerator failed", Seen: "XID, ECC and \"uncorrectable\" errors in what the processes print",
 		Actions: ofSlots, Default: job.RemedyReplace},
 	{Code: job.DeviceOutOfMemory, weight: definite, Budgeted: true, What: "an accelerator's memory is full", Seen: "the framework's message in what the processes print",
 		Actions: ofSlots, Default: job.RemedyFail},

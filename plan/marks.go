@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/eltrain/eltrain/incident"
 	"github.com/eltrain/eltrain/job"
 )
 
@@ -45,18 +46,9 @@ type nodeFault struct {
 	at    onNode
 }
 
-// liesInNode reports whether a cause counts against the node: others take slots off nodes that are sound.
-func liesInNode(c job.Cause) bool {
-	switch c {
-	case job.LeaseLost, job.NodeFailed, job.LaunchFailed:
-		return true
-	}
-	return false
-}
-
 // noteNodeFault notes the slot's newest fault if it lies in the node.
 func (p *pass) noteNodeFault(w *work, s *job.Slot) {
-	if s.Node != "" && liesInNode(s.Cause) {
+	if s.Node != "" && incident.Of(s.Cause).OfNode {
 		p.nodeFaults = append(p.nodeFaults, nodeFault{s, s.Cause, onNode{w.spec.Provider, s.Node}})
 	}
 }
