@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"sync"
@@ -131,7 +132,13 @@ func (c counting) Noticed(n job.Notice) {
 type incidents struct {
 	mu     sync.Mutex
 	counts map[incident]int
-	last   map[string]job.Incident // by job
+	last   map[lastOf]job.Incident
+}
+
+// lastOf is a job, and a cause that is only reported; "" for what healing acts on.
+type lastOf struct {
+	job      string
+	reported job.Cause
 }
 
 type incident struct {
@@ -149,12 +156,16 @@ func (c *incidents) noticed(n job.Notice) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.counts == nil {
-		c.counts, c.last = map[incident]int{}, map[string]job.Incident{}
+		c.counts, c.last = map[incident]int{}, map[lastOf]job.Incident{}
 	}
-	if last, known := c.last[name]; known && (last.Time.Equal(i.Time) || i.Generation > 0 && last.Generation == i.Generation) {
+	kind := lastOf{job: name}
+	if i.Action == job.Report {
+		kind.reported = i.Cause
+	}
+	if last, known := c.last[kind]; known && (last.Time.Equal(i.Time) || i.Generation > 0 && last.Generation == i.Generation) {
 		return
 	}
-	c.last[name] = *i
+	c.last[kind] = *i
 	c.counts[incident{name, string(i.Cause), string(i.Action)}]++
 }
 
@@ -165,7 +176,7 @@ func (c *incidents) collect(s sink, records job.Records) {
 	for i, n := range c.counts {
 		if records[i.job] == nil {
 			delete(c.counts, i)
-			delete(c.last, i.job)
+			maps.DeleteFunc(c.last, func(of lastOf, _ job.Incident) bool { return of.job == i.job })
 			continue
 		}
 		s.set(jobIncidents, float64(n), i.job, i.cause, i.action)
