@@ -136,9 +136,19 @@ func TestSignaturesPageIsTheTable(t *testing.T) {
 			}
 			fmt.Fprintf(&b, "| [`%s`](%s) | %s | `` %s `` | %s |\n", s.Name, s.Source, cause, strings.ReplaceAll(line, "|", `\|`), hint)
 		}
-		return b.String(), name == "signatures"
+		if name == "hints" {
+			b.Reset()
+			b.WriteString("| hint | what may help |\n|---|---|\n")
+			for _, h := range signature.Hints {
+				if view.Hint(h) == "" {
+					t.Errorf("nothing is said of the hint %s", h)
+				}
+				fmt.Fprintf(&b, "| `%s` | %s |\n", h, view.Hint(h))
+			}
+		}
+		return b.String(), name == "signatures" || name == "hints"
 	})
-	if !slices.Equal(names, []string{"signatures"}) {
+	if !slices.Equal(names, []string{"signatures", "hints"}) {
 		t.Errorf("generated are %v", names)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/eltrain/eltrain/job"
@@ -146,31 +145,17 @@ func weigh(f job.SlotFault) weight {
 // MayBeEcho reports whether a fault may be the echo of another one, or of its world's end.
 func MayBeEcho(f job.SlotFault) bool { return weigh(f) <= lastEcho }
 
-// CauseOf returns the cause of a process's failure.
-func CauseOf(e *job.Exit) job.Cause { return e.Cause() }
-
 // FaultOf returns a slot's fault.
 func FaultOf(slot job.Address, cause job.Cause, exit *job.Exit) job.SlotFault {
 	f := job.SlotFault{Slot: slot, Cause: cause}
 	if exit != nil {
 		f.Code, f.Signal, f.At = exit.Code, exit.Signal, exit.At
 	}
-	if exit != nil && cause == job.ScriptError {
-		f.Error = errorOf(exit)
-	}
 	return f
 }
 
-// errorOf returns a digest of the line that names a process's error: the first of its error file, else the last that it printed. "" if
-// there is none.
-func errorOf(e *job.Exit) string {
-	text, _, _ := strings.Cut(e.Message, "\n")
-	if n := len(e.Tail); text == "" && n > 0 {
-		text = e.Tail[n-1]
-	}
-	if text == "" {
-		return ""
-	}
-	sum := sha256.Sum256([]byte(text))
+// Digest identifies the line that names an error.
+func Digest(line string) string {
+	sum := sha256.Sum256([]byte(line))
 	return hex.EncodeToString(sum[:8])
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/eltrain/eltrain/incident"
 	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/signature"
 )
 
 // Make decides. It never fails: what cannot be done is a Wait. The input is not modified.
@@ -113,6 +114,8 @@ type work struct {
 	seen     map[job.Address][]*job.Incarnation // by number, ascending
 	world    job.World                          // from the service, else as recorded
 	faults   []incident.Fault
+	// signatures are those by which causes are known; compiled on demand.
+	signatures *signature.Table
 	// collateral are the slots whose processes failed only because their world was being stopped.
 	collateral   []*job.Slot
 	decisions    map[*job.Slot]*decision      // made in this pass, by slot; see on

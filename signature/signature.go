@@ -23,7 +23,7 @@ import (
 type Signature struct {
 	Name  string    `json:"name"`
 	Cause job.Cause `json:"cause"` // one of Causes
-	// Permanent: a process that failed so fails so again.
+	// Permanent: a script_error that comes again in the next run.
 	Permanent bool `json:"permanent,omitempty"`
 	// Vague: it counts only if no other signature matches an exception of the same chain.
 	Vague bool `json:"vague,omitempty"`
@@ -49,16 +49,8 @@ type Sample struct {
 	Lines  []string `json:"lines"`
 }
 
-// The causes that are known by signatures.
-const (
-	Network     job.Cause = "network"      // a connection to another process or host broke, or could not be made
-	DeviceOOM   job.Cause = "device_oom"   // the memory of an accelerator does not suffice
-	Accelerator job.Cause = "accelerator"  // an accelerator, its driver or its links failed
-	ScriptError job.Cause = "script_error" // the training program failed by itself
-)
-
 // Causes are those that a signature may have.
-var Causes = []job.Cause{Network, DeviceOOM, Accelerator, ScriptError, job.OutOfMemory, job.ProcessFailed}
+var Causes = []job.Cause{job.Network, job.DeviceOutOfMemory, job.Accelerator, job.ScriptError, job.OutOfMemory, job.ProcessFailed}
 
 // Hint is a code for what a user can change about a failure.
 type Hint string
@@ -227,6 +219,8 @@ func Check(own []Signature) error {
 			return fmt.Errorf("there is another signature named %q", s.Name)
 		case !slices.Contains(Causes, s.Cause):
 			return fmt.Errorf("%s: the cause %q is none of %s", s.Name, s.Cause, join(Causes))
+		case s.Permanent && s.Cause != job.ScriptError:
+			return fmt.Errorf("%s: only a %s can be permanent", s.Name, job.ScriptError)
 		case s.Hint != "" && !slices.Contains(Hints, s.Hint):
 			return fmt.Errorf("%s: the hint %q is none of %s", s.Name, s.Hint, join(Hints))
 		case s.ExitCode < 0 || s.ExitCode > 255:

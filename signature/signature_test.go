@@ -169,7 +169,7 @@ func TestTrace(t *testing.T) {
 // A user's signatures come before the known ones, and mistakes in them are found before anything runs.
 func TestUsersSignatures(t *testing.T) {
 	good := Signature{
-		Name: "scratch", Cause: Accelerator, Hint: HintStorage, Patterns: []string{"scratch is gone: "}, Unless: []string{"retrying$"},
+		Name: "scratch", Cause: job.Accelerator, Hint: HintStorage, Patterns: []string{"scratch is gone: "}, Unless: []string{"retrying$"},
 		Samples: []Sample{{Lines: []string{"CUDA out of memory. Tried to allocate", "scratch is gone: /scratch"}}},
 		Others:  []Sample{{Lines: []string{"scratch is gone: retrying"}}},
 	}
@@ -180,6 +180,7 @@ func TestUsersSignatures(t *testing.T) {
 		"has no name":                        func(s *Signature) { s.Name = "" },
 		`another signature named "gloo"`:     func(s *Signature) { s.Name = "gloo" },
 		`the cause "netwrok" is none of`:     func(s *Signature) { s.Cause = "netwrok" },
+		"only a script_error can be":         func(s *Signature) { s.Permanent = true },
 		`the hint "more" is none of`:         func(s *Signature) { s.Hint = "more" },
 		"the exit code 256":                  func(s *Signature) { s.ExitCode = 256 },
 		"has no patterns":                    func(s *Signature) { s.Patterns = nil },
@@ -257,7 +258,7 @@ func TestParseSignatures(t *testing.T) {
 
 // Whatever a process prints, and whatever a user's file says, there is an answer, and it is bounded.
 func FuzzClassify(f *testing.F) {
-	text, err := json.Marshal([]Signature{{Name: "mine", Cause: Network, Patterns: []string{"mine: .*"}, Samples: []Sample{{Lines: []string{"mine: x"}}}}})
+	text, err := json.Marshal([]Signature{{Name: "mine", Cause: job.Network, Patterns: []string{"mine: .*"}, Samples: []Sample{{Lines: []string{"mine: x"}}}}})
 	if err != nil {
 		f.Fatal(err)
 	}
