@@ -44,7 +44,7 @@ func (t *Table) Classify(e *job.Exit) (Match, bool) {
 		return Match{}, false
 	}
 	s := &t.signatures[c.best]
-	return Match{Name: s.Name, Cause: s.Cause, Permanent: s.Permanent, Hint: s.Hint, Line: c.line, Trace: c.trace}, true
+	return Match{Name: s.Name, Cause: s.Cause, Permanent: s.Permanent, Hint: s.Hint, Line: strings.TrimSpace(c.line), Trace: c.trace}, true
 }
 
 // ownFailure reports whether a process ended by itself: it exited, or did what its system kills it for.
@@ -96,7 +96,8 @@ func (c *classification) exceptions(printed, said []chain) {
 }
 
 // chain finds the signature of a chain. One that is passing counts before one that is permanent, because handling the former brought
-// about the latter. Those that are vague come last, and of these, the last is meant.
+// about the latter. Those that are vague come last. Among equals the table decides, and if that is the same signature, the first
+// exception is meant, of vague ones the last.
 func (c *classification) chain(texts []string) (i int, line string) {
 	none := len(c.table.signatures)
 	rank := func(i int) int {
@@ -113,7 +114,7 @@ func (c *classification) chain(texts []string) (i int, line string) {
 	i = none
 	for _, text := range texts {
 		k := c.first(text, none, true)
-		if rank(k) < rank(i) || rank(k) == 2 && rank(i) == 2 && k <= i {
+		if rank(k) < rank(i) || rank(k) == rank(i) && (k < i || k == i && rank(i) == 2) {
 			i, line = k, text
 		}
 	}

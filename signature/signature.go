@@ -62,6 +62,7 @@ const (
 	HintSharedMemory      Hint = "shared_memory"      // resources { shm }, workers that load data
 	HintDiskSpace         Hint = "disk_space"         // remove old checkpoints, a larger disk
 	HintStorage           Hint = "storage"            // the file server, or the disk
+	HintRemoteService     Hint = "remote_service"     // a service outside of the job, or the way to it
 	HintOpenFiles         Hint = "open_files"         // the limit of open files
 	HintThreads           Hint = "threads"            // the limit of threads and processes
 	HintPackages          Hint = "packages"           // what is installed
@@ -74,7 +75,7 @@ const (
 )
 
 // Hints are those that a signature may have.
-var Hints = []Hint{HintDeviceMemory, HintHostMemory, HintSharedMemory, HintDiskSpace, HintStorage, HintOpenFiles, HintThreads, HintPackages,
+var Hints = []Hint{HintDeviceMemory, HintHostMemory, HintSharedMemory, HintDiskSpace, HintStorage, HintRemoteService, HintOpenFiles, HintThreads, HintPackages,
 	HintArguments, HintFiles, HintKernelImage, HintDevices, HintLaunchBlocking, HintCollectiveTimeout}
 
 // Limits of signatures that a user adds: they are part of each job's record.

@@ -104,6 +104,7 @@ func TestClassify(t *testing.T) {
 		"not started":                                   {&job.Exit{Code: 127, NotStarted: "no such file", Tail: syntax}, ""},
 		"a handler that fails itself":                   {lines(raised(reset), during, raised("AttributeError: 'NoneType' object has no attribute 'close'")), "connection: " + reset},
 		"a fallback that fails":                         {lines(raised("ModuleNotFoundError: No module named 'apex'"), during, raised(reset)), "connection: " + reset},
+		"a download that fails":                         {lines(raised(reset), during, raised("requests.exceptions.ConnectionError: HTTPSConnectionPool(host='data', port=443): Max retries exceeded with url: /")), "remote_service: requests.exceptions.ConnectionError: HTTPSConnectionPool(host='data', port=443): Max retries exceeded with url: /"},
 		"an import that says what to install":           {lines(raised("ModuleNotFoundError: No module named 'apex'"), cause, raised("RuntimeError: please install apex")), "python_import: ModuleNotFoundError: No module named 'apex'"},
 		"an error that was handled before":              {lines(raised(reset), []string{"retrying", "step 12 loss 1.5"}, raised("KeyError: 'x'")), "python_exception: KeyError: 'x'"},
 		"a thread that failed before":                   {lines([]string{"Exception in thread Thread-1 (f):"}, raised(reset), []string{"step 13"}, raised("KeyError: 'x'")), "python_exception: KeyError: 'x'"},

@@ -9,6 +9,7 @@ var hints = map[signature.Hint]string{
 	signature.HintSharedMemory:      "raise resources { shm }, or load data with fewer workers",
 	signature.HintDiskSpace:         "free space where it writes, for example by keeping fewer checkpoints",
 	signature.HintStorage:           "check the disk or the file server that it uses",
+	signature.HintRemoteService:     "check the service that it uses, and the way to it",
 	signature.HintOpenFiles:         "raise the limit of open files (ulimit -n), or load data with fewer workers",
 	signature.HintThreads:           "raise the limit of processes and threads (ulimit -u, or the pod's), or load data with fewer workers",
 	signature.HintPackages:          "install the package, or correct PYTHONPATH or working_dir",
