@@ -156,7 +156,7 @@ const (
 	DeviceOutOfMemory Cause = "device_oom"         // an accelerator's memory is full
 	Accelerator       Cause = "accelerator"        // an accelerator failed
 	NodeFaulty        Cause = "node_faulty"        // its node is faulty
-	ScriptError       Cause = "script_error"       // an error in the program that a restart does not change
+	ScriptError       Cause = "script_error"       // an error of the program's own
 	NoProgress        Cause = "no_progress"        // restarts that end at the same step
 )
 

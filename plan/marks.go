@@ -48,7 +48,7 @@ type nodeFault struct {
 // liesInNode reports whether a cause counts against the node: others take slots off nodes that are sound.
 func liesInNode(c job.Cause) bool {
 	switch c {
-	case job.LeaseLost, job.NodeFailed, job.LaunchFailed:
+	case job.LeaseLost, job.NodeFailed, job.LaunchFailed, job.Accelerator:
 		return true
 	}
 	return false
