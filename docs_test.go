@@ -25,6 +25,7 @@ import (
 	"github.com/eltrain/eltrain/providers/kubernetes"
 	"github.com/eltrain/eltrain/providers/local"
 	"github.com/eltrain/eltrain/providers/volcano"
+	"github.com/eltrain/eltrain/signature"
 )
 
 var update = flag.Bool("update", false, "write what is generated into the pages of docs/")
@@ -107,6 +108,48 @@ func TestHCLInPagesIsValid(t *testing.T) {
 	}
 	if checked < 8 {
 		t.Errorf("only %d HCL blocks were found", checked)
+	}
+}
+
+// The page of signatures lists the known ones, in the order in which they count, each with a line that it fits.
+func TestSignaturesPageIsTheTable(t *testing.T) {
+	const most = 120 // characters of a line
+	names := generated(t, "docs/signatures.md", func(name string) (string, bool) {
+		var b strings.Builder
+		b.WriteString("| signature | cause | a line | hint |\n|---|---|---|---|\n")
+		for _, s := range signature.Builtin() {
+			m, ok := signature.For("").Classify(&job.Exit{Code: max(1, s.ExitCode), Tail: s.Samples[0].Lines})
+			if !ok {
+				t.Errorf("%s does not fit its sample", s.Name)
+			}
+			line := strings.TrimSpace(m.Line)
+			if len(line) > most {
+				line = strings.TrimSpace(line[:most]) + " …"
+			}
+			cause := string(s.Cause)
+			if s.Permanent {
+				cause += ", permanent"
+			}
+			hint := ""
+			if s.Hint != "" {
+				hint = "`" + string(s.Hint) + "`"
+			}
+			fmt.Fprintf(&b, "| [`%s`](%s) | %s | `` %s `` | %s |\n", s.Name, s.Source, cause, strings.ReplaceAll(line, "|", `\|`), hint)
+		}
+		if name == "hints" {
+			b.Reset()
+			b.WriteString("| hint | what may help |\n|---|---|\n")
+			for _, h := range signature.Hints {
+				if view.Hint(h) == "" {
+					t.Errorf("nothing is said of the hint %s", h)
+				}
+				fmt.Fprintf(&b, "| `%s` | %s |\n", h, view.Hint(h))
+			}
+		}
+		return b.String(), name == "signatures" || name == "hints"
+	})
+	if !slices.Equal(names, []string{"signatures", "hints"}) {
+		t.Errorf("generated are %v", names)
 	}
 }
 

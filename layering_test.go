@@ -23,12 +23,13 @@ const module = "github.com/eltrain/eltrain/"
 // rooms says which of our packages each room may import, by prefix. A new room must be added here.
 var rooms = map[string][]string{
 	"job":                    {},
-	"lang":                   {"job", "incident", "progress", "internal/regular", "internal/sourcefiles"},
+	"lang":                   {"job", "incident", "progress", "signature", "internal/regular", "internal/sourcefiles"},
 	"lang/importer":          {"job", "lang"},
-	"progress":               {"job"},
+	"progress":               {"job", "internal/literals"},
+	"signature":              {"job", "internal/literals"},
 	"incident":               {"job"},
 	"goodput":                {"job"},
-	"plan":                   {"job", "incident", "goodput"},
+	"plan":                   {"job", "incident", "goodput", "signature"},
 	"history":                {"job"},
 	"detect":                 {"job"},
 	"checkpoint":             {"job"},
@@ -51,6 +52,7 @@ var rooms = map[string][]string{
 	"internal/connlimit":     {},
 	"internal/execsocket":    {},
 	"internal/regular":       {"job"},
+	"internal/literals":      {},
 	"internal/logmarks":      {"internal/regular"},
 	"internal/confine":       {},
 	"internal/sourcefiles":   {},
@@ -64,7 +66,7 @@ var rooms = map[string][]string{
 	"conditions":             {"job"},
 	"notify":                 {"job", "internal/hang"},
 	"apply":                  {"job", "conditions", "goodput", "plan", "elastic", "history", "providers", "state", "internal/atomicfile", "internal/regular"},
-	"cmd/view":               {"job", "incident", "conditions", "detect", "plan", "elastic", "history", "apply", "state"},
+	"cmd/view":               {"job", "signature", "incident", "conditions", "detect", "plan", "elastic", "history", "apply", "state"},
 	"cmd/planfile":           {"job", "lang", "plan", "cmd/view", "internal/atomicfile", "internal/regular"},
 	"cmd/workspace":          {"job", "lang", "plan", "apply", "providers", "state", "kube", "cmd/view", "cmd/planfile", "internal/confine", "internal/regular"},
 	"cmd/metrics":            {"job", "elastic", "apply", "plan", "conditions", "state", "cmd/view", "internal/connlimit"},
@@ -103,10 +105,10 @@ var unreachable = map[string][]string{
 	"incident": {"net/http", "os/exec", "k8s.io/"},
 	"lang":     {"net/http", "os/exec", "k8s.io/"},
 
-	"detect":  {"net/http", "os/exec", "k8s.io/"},
-	"goodput": {"net/http", "os/exec", "k8s.io/"},
-
-	"progress": {"net/http", "os/exec", "k8s.io/"},
+	"detect":    {"net/http", "os/exec", "k8s.io/"},
+	"goodput":   {"net/http", "os/exec", "k8s.io/"},
+	"progress":  {"net/http", "os/exec", "k8s.io/"},
+	"signature": {"net/http", "os/exec", "k8s.io/"},
 
 	"checkpoint": {"net/http", "os/exec", "k8s.io/"},
 
@@ -322,7 +324,7 @@ func TestNoCommandIsNamedBelowCmd(t *testing.T) {
 }
 
 // below lists the rooms in the layers below cmd/.
-var below = []string{"job", "progress", "lang", "plan", "history", "elastic", "agent", "conditions", "apply", "notify", "providers", "state", "kube", "internal"}
+var below = []string{"job", "progress", "signature", "lang", "plan", "history", "elastic", "agent", "conditions", "apply", "notify", "providers", "state", "kube", "internal"}
 
 // commandLine returns a pattern for commands and flags of eltrain, which it reads from docs/commands.md and docs/api.md.
 func commandLine(t *testing.T) *regexp.Regexp {

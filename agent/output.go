@@ -19,7 +19,7 @@ const (
 	maxLine     = 64 << 10 // a longer line is split
 	maxLog      = 64 << 20 // the log is rotated at this size: one older file, named .1, is kept
 	readSize    = 16 << 10
-	tailLines   = 20
+	tailLines   = 50 // of a failure: the traceback of a deep stack
 	maxTailLine = 512
 	// drainTime is how long to read output after a process and its group have exited: what is in the pipe takes no time, and a
 	// process that left the group may hold the pipe open forever.

@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/eltrain/eltrain/job"
@@ -89,7 +88,7 @@ var Causes = []Cause{
 		Actions: ofSlots, Default: job.RemedyRestart},
 	{Code: job.LaunchFailed, weight: lost, OfNode: true, What: "its agent was started and did not register in time", Seen: "no registration for `rendezvous.timeout`",
 		Actions: ofSlots, Default: job.RemedyReplace},
-	{Code: job.OutOfMemory, weight: definite, Budgeted: true, What: "the kernel killed it for memory", Seen: "the cgroup's events; OOMKilled",
+	{Code: job.OutOfMemory, weight: definite, Budgeted: true, What: "memory ran out: the kernel killed it, or its program got no more", Seen: "the cgroup's events; OOMKilled; a `MemoryError` and the like in what it printed",
 		Actions: ofSlots, Default: job.RemedyRestart, Memory: 1.5, Limit: 3},
 	{Code: job.StartFailed, weight: definite, Budgeted: true, What: "the command could not be started: missing, not executable, no such directory", Seen: "the system's error",
 		Actions: ofSlots, Default: job.RemedyFail},
@@ -108,7 +107,7 @@ var Causes = []Cause{
 		Actions: ofWorlds, Default: job.RemedyReport},
 	{Code: job.NaNLoss, weight: suspected, Budgeted: true, What: "the loss is not finite", Seen: "the loss that is reported or printed",
 		Actions: []job.Remedy{job.RemedyReport, job.RemedyReload, job.RemedyFail}, Default: job.RemedyReport},
-	{Code: job.ScriptError, weight: scriptError, Budgeted: true, What: "an error in the program that a restart does not change: a SyntaxError, a missing module, a wrong argument", Seen: "the traceback or the error file",
+	{Code: job.ScriptError, weight: scriptError, Budgeted: true, What: "an exception, or another error of the program's own", Seen: "the traceback, the error file, the last output",
 		Actions: ofSlots, Default: job.RemedyRestart},
 	{Code: job.ProcessFailed, weight: exitCode, Budgeted: true, What: "a process exited with a code other than 0", Seen: "the exit code",
 		Actions: ofSlots, Default: job.RemedyRestart},
@@ -148,31 +147,17 @@ func weigh(f job.SlotFault) weight {
 // MayBeEcho reports whether a fault may be the echo of another one, or of its world's end.
 func MayBeEcho(f job.SlotFault) bool { return weigh(f) <= lastEcho }
 
-// CauseOf returns the cause of a process's failure.
-func CauseOf(e *job.Exit) job.Cause { return e.Cause() }
-
 // FaultOf returns a slot's fault.
 func FaultOf(slot job.Address, cause job.Cause, exit *job.Exit) job.SlotFault {
 	f := job.SlotFault{Slot: slot, Cause: cause}
 	if exit != nil {
 		f.Code, f.Signal, f.At = exit.Code, exit.Signal, exit.At
 	}
-	if exit != nil && cause == job.ScriptError {
-		f.Error = errorOf(exit)
-	}
 	return f
 }
 
-// errorOf returns a digest of the line that names a process's error: the first of its error file, else the last that it printed. "" if
-// there is none.
-func errorOf(e *job.Exit) string {
-	text, _, _ := strings.Cut(e.Message, "\n")
-	if n := len(e.Tail); text == "" && n > 0 {
-		text = e.Tail[n-1]
-	}
-	if text == "" {
-		return ""
-	}
-	sum := sha256.Sum256([]byte(text))
+// Digest identifies the line that names an error.
+func Digest(line string) string {
+	sum := sha256.Sum256([]byte(line))
 	return hex.EncodeToString(sum[:8])
 }

@@ -203,7 +203,8 @@ type Heal struct {
 	Budget Budget `hcl:"budget,block" change:"update" doc:"How many failures of the user's program are healed. Lost nodes do not count. Restarts of a slot without progress in between are delayed: the second by 1s, doubling to 1m; see backoff."`
 	On     []On   `hcl:"on,block" change:"update" doc:"What is done about one cause."`
 	// ExitCodes maps exit codes of training processes to a Verdict.
-	ExitCodes map[string]string `hcl:"exit_codes,optional" change:"update" json:",omitempty" doc:"What exit codes of the training processes mean, as { 3 = \"fail\", 75 = \"retry\" }: fail fails the job at once, retry restarts without being charged to the budget. Other codes are restarted and charged."`
+	ExitCodes  map[string]string `hcl:"exit_codes,optional" change:"update" json:",omitempty" doc:"What exit codes of the training processes mean, as { 3 = \"fail\", 75 = \"retry\" }: fail fails the job at once, retry restarts without being charged to the budget. Other codes are restarted and charged."`
+	Signatures string            `hcl:"signatures,optional" change:"update" json:",omitempty" doc:"JSON with texts in the output of failed processes and their causes, which come before the known ones: file(\"signatures.json\"). See signatures.md."`
 }
 
 // What heal's exit_codes say of an exit code. One that they do not name is restarted and charged to the budget.

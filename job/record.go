@@ -158,7 +158,7 @@ const (
 	DeviceOutOfMemory Cause = "device_oom"         // an accelerator's memory is full
 	Accelerator       Cause = "accelerator"        // an accelerator failed
 	NodeFaulty        Cause = "node_faulty"        // its node is faulty
-	ScriptError       Cause = "script_error"       // an error in the program that a restart does not change
+	ScriptError       Cause = "script_error"       // an error of the program's own
 	NoProgress        Cause = "no_progress"        // restarts that end at the same step
 )
 
@@ -201,7 +201,7 @@ type SlotFault struct {
 	Signal string    `json:"signal,omitempty"` // as in Exit
 	At     time.Time `json:"at,omitzero"`      // when, by its host's clock
 	Step   int64     `json:"step,omitempty"`   // the last one of its world; 0 if unknown
-	Error  string    `json:"error,omitempty"`  // of ScriptError, a digest of the line that names it
+	Error  string    `json:"error,omitempty"`  // a digest of the line that names it, if it is the same in each run
 	Alike  bool      `json:"alike,omitempty"`  // the slots of its world are all alike: it may be any of them
 	Facts  int       `json:"facts,omitempty"`  // how much of its incident's evidence is about it
 }

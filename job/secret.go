@@ -586,7 +586,7 @@ func (s *Sealer) open(text string, missing *bool) string {
 	})
 }
 
-// withTexts returns a copy of the job in which by has replaced each string that something is started with.
+// withTexts returns a copy of the job in which by has replaced each string that something is started with, or found in its output.
 func (j Job) withTexts(by func(string) string) Job {
 	roles := j.Roles
 	j.Roles = make([]Role, len(roles))
@@ -594,6 +594,7 @@ func (j Job) withTexts(by func(string) string) Job {
 		j.Roles[i] = roles[i].withTexts(by)
 	}
 	j.Checkpoint, j.Progress = j.Checkpoint.withTexts(by), j.Progress.withTexts(by)
+	j.Heal.Signatures = by(j.Heal.Signatures)
 	return j
 }
 

@@ -78,7 +78,8 @@ func secretJob(secret string) Job {
 	return Job{Name: "gpt", Provider: "local", Secrets: []string{secret},
 		Roles: []Role{{Name: "worker", Replicas: 2, Processes: 1, Program: program, PerSlot: []Program{program, program}, DependsOn: []string{secret},
 			Pod: map[string]any{"spec": map[string]any{"hostname": secret, "list": []any{"a " + secret, 3.5, map[string]any{"k": secret}}}}}},
-		Checkpoint: &Checkpoint{Dir: "ckpt-" + secret, Signal: "SIGUSR1", Pattern: "saved (?P<step>\\d+) " + secret}, Progress: &Progress{Pattern: "step (?P<step>\\d+) " + secret}}
+		Checkpoint: &Checkpoint{Dir: "ckpt-" + secret, Signal: "SIGUSR1", Pattern: "saved (?P<step>\\d+) " + secret}, Progress: &Progress{Pattern: "step (?P<step>\\d+) " + secret},
+		Heal: Heal{Signatures: "[" + secret + "]"}}
 }
 
 func TestASealedJobHasNoSecretAndIsLaunchedWithIt(t *testing.T) {

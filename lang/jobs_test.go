@@ -109,6 +109,7 @@ job "full" {
       window   = "2h"
     }
     exit_codes = { 3 = "fail" }
+    signatures = "[]"
     on "oom" {
       memory = "x2"
       limit  = 5

@@ -16,6 +16,7 @@ import (
 	"github.com/eltrain/eltrain/incident"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/progress"
+	"github.com/eltrain/eltrain/signature"
 )
 
 // checkpointSignals are those that a process can catch and that have no other meaning in a training job.
@@ -383,6 +384,7 @@ func (l *loader) checkPolicies(j *job.Job, t *tree) {
 	}
 	if heal != nil {
 		l.checkExitCodes(j.Heal.ExitCodes, heal)
+		l.checkSignatures(j.Heal.Signatures, heal)
 		for i, b := range heal.blocks["on"] {
 			l.checkOn(j.Heal.On[i], b)
 		}
@@ -417,6 +419,20 @@ func (l *loader) checkExitCodes(codes map[string]string, t *tree) {
 			l.complain(t.at("exit_codes"), t, "Unknown verdict", "%q is not something to do about exit code %s; possible are %s.%s",
 				verdict, code, list(exitVerdicts), suggest(verdict, exitVerdicts))
 		}
+	}
+}
+
+// checkSignatures tries the samples of a job's own signatures.
+func (l *loader) checkSignatures(text string, t *tree) {
+	if t.attrs["signatures"] == nil || !t.sound("signatures") {
+		return
+	}
+	own, err := signature.ParseSignatures(text)
+	if err == nil {
+		err = signature.Check(own)
+	}
+	if err != nil {
+		l.complain(t.at("signatures"), t, "Invalid signatures", "The text must be a JSON list of signatures, each with name, cause, patterns and samples: %s.", err)
 	}
 }
 

@@ -84,6 +84,7 @@ const (
 	ExitSignal       job.Code = "exit_signal"       // a process was killed by this signal
 	ExitCode         job.Code = "exit_code"         // a process exited with this code
 	ErrorFile        job.Code = "error_file"        // what a process wrote to its error file
+	Signature        job.Code = "signature"         // what it printed, by which its cause is known
 	Output           job.Code = "output"            // one of the last lines of its output
 	Reported         job.Code = "reported"          // what its infrastructure reports about it
 	NodeTrouble      job.Code = "node_trouble"      // what is known about its node

@@ -8,6 +8,7 @@ import (
 
 	"github.com/eltrain/eltrain/incident"
 	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/signature"
 )
 
 // verdictGrace delays failing a job: its last fault may prove to be the echo of a lost agent, whose report arrives a moment
@@ -21,21 +22,18 @@ const attributionGrace = 5 * time.Second
 // proven is how long a slot must run for its next restart not to be delayed.
 const proven = time.Minute
 
-// tailShown is how many of the last lines of output an incident quotes.
-const tailShown = 5
-
 // fault records a fault of a slot. more is further evidence.
 func (p *pass) fault(w *work, s *job.Slot, cause job.Cause, exit *job.Exit, more ...job.Reason) {
 	f := p.newFault(w, s, cause, exit)
 	f.Evidence = append(f.Evidence, more...)
 	if f.Generation == 0 {
-		f.Generation = w.brokenBefore(s, cause)
+		f.Generation = w.brokenBefore(s, f.Cause)
 	}
 	if !p.step(s, job.Fault) {
 		return
 	}
 	p.noteFault(w, f)
-	s.Exit, s.Cause, s.Stopped = exit, cause, false
+	s.Exit, s.Cause, s.Stopped = kept(exit), f.Cause, false
 	p.noteNodeFault(w, s)
 	s.Crashes++
 	if f.Early && s.CrashesSince.IsZero() {
@@ -43,11 +41,16 @@ func (p *pass) fault(w *work, s *job.Slot, cause job.Cause, exit *job.Exit, more
 	}
 }
 
-// newFault is a fault of a slot, in the world that it is or was in.
+// newFault is a fault of a slot, in the world that it is or was in. A cause that is only that a process ended is looked for in what it
+// printed.
 func (p *pass) newFault(w *work, s *job.Slot, cause job.Cause, exit *job.Exit) incident.Fault {
+	cause, m := w.diagnose(cause, exit)
 	f := incident.Fault{
 		SlotFault: incident.FaultOf(s.Address, cause, exit), Generation: p.generationOf(w, s),
-		Evidence: evidence(s.Address.Short(), s.Node, cause, exit), Early: s.Phase == job.Scheduling,
+		Evidence: evidence(s.Address.Short(), s.Node, cause, exit, m), Early: s.Phase == job.Scheduling,
+	}
+	if m.Permanent {
+		f.Error = incident.Digest(m.Line)
 	}
 	if f.Generation > 0 {
 		f.Step = w.stepOf(s)
@@ -130,8 +133,9 @@ func (w *work) member(a job.Address) (job.WorldMember, bool) {
 	return m, in
 }
 
-// evidence is what is known about how a slot was lost that was on node. slot is "" where it is clear from the context.
-func evidence(slot, node string, cause job.Cause, e *job.Exit) []job.Reason {
+// evidence is what is known about how a slot was lost that was on node, with the signature of its exit. slot is "" where it is clear
+// from the context.
+func evidence(slot, node string, cause job.Cause, e *job.Exit, m signature.Match) []job.Reason {
 	fact := func(code job.Code, args ...string) job.Reason {
 		return job.Because(code, append(args, "slot", slot)...)
 	}
@@ -172,7 +176,10 @@ func evidence(slot, node string, cause job.Cause, e *job.Exit) []job.Reason {
 	if e.Message != "" {
 		facts = append(facts, fact(ErrorFile, "message", e.Message))
 	}
-	for _, line := range e.Tail[max(0, len(e.Tail)-tailShown):] {
+	if m.Name != "" {
+		facts = append(facts, fact(Signature, "signature", m.Name, "message", m.Line, "hint", string(m.Hint)))
+	}
+	for _, line := range quoted(e, m) {
 		facts = append(facts, fact(Output, "message", line))
 	}
 	return facts
@@ -196,7 +203,11 @@ func (p *pass) collateral(w *work, s *job.Slot, m *job.Member) bool {
 	if ordered.IsZero() || m.Exit == nil || m.Exit.At.Before(ordered) {
 		return false
 	}
-	return p.generationOf(w, s) > 0 && m.Generation == w.world.Generation && incident.MayBeEcho(incident.FaultOf(s.Address, incident.CauseOf(m.Exit), m.Exit))
+	if p.generationOf(w, s) == 0 || m.Generation != w.world.Generation {
+		return false
+	}
+	cause, _ := w.diagnose(m.Exit.Cause(), m.Exit)
+	return incident.MayBeEcho(incident.FaultOf(s.Address, cause, m.Exit))
 }
 
 // recordFaults records the job's faults of this pass as incidents. A slot whose exit others' faults explain has no fault of its own;
@@ -355,9 +366,9 @@ func (p *pass) whyFailing(w *work, s *job.Slot, cause job.Cause) job.Reason {
 	case s.Exit != nil && w.spec.Heal.Verdict(cause, s.Exit.Code) == job.ExitFails:
 		return job.Because(ExitCodeFails, "slot", short, "code", strconv.Itoa(s.Exit.Code))
 	case w.policy(cause).For(w.rec.Incidents, cause, s.Address, p.in.Now) == job.RemedyFail:
-		return job.Because(CauseFails, "slot", short, "cause", string(cause))
+		return job.Because(CauseFails, "slot", short, "cause", string(cause), "hint", w.hintFor(s))
 	case cause == job.ScriptError && incident.SameError(w.rec.Incidents):
-		return job.Because(SameError, "slot", short)
+		return job.Because(SameError, "slot", short, "hint", w.hintFor(s))
 	}
 	policy := w.policy(job.NoProgress)
 	if step, restarts := incident.StuckAt(&w.spec.Heal, w.rec.Incidents); policy.Action == job.RemedyFail && step > 0 && restarts >= policy.Limit {

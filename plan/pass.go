@@ -10,6 +10,7 @@ import (
 
 	"github.com/eltrain/eltrain/incident"
 	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/signature"
 )
 
 // Make decides. It never fails: what cannot be done is a Wait. The input is not modified.
@@ -134,6 +135,8 @@ type work struct {
 // health is what this pass finds wrong with a job.
 type health struct {
 	faults []incident.Fault
+	// signatures are those by which causes are known; compiled on demand.
+	signatures *signature.Table
 	// collateral are the slots whose processes failed only because their world was being stopped.
 	collateral []*job.Slot
 	suspected  []suspect // slots about which something is to be done though their processes run

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/eltrain/eltrain/incident"
 	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/signature"
 )
 
 // refresh updates the records from the snapshot and decides nothing: faults are recorded and left for a later plan. Jobs count
@@ -153,7 +153,7 @@ func driftOf(rec *job.Record, s *job.Slot, seen []*job.Incarnation, places bool)
 
 // endOf says how an incarnation ended that we did not stop.
 func endOf(s *job.Slot, inc *job.Incarnation) []job.Reason {
-	return append(evidence("", s.Node, cmp.Or(inc.Cause, endedBy(inc)), inc.Exit), reported("", inc.Evidence)...)
+	return append(evidence("", s.Node, cmp.Or(inc.Cause, endedBy(inc)), inc.Exit, signature.Match{}), reported("", inc.Evidence)...)
 }
 
 // endedBy is the cause of an end for which the infrastructure gives none.
@@ -166,7 +166,7 @@ func endedBy(inc *job.Incarnation) job.Cause {
 	case inc.Ended == job.EndLeft:
 		return job.AgentLeft
 	case inc.Ended == job.EndFailed: // its processes ended before their agent, which could still report how
-		return incident.CauseOf(inc.Exit)
+		return inc.Exit.Cause()
 	}
 	return job.AgentGone
 }

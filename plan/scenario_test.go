@@ -17,6 +17,7 @@ import (
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/job/jobtest"
 	"github.com/eltrain/eltrain/plan"
+	"github.com/eltrain/eltrain/signature"
 )
 
 // TestScenarios plays the files of testdata: events in, plans out. Each command is one of
@@ -26,6 +27,7 @@ import (
 //	job NAME       declares a job, or changes it: one role per line, and lines for the job itself
 //	undeclare NAME removes a job from the files
 //	fault          one per line: SLOT exit=17 [ago=1s] | signal=killed | oom | cannot=TEXT | unstarted=TEXT (by its node) | init=CODE (a container before its agent) | cause=CAUSE [MESSAGE] (its processes exit for that reason, and its agent) | agent | leave | asked=CAUSE (the infrastructure says why) | silent | heard | expired | finish,
+//	               prints=SIGNATURE (a sample of its output) | raises=EXCEPTION (of Python) |
 //	               or by the infrastructure: SLOT preempted | evicted | deleted | nodegone [EVIDENCE]
 //	stuck SLOT     agents of the slot start and never register from now on, until unstuck SLOT
 //	barren, fertile worlds make no progress from now on; they do again
@@ -804,6 +806,16 @@ func (w *world) hurt(words []string) error {
 		inc.Cause, inc.Evidence = exit.Cause(), []string{"init container fetch"}
 	case "agent":
 		w.end(inc, "", &job.Exit{Code: 137, Signal: "killed"})
+	case "prints": // the last output of a sample
+		i := slices.IndexFunc(signature.Builtin(), func(s signature.Signature) bool { return s.Name == value })
+		if i < 0 {
+			return fmt.Errorf("no such signature: %s", value)
+		}
+		s := signature.Builtin()[i]
+		w.fail(a, job.Exit{Code: max(1, s.ExitCode), Tail: s.Samples[0].Lines})
+	case "raises":
+		exception := strings.TrimPrefix(strings.Join(words[1:], " "), "raises=")
+		w.fail(a, job.Exit{Code: 1, Tail: []string{"Traceback (most recent call last):", `  File "train.py", line 1, in <module>`, exception}})
 	case "cause": // cause=network [MESSAGE]
 		exit := &job.Exit{Code: 1, Message: strings.Join(words[2:], " ")}
 		w.end(inc, job.EndFailed, exit)

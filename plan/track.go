@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"time"
 
-	"github.com/eltrain/eltrain/incident"
 	"github.com/eltrain/eltrain/job"
 )
 
@@ -235,7 +234,7 @@ func (p *pass) trackMember(w *work, s *job.Slot, inc *job.Incarnation) {
 			w.collateral = append(w.collateral, s)
 			return
 		}
-		p.fault(w, s, incident.CauseOf(m.Exit), m.Exit)
+		p.fault(w, s, m.Exit.Cause(), m.Exit)
 	}
 }
 

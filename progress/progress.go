@@ -27,6 +27,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/eltrain/eltrain/internal/literals"
 	"github.com/eltrain/eltrain/job"
 )
 
@@ -55,7 +56,8 @@ var Builtin = sync.OnceValue(func() []job.Recognizer {
 // Table is what a Reader tries, compiled. It is immutable.
 type Table struct {
 	recognizers []recognizer
-	literals    literals
+	literals    literals.Set
+	partial     bool // a pattern has no literal in the set
 }
 
 type recognizer struct {
@@ -68,7 +70,7 @@ type recognizer struct {
 // pattern is compiled when a line contains its literal: most of the table is never used.
 type pattern struct {
 	literal string // in every match
-	id      int    // of the literal; -1 without one
+	id      int    // of the literal
 	compile func() compiled
 }
 
@@ -102,7 +104,7 @@ func New(own []job.Recognizer) (*Table, error) {
 		}
 		t.recognizers = append(t.recognizers, made)
 	}
-	t.literals = index(t.recognizers)
+	t.index()
 	return t, nil
 }
 
@@ -116,7 +118,7 @@ func Only(name, text string) (*Table, error) {
 		return nil, fmt.Errorf("%s: pattern %q has no group named step", name, text)
 	}
 	t := &Table{recognizers: []recognizer{made}}
-	t.literals = index(t.recognizers)
+	t.index()
 	return t, nil
 }
 
@@ -137,7 +139,7 @@ func newPattern(text string) (pattern, error) {
 	if err != nil {
 		return pattern{}, err
 	}
-	return pattern{literal: required(tree), compile: sync.OnceValue(func() compiled {
+	return pattern{literal: literals.Required(tree), compile: sync.OnceValue(func() compiled {
 		c := compiled{Regexp: regexp.MustCompile(text)} // it was parsed
 		for _, name := range c.SubexpNames() {
 			c.groups = append(c.groups, group(name))

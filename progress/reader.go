@@ -3,6 +3,7 @@ package progress
 import (
 	"bytes"
 
+	"github.com/eltrain/eltrain/internal/literals"
 	"github.com/eltrain/eltrain/job"
 )
 
@@ -51,7 +52,7 @@ type Seen struct {
 
 // NewReader makes the reader of one process.
 func (t *Table) NewReader() *Reader {
-	return &Reader{table: t, states: make([]state, len(t.recognizers)), chosen: len(t.recognizers), found: make([]bool, len(t.literals.texts))}
+	return &Reader{table: t, states: make([]state, len(t.recognizers)), chosen: len(t.recognizers), found: make([]bool, t.literals.Len())}
 }
 
 // Name is the recognizer that fits; "" if none was found yet.
@@ -82,7 +83,7 @@ func (r *Reader) Read(line []byte) (seen Seen) {
 		return seen
 	}
 	line = r.uncolored(line)
-	if clear(r.found); !r.table.literals.in(line, r.found) && !r.table.literals.partial {
+	if clear(r.found); !r.table.literals.In(line, r.found) && !r.table.partial {
 		return seen
 	}
 	before := r.Reading().Step
@@ -113,7 +114,7 @@ func (r *Reader) try(i int, line []byte) bool {
 	recognizer := &r.table.recognizers[i]
 	for k := range recognizer.patterns {
 		p := &recognizer.patterns[k]
-		if p.id >= 0 && !r.found[p.id] {
+		if p.id != literals.None && !r.found[p.id] {
 			continue
 		}
 		found, ok := p.find(line)

@@ -1,6 +1,7 @@
 package view
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -67,12 +68,14 @@ func firstEvidence(evidence []job.Reason, texts []string) (parts []string) {
 		return nil
 	}
 	var facts, output []string
-	slot, said := evidence[0].Args["slot"], ""
+	slot, said, known := evidence[0].Args["slot"], "", ""
 	for i, e := range evidence {
 		own := e.Args["slot"] == slot
 		switch {
 		case own && e.Code == plan.ErrorFile:
 			said = e.Args["message"]
+		case own && e.Code == plan.Signature:
+			known = e.Args["message"]
 		case own && e.Code == plan.Output:
 			output = append(output, e.Args["message"])
 		case slot != "":
@@ -82,7 +85,7 @@ func firstEvidence(evidence []job.Reason, texts []string) (parts []string) {
 		}
 	}
 	if said == "" {
-		said = lastOutput(output)
+		said = cmp.Or(known, lastOutput(output))
 	}
 	parts = append(parts, strings.Join(facts, "; "))
 	if said = strings.Join(strings.Fields(said), " "); len(said) > maxQuoted {

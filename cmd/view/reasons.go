@@ -13,6 +13,7 @@ import (
 	"github.com/eltrain/eltrain/detect"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/plan"
+	"github.com/eltrain/eltrain/signature"
 )
 
 // Reasons found by the status and the plan's drift.
@@ -128,13 +129,20 @@ func suspected(r job.Reason, of []string) string {
 	return text
 }
 
-// causeFails says that a fault fails the job, and what helps.
+// causeFails says that a fault fails the job.
 func causeFails(r job.Reason, _ []string) string {
-	text := r.Args["slot"] + ": " + spaced(r.Args["cause"]) + ", which heal says is not worth a restart"
-	if r.Args["cause"] == string(job.DeviceOutOfMemory) {
-		text += ". It needs less of an accelerator's memory: a smaller batch for each process, or activation checkpointing, or more processes that share the model"
+	return r.Args["slot"] + ": " + spaced(r.Args["cause"]) + ", which heal says is not worth a restart"
+}
+
+// hinted adds what can be changed, if the reason has a hint.
+func hinted(say sentence) sentence {
+	return func(r job.Reason, of []string) string {
+		text := say(r, of)
+		if hint := Hint(signature.Hint(r.Args["hint"])); hint != "" {
+			text += ". What may help: " + hint
+		}
+		return text
 	}
-	return text
 }
 
 // number returns a numeric argument.
@@ -230,6 +238,7 @@ var sentences = map[job.Code]sentence{
 	plan.ExitSignal:       fact("signal: ${signal}"),
 	plan.ExitCode:         fact("exit code ${code}"),
 	plan.ErrorFile:        fact("error file: ${message}"),
+	plan.Signature:        ofSlot(hinted(says("${message} (signature ${signature})"))),
 	plan.Output:           fact("output: ${message}"),
 	plan.Reported:         fact("${message}"),
 	plan.NodeTrouble:      fact("node ${node}: ${message}"),
@@ -342,8 +351,8 @@ var sentences = map[job.Code]sentence{
 	plan.WorldBrokeTooLate: says("${slot} cannot continue: its world broke after another slot of its role succeeded"),
 	plan.FailedTooLate:     says("${slot} failed after another slot of its role succeeded"),
 	plan.ExitCodeFails:     says("${slot} exited with code ${code}, which heal { exit_codes } says is not worth a restart"),
-	plan.CauseFails:        causeFails,
-	plan.SameError:         says("${slot} ended with the same error again, which a restart does not change"),
+	plan.CauseFails:        hinted(causeFails),
+	plan.SameError:         hinted(says("${slot} ended with the same error again, which a restart does not change")),
 	plan.NoProgress:        says("it ended at step ${step} again after each of ${restarts} restarts"),
 	plan.SlotCannotStart:   says("${slot} cannot be started"),
 	plan.RestartsSpent:     says("restart budget exhausted: ${restarts} within ${window}"),

@@ -290,7 +290,7 @@ func scriptWithABug(_ On, s *site.Site) {
 	m := s.Watch()
 	failed := s.Await("failure", func(j site.Job) bool { return j.Phase == "Failed" })
 	last := failed.Last()
-	if last.Action != "fail" || last.Cause != "process_failed" || !last.Proven("exit_code") || !last.Proven("error_file") || !last.Proven("output") {
+	if last.Action != "fail" || last.Cause != "script_error" || !last.Proven("exit_code") || !last.Proven("error_file") || !last.Proven("signature") || !last.Proven("output") {
 		s.T.Errorf("the incident is %+v", last)
 	}
 	site.Has(s.T, strings.Join(last.Evidence, "\n"), "exit code 1", "RuntimeError: crash asked for at step 5")

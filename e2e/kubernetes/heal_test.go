@@ -169,7 +169,7 @@ func TestWhatAProcessFailedOfOutlivesItsPodWhileNoMasterRuns(t *testing.T) {
 	s.Watch(listen)
 	after := s.AwaitWorld(4, before.Generation+1)
 	s.ReplacedOnce(before, after, victim)
-	s.Blamed(after, "process_failed", []site.Slot{victim}, "exit code 1", "error file: RuntimeError: the bug was met", "output: ")
+	s.Blamed(after, "script_error", []site.Slot{victim}, "exit code 1", "error file: RuntimeError: the bug was met", "output: ")
 	s.EndsRight(2 * site.Steps)
 }
 

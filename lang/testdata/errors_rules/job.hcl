@@ -181,3 +181,15 @@ job "misread" {
     recognizers = jsonencode([{ name = "mine", patterns = ["at (?P<step>\\d+)"], samples = [{ lines = ["at 7"], reading = { step = 8 } }] }])
   }
 }
+
+job "no_signatures" {
+  role "w" { command = ["x"] }
+  heal { signatures = "[\n{" }
+}
+
+job "unsigned" {
+  role "w" { command = ["x"] }
+  heal {
+    signatures = jsonencode([{ name = "mine", cause = "network", patterns = ["fabric: down"], samples = [{ lines = ["fabric: away"] }] }])
+  }
+}
