@@ -24,6 +24,8 @@ const (
 	lookEvery = time.Second
 	lookAgain = 10 * time.Second
 	leastLook = 100 * time.Millisecond
+	// mostSlots is how many slots a suspicion names at most.
+	mostSlots = 64
 	// alikeLooks is how often the processes of a world that shows no steps must have done the same before those that differ are suspected.
 	alikeLooks = 10
 )
@@ -454,8 +456,8 @@ func (d *Detector) suspicion(f finding, since, due time.Time) job.Suspicion {
 			s.Ranks = append(s.Ranks, r.number)
 		}
 	}
-	for _, r := range f.ranks {
-		if !slices.Contains(s.Slots, r.slot.address) {
+	for _, r := range f.ranks { // by RANK, so that those of a slot follow each other
+		if n := len(s.Slots); n < mostSlots && (n == 0 || s.Slots[n-1] != r.slot.address) {
 			s.Slots = append(s.Slots, r.slot.address)
 		}
 	}

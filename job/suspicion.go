@@ -9,7 +9,7 @@ import (
 type Suspicion struct {
 	Cause      Cause     `json:"cause"`           // Hang, Straggler or Diverged
 	Generation int       `json:"generation"`      // of the world
-	Slots      []Address `json:"slots"`           // that stand out; all slots of the world if none does
+	Slots      []Address `json:"slots"`           // that stand out; those of the world if none does; at most 64
 	Ranks      []int     `json:"ranks,omitempty"` // the RANKs of their processes that stand out; none if no process does
 	Since      time.Time `json:"since"`           // since when; of a hang, when the last progress was
 	// Certain: the evidence is enough to act on. Before that, Due is when it will be if nothing changes; zero if not by itself.
