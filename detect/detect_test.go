@@ -11,6 +11,7 @@ var faults = []fault{stops, blocks, loops, locks, locksAll, goesSilent, fallsBeh
 
 // TestLabelledTraces holds the bars for the culprits that are named.
 func TestLabelledTraces(t *testing.T) {
+	t.Parallel()
 	counts := map[fault]*tally{}
 	all := &tally{}
 	for seed := range uint64(560) {
@@ -38,6 +39,7 @@ func TestLabelledTraces(t *testing.T) {
 
 // TestNoFalseAlarm is of days without a fault.
 func TestNoFalseAlarm(t *testing.T) {
+	t.Parallel()
 	named := 0
 	for seed := range uint64(20) {
 		tr := drawn(1000+seed, healthy)

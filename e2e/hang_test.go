@@ -31,13 +31,14 @@ var hangs = []struct {
 // hangCeiling is short, so that what is not certain by itself is soon.
 const hangCeiling = 8 * time.Second
 
-func hanging(t *testing.T) *site.Site {
+// hanging is a job of a script in testdata, which hangs, or pauses, if that is told or drawn.
+func hanging(t *testing.T, script string) *site.Site {
 	t.Helper()
 	s := newSite(t, map[string]string{"job.hcl": fmt.Sprintf(`
 job "h" {
   role "worker" {
     replicas = 4
-    command  = ["python3", "hang.py"]
+    command  = ["python3", "train.py"]
     resources { cpu = 0.1 }
   }
   detect {
@@ -49,9 +50,9 @@ job "h" {
   rendezvous { settle = "30s" }
 }
 `, hangCeiling)})
-	script, err := os.ReadFile(filepath.Join("testdata", "hang.py"))
+	text, err := os.ReadFile(filepath.Join("testdata", script))
 	s.OK(err)
-	s.Write("hang.py", string(script))
+	s.Write("train.py", string(text))
 	return s.Of("h")
 }
 
@@ -104,12 +105,32 @@ func TestHangsAreHealed(t *testing.T) {
 			if !h.sure && h.how != "spin" {
 				soak.Only(t)
 			}
-			s := hanging(t)
+			s := hanging(t, "hang.py")
 			v := judged(s, number, 2)
 			if !v.right || v.incident.Action != "restart_in_place" {
 				t.Errorf("%+v", v.incident)
 			}
 		})
+	}
+}
+
+// TestPausesAreNoHangs trains with evaluations, checkpoints, late data and pauses of up to half the ceiling: for some minutes, or for as
+// long as SOAK says, up to half an hour.
+func TestPausesAreNoHangs(t *testing.T) {
+	soak.Only(t)
+	t.Parallel()
+	lasts := 3 * time.Minute
+	if d, err := time.ParseDuration(os.Getenv("SOAK")); err == nil {
+		lasts = min(d, 30*time.Minute)
+	}
+	s := hanging(t, "phases.py")
+	s.Edit("job.hcl", hangCeiling.String(), "10m")
+	s.Watch()
+	s.Await("training", func(j site.Job) bool { return j.Trains(4, 1) })
+	for until := time.Now().Add(lasts); time.Now().Before(until); time.Sleep(time.Second) {
+		if j := s.Now(); len(j.Incidents) > 0 || j.Generation > 1 {
+			t.Fatalf("%+v", j)
+		}
 	}
 }
 
@@ -127,7 +148,7 @@ func TestRealTraces(t *testing.T) {
 					t.Parallel()
 					slots <- struct{}{}
 					defer func() { <-slots }()
-					verdicts[number][round] = judged(hanging(t), number, round%4)
+					verdicts[number][round] = judged(hanging(t, "hang.py"), number, round%4)
 				})
 			}
 		}
