@@ -344,3 +344,21 @@ time.sleep(3600)`
 	b.ReportMetric(float64(spent.Microseconds())/float64(b.N), "cpu-µs/op")
 	b.ReportMetric(100*spent.Seconds()/float64(b.N)/defaultBeat.Seconds(), "%core")
 }
+
+// BenchmarkGlimpse looks at a process once, as each half second, and decides whether that is to be told.
+func BenchmarkGlimpse(b *testing.B) {
+	s := newSampler()
+	defer s.close()
+	var l lookout
+	now, pid := time.Now(), os.Getpid()
+	b.ReportAllocs()
+	var before, after unix.Rusage
+	unix.Getrusage(unix.RUSAGE_SELF, &before)
+	for b.Loop() {
+		now = now.Add(lookEvery)
+		l.see(now, []glimpse{s.glimpse(pid)})
+	}
+	unix.Getrusage(unix.RUSAGE_SELF, &after)
+	spent := time.Duration(after.Utime.Nano() + after.Stime.Nano() - before.Utime.Nano() - before.Stime.Nano())
+	b.ReportMetric(100*spent.Seconds()/float64(b.N)/lookEvery.Seconds(), "%core")
+}

@@ -69,7 +69,7 @@ func checkAct(p *pass, r *job.Request, i int) job.Reason {
 	case r.Verb == job.AskReload && r.Value != "" && (c == nil || c.Dir == ""):
 		return job.Because(CheckpointDirUndeclared, "job", sel.Job)
 	}
-	asked, any := map[job.Address]int{}, false
+	asked, found := map[job.Address]int{}, false
 	kind := actOf(r, &old.Spec).Kind
 	for i := range old.Slots {
 		s := &old.Slots[i]
@@ -77,12 +77,12 @@ func checkAct(p *pass, r *job.Request, i int) job.Reason {
 		if !sel.Matches(s.Address) || !takesPart(r, s, ranked, &world) {
 			continue
 		}
-		any = true
+		found = true
 		if kind != "" && (kind != job.ActRestart || !ranked) {
 			asked[s.Address] = s.Incarnation
 		}
 	}
-	if !any {
+	if !found {
 		return job.Because(NotTraining, "address", sel.String())
 	}
 	for i := range p.in.Snapshot.Incarnations {
@@ -384,15 +384,7 @@ func (p *pass) endReload(w *work) {
 		}
 		return
 	}
-	saved := w.rec.Goodput.Saved
-	for _, seen := range w.seen {
-		for _, inc := range seen {
-			if inc.Member != nil {
-				saved = saved.Newest(inc.Member.Saved)
-			}
-		}
-	}
-	c := w.rec.Spec.Checkpoint
+	saved, c := w.newestSaved(), w.rec.Spec.Checkpoint
 	if saved.Generation > r.Through || (c == nil || c.Pattern == "" || r.Step == 0) && w.reloaded() {
 		w.rec.Reload, p.out.Dirty = job.Reload{}, true
 	}

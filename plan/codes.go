@@ -142,6 +142,9 @@ var Waiting = map[job.Code]bool{
 // FirstStepDue is what a job waits for whose world has formed, and that says how far it is: the first step.
 const FirstStepDue job.Code = "first_step_due"
 
+// RestartCostsMore is why a straggler is only reported although it is to be healed: the training ends before that pays.
+const RestartCostsMore job.Code = "restart_costs_more"
+
 // The parts of a shortage.
 const (
 	Wanted           job.Code = "wanted"             // how many slots of a role, and what each takes

@@ -134,9 +134,8 @@ func (w *work) missing() bool {
 	return false
 }
 
-// keepSaved records the newest checkpoint that members report. While a world trains its members remember it, so that a steady
-// state writes nothing.
-func (p *pass) keepSaved(w *work) {
+// newestSaved is the newest checkpoint that is recorded or that members report.
+func (w *work) newestSaved() job.Saved {
 	newest := w.rec.Goodput.Saved
 	for _, seen := range w.seen {
 		for _, inc := range seen {
@@ -145,6 +144,13 @@ func (p *pass) keepSaved(w *work) {
 			}
 		}
 	}
+	return newest
+}
+
+// keepSaved records the newest checkpoint that members report. While a world trains its members remember it, so that a steady
+// state writes nothing.
+func (p *pass) keepSaved(w *work) {
+	newest := w.newestSaved()
 	if newest != w.rec.Goodput.Saved {
 		w.rec.Goodput.Saved = newest
 		p.out.Dirty = true

@@ -31,9 +31,9 @@ import (
 //	               or by the infrastructure: SLOT preempted | evicted | deleted | nodegone [EVIDENCE]
 //	stuck SLOT     agents of the slot start and never register from now on, until unstuck SLOT
 //	barren, fertile worlds make no progress from now on; they do again
-//	suspect        one per line: JOB CAUSE SLOT ... [unsure] [nobody-differs]: what detection says of the newest worlds; empty removes it all
+//	suspect        one per line: JOB CAUSE SLOT ... [unsure] [nobody-differs] [cost=0.5]: what detection says of the newest worlds; empty removes it all
 //	late           worlds show no step from now on, until they are told to
-//	shows JOB STEP RATE    the job's world is at a step
+//	shows JOB STEP RATE [TOTAL]    the job's world is at a step, of so many
 //	suspected JOB CAUSE AGO [certain] [cost=0.5]    detection suspects its world, since so long; without CAUSE nothing any more
 //	goodput        where the time went until now, of each job
 //	deaf SLOT      its agent does not learn that its world has ended, until one of its processes fails
@@ -149,7 +149,11 @@ func (w *world) command(d *datadriven.TestData) (string, error) {
 			return "", err
 		}
 		rate, err := strconv.ParseFloat(d.CmdArgs[2].Key, 64)
-		w.shows(arg, step, rate)
+		var total int64
+		if len(d.CmdArgs) > 3 {
+			total, err = strconv.ParseInt(d.CmdArgs[3].Key, 10, 64)
+		}
+		w.shows(arg, step, rate, total)
 		return "", err
 	case "suspected":
 		return "", w.suspected(arg, d.CmdArgs[1:])
@@ -316,6 +320,13 @@ func (w *world) suspect(d *datadriven.TestData) error {
 			case "nobody-differs":
 				s.Ranks = nil
 			default:
+				if share, is := strings.CutPrefix(word, "cost="); is {
+					var err error
+					if s.Cost, err = strconv.ParseFloat(share, 64); err != nil {
+						return err
+					}
+					continue
+				}
 				a, err := job.ParseShort(words[0], word)
 				if err != nil {
 					return err

@@ -467,7 +467,7 @@ func (w *world) form(name string, rec *job.Record, last job.World, chosen []*job
 }
 
 // shows has the members of a job's world show a step, at a rate a second.
-func (w *world) shows(name string, step int64, rate float64) {
+func (w *world) shows(name string, step int64, rate float64, total int64) {
 	world := w.worlds[name]
 	if world.FirstStep.IsZero() {
 		world.FirstStep = w.now
@@ -479,7 +479,11 @@ func (w *world) shows(name string, step int64, rate float64) {
 		if known := member.Ranks; len(known) > 0 && known[0].Progress != nil {
 			first = *known[0].Progress.FirstStep
 		}
-		member.Ranks = []job.RankStatus{{Progress: &job.RankProgress{By: job.OwnPattern, Reading: job.Reading{Step: &step}, FirstStep: &first, StepRate: rate}}}
+		reading := job.Reading{Step: &step}
+		if total > 0 {
+			reading.Total = &total
+		}
+		member.Ranks = []job.RankStatus{{Progress: &job.RankProgress{By: job.OwnPattern, Reading: reading, FirstStep: &first, StepRate: rate}}}
 		member.Step, member.FirstStep, member.StepRate = step, first, rate
 	}
 }

@@ -61,6 +61,10 @@ func (w *work) notFinite() (found []job.Suspicion) {
 
 // noteSuspicion notes a fault of each slot that a suspicion names and that trains in its world. The first has the evidence.
 func (p *pass) noteSuspicion(w *work, s job.Suspicion) {
+	reported := w.policy(s.Cause).Action == job.RemedyReport
+	if why := w.costsMore(s); !reported && !why.IsZero() {
+		reported, s.Evidence = true, append(slices.Clip(s.Evidence), why)
+	}
 	named := 0
 	for _, a := range s.Slots {
 		slot := w.index[a.Role][a.Index]
@@ -68,7 +72,7 @@ func (p *pass) noteSuspicion(w *work, s job.Suspicion) {
 			continue
 		}
 		alike := len(s.Ranks) == 0 && s.Cause != job.NaNLoss
-		f := incident.Fault{Generation: s.Generation, Reported: w.policy(s.Cause).Action == job.RemedyReport,
+		f := incident.Fault{Generation: s.Generation, Reported: reported,
 			SlotFault: job.SlotFault{Slot: a, Cause: s.Cause, At: s.Since, Step: w.newestStep(), Alike: alike}}
 		if named == 0 {
 			f.Evidence = s.Evidence
@@ -82,6 +86,52 @@ func (p *pass) noteSuspicion(w *work, s job.Suspicion) {
 			w.suspected = append(w.suspected, suspect{slot, s.Cause, !alike})
 		}
 	}
+}
+
+// costsMore says that a restart because of a straggler costs more than it gains until the end of the training; zero if it pays, or if the
+// time left is not known.
+func (w *work) costsMore(s job.Suspicion) job.Reason {
+	if s.Cause != job.Straggler {
+		return job.Reason{}
+	}
+	now := w.progress()
+	total := w.totalSteps()
+	if now.rate <= 0 || total <= now.newest {
+		return job.Reason{}
+	}
+	saved := w.newestSaved().Step
+	if saved > now.newest {
+		saved = now.newest
+	}
+	seconds := func(s float64) string {
+		return job.Duration(time.Duration(s * float64(time.Second)).Round(time.Second)).String()
+	}
+	gain := s.Cost * float64(total-now.newest) / now.rate
+	cost := float64(now.newest-saved) / now.rate
+	if !w.world.FirstStep.IsZero() {
+		cost += w.world.FirstStep.Sub(w.world.Formed).Seconds()
+	}
+	if gain > cost {
+		return job.Reason{}
+	}
+	return job.Because(RestartCostsMore, "gain", seconds(gain), "cost", seconds(cost))
+}
+
+// totalSteps is how many steps the training has in all, as a member says; 0 if unknown.
+func (w *work) totalSteps() (total int64) {
+	for _, m := range w.world.Members {
+		for _, inc := range w.seen[m.Slot] {
+			if inc.Member == nil || inc.Number != m.Incarnation {
+				continue
+			}
+			for _, r := range inc.Member.Ranks {
+				if r.Progress != nil && r.Progress.Total != nil {
+					total = max(total, *r.Progress.Total)
+				}
+			}
+		}
+	}
+	return total
 }
 
 // isReported reports whether an incident has a fault that is only reported.

@@ -285,6 +285,7 @@ var sentences = map[job.Code]sentence{
 	plan.RetryWaits:            retryWaits,
 	plan.Queued:                queued,
 	plan.QueuedLong:            queued,
+	plan.RestartCostsMore:      says("a restart costs ${cost}, and gains ${gain} until the training ends"),
 	plan.FirstStepDue:          says("Waiting for the first step of generation ${generation}."),
 	plan.RestartDelayed:        says("${slots}: ${of}, again without progress in between. The next restart comes after ${delay}."),
 	plan.EndedUnheard:          says("${slots}: no process is running. The next apply reads from the agents how they ended, and continues from there."),
