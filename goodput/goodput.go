@@ -139,6 +139,9 @@ func turned(l job.Goodput, now time.Time, f Facts) job.Goodput {
 func learn(l *job.Goodput, now time.Time, f Facts) {
 	o := &l.Open
 	o.Expected = o.Expected || f.Expected && !o.Shown
+	if !o.Shown { // last words of the world before may come after its end
+		l.Reached = max(l.Reached, f.Before)
+	}
 	if f.Shown && o.FirstStep.IsZero() {
 		o.Shown, l.Shown = true, true
 		o.FirstStep, o.Resumed = f.FirstStepAt, f.FirstStep
@@ -304,15 +307,10 @@ type Entry struct {
 // Recompute returns the ledgers of jobs, by UID, from all their entries in order. An entry that is there twice, since the journal's
 // answer was lost, counts once. Checkpoints are not part of a ledger's entries.
 func Recompute(entries []Entry) map[string]job.Goodput {
-	type at struct {
-		uid  string
-		nano int64
-	}
-	ledgers, known := map[string]job.Goodput{}, map[at]bool{}
-	for i := range entries {
-		e := &entries[i]
-		if now := (at{e.UID, e.Time.UnixNano()}); !known[now] {
-			known[now] = true
+	ledgers, known := map[string]job.Goodput{}, make(map[Entry]bool, len(entries))
+	for _, e := range entries {
+		if !known[e] {
+			known[e] = true
 			ledgers[e.UID], _ = Step(ledgers[e.UID], e.Time, e.Facts)
 		}
 	}
