@@ -60,6 +60,7 @@ const (
 // Step returns the ledger after what holds now, and whether that has to be stored. What has not to be does not change what a later
 // Step charges.
 func Step(l job.Goodput, now time.Time, f Facts) (next job.Goodput, changed bool) {
+	now, f = now.Round(0), f.byWall()
 	next = begun(l, now, f)
 	if next.Mode != f.Mode || next.Mode == Training && next.Open.Generation != f.Generation {
 		next = turned(next, now, f)
@@ -73,7 +74,15 @@ func Step(l job.Goodput, now time.Time, f Facts) (next job.Goodput, changed bool
 // Until returns the ledger as of now.
 func Until(l job.Goodput, now time.Time, f Facts) job.Goodput {
 	l, _ = Step(l, now, f)
-	return charged(l, now, f)
+	return charged(l, now.Round(0), f.byWall())
+}
+
+// byWall returns the facts with times that are the same once they are stored: by the wall clock alone.
+func (f Facts) byWall() Facts {
+	for _, t := range []*time.Time{&f.Formed, &f.Ended, &f.FirstStepAt, &f.Hang, &f.Slow} {
+		*t = t.Round(0)
+	}
+	return f
 }
 
 // Trains reports whether the time since the ledger's At is that of a world of this generation. A ledger of an earlier version does
