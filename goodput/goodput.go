@@ -60,6 +60,7 @@ const (
 // Step returns the ledger after what holds now, and whether that has to be stored. What has not to be does not change what a later
 // Step charges.
 func Step(l job.Goodput, now time.Time, f Facts) (next job.Goodput, changed bool) {
+	now, f = now.Round(0), f.byWall()
 	next = begun(l, now, f)
 	if next.Mode != f.Mode || next.Mode == Training && next.Open.Generation != f.Generation {
 		next = turned(next, now, f)
@@ -73,7 +74,15 @@ func Step(l job.Goodput, now time.Time, f Facts) (next job.Goodput, changed bool
 // Until returns the ledger as of now.
 func Until(l job.Goodput, now time.Time, f Facts) job.Goodput {
 	l, _ = Step(l, now, f)
-	return charged(l, now, f)
+	return charged(l, now.Round(0), f.byWall())
+}
+
+// byWall returns the facts with times that are the same once they are stored: by the wall clock alone.
+func (f Facts) byWall() Facts {
+	for _, t := range []*time.Time{&f.Formed, &f.Ended, &f.FirstStepAt, &f.Hang, &f.Slow} {
+		*t = t.Round(0)
+	}
+	return f
 }
 
 // Trains reports whether the time since the ledger's At is that of a world of this generation. A ledger of an earlier version does
@@ -139,6 +148,9 @@ func turned(l job.Goodput, now time.Time, f Facts) job.Goodput {
 func learn(l *job.Goodput, now time.Time, f Facts) {
 	o := &l.Open
 	o.Expected = o.Expected || f.Expected && !o.Shown
+	if !o.Shown { // last words of the world before may come after its end
+		l.Reached = max(l.Reached, f.Before)
+	}
 	if f.Shown && o.FirstStep.IsZero() {
 		o.Shown, l.Shown = true, true
 		o.FirstStep, o.Resumed = f.FirstStepAt, f.FirstStep
@@ -304,15 +316,10 @@ type Entry struct {
 // Recompute returns the ledgers of jobs, by UID, from all their entries in order. An entry that is there twice, since the journal's
 // answer was lost, counts once. Checkpoints are not part of a ledger's entries.
 func Recompute(entries []Entry) map[string]job.Goodput {
-	type at struct {
-		uid  string
-		nano int64
-	}
-	ledgers, known := map[string]job.Goodput{}, map[at]bool{}
-	for i := range entries {
-		e := &entries[i]
-		if now := (at{e.UID, e.Time.UnixNano()}); !known[now] {
-			known[now] = true
+	ledgers, known := map[string]job.Goodput{}, make(map[Entry]bool, len(entries))
+	for _, e := range entries {
+		if !known[e] {
+			known[e] = true
 			ledgers[e.UID], _ = Step(ledgers[e.UID], e.Time, e.Facts)
 		}
 	}

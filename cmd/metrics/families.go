@@ -44,7 +44,7 @@ var (
 	jobLoss        = gauge("job_loss", "Loss of the newest step; it may be NaN or infinite. Missing if unknown.", "job_name")
 	jobCheckpoint  = gauge("job_checkpoint_step", "Step of the newest checkpoint. Missing if unknown.", "job_name")
 	jobSaved       = gauge("job_checkpoint_timestamp_seconds", "When the newest checkpoint was reported, or written, by the times of its files. Missing if it is older than the master and in no directory.", "job_name")
-	jobTime        = gauge("job_time_seconds", "Wall time of the job so far by what it was spent on. Steps that are done again move from productive to redone_steps.", "job_name", "spent")
+	jobTime        = gauge("job_time_seconds", "Wall time of the job until now by what it was spent on, without gap or overlap. Time in worlds that show no steps is unknown.", "job_name", "spent")
 	jobIncidents   = counter("job_incidents_total", "Incidents since the master started, by cause and by what was done.", "job_name", "cause", "action")
 	jobBudget      = gauge("job_restart_budget", "Restarts that the budget allows in its window.", "job_name")
 	jobSpent       = gauge("job_restart_budget_spent", "Restarts in that window that were charged.", "job_name")

@@ -7,6 +7,7 @@ import (
 	"math"
 	"path/filepath"
 	"strconv"
+	"slices"
 	"strings"
 	"testing"
 
@@ -291,5 +292,27 @@ func TestStatusHidesWhatCouldNotBeStarted(t *testing.T) {
 				t.Errorf("of %q it shows\n%s", told, shown)
 			}
 		}
+	}
+}
+
+// A job whose world has formed says that it waits for its first step, and its goodput is unknown while nobody knows of steps.
+func TestStatusBeforeTheFirstStep(t *testing.T) {
+	for _, test := range []struct {
+		goodput job.Goodput
+		want    string
+	}{
+		{job.Goodput{Wall: 100, Unknown: 90, Lost: job.LostTime{Scheduling: 10}}, "unknown of 1m40s; lost: scheduling 10.0%"},
+		{job.Goodput{Wall: 100, Lost: job.LostTime{Start: 90, Scheduling: 10}}, "0.0% of 1m40s; lost: start 90.0%, scheduling 10.0%"},
+		{job.Goodput{Wall: 100, Productive: 50, Unknown: 49.95, Lost: job.LostTime{Rendezvous: 0.05}}, "50.0% of 1m40s, unknown 50.0%"},
+		{job.Goodput{Wall: 0.5, Productive: 0.5}, ""},
+	} {
+		if got := goodputText(goodputStatus(&test.goodput)); got != test.want {
+			t.Errorf("%+v is %q", test.goodput, got)
+		}
+	}
+	record := &job.Record{Phase: job.JobStarting, World: job.World{Generation: 3}, Awaits: job.Because(plan.FirstStepDue, "generation", "3")}
+	j := Status(Facts{Records: job.Records{"a": record}}, NewRedactor(nil)).Jobs[0]
+	if !slices.Equal(j.Reasons, []string{"Waiting for the first step of generation 3."}) || j.Healthy {
+		t.Errorf("healthy %v, because of %q", j.Healthy, j.Reasons)
 	}
 }

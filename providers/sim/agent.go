@@ -48,6 +48,7 @@ type Agent struct {
 	place   elastic.Place // in the world that its processes run or last ran in
 	inPlace int
 	failure *job.Exit // not noticed yet while its state is running
+	run     run
 	hung    time.Time // since when its processes do nothing, not even about a signal that they could handle; zero if they train
 
 	did       []job.ActResult // of the order's acts; State is "" until it has ended
@@ -78,8 +79,10 @@ func (a *Agent) Running() (generation int, runs bool) {
 func (a *Agent) Place() elastic.Place { return a.place }
 
 func (a *Agent) report() elastic.Report {
-	return elastic.Report{State: a.state, Generation: a.place.Generation, Rank: a.place.GroupRank, WorldSlots: a.place.GroupSize,
+	r := elastic.Report{State: a.state, Generation: a.place.Generation, Rank: a.place.GroupRank, WorldSlots: a.place.GroupSize,
 		InPlace: a.inPlace, Port: 29500 + a.launch.Slot.Index, Exit: a.failure, Acts: a.ended()}
+	a.progress(&r)
+	return r
 }
 
 // register registers the agent with the current master.
@@ -221,6 +224,7 @@ func (a *Agent) obey(o elastic.Order) {
 		place := *o.World
 		a.act(a.stopTime(o)+SpawnTime, func() {
 			a.place, a.hung = place, time.Time{}
+			a.train()
 			a.become(job.MemberRunning)
 		})
 	}
@@ -255,6 +259,7 @@ func (a *Agent) become(s job.MemberState) {
 	a.state = s
 	a.acts++
 	if s != job.MemberRunning {
+		a.stop()
 		a.hung = time.Time{}
 		a.restarted()
 	}

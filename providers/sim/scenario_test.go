@@ -31,8 +31,11 @@ func TestScenarios(t *testing.T) {
 				t.Errorf("%s: %s", d.Pos, wrong)
 			}
 			w.wrong = nil
-			if d.Cmd == "status" {
+			switch d.Cmd {
+			case "status":
 				return w.take() + w.status()
+			case "goodput":
+				return w.take() + w.goodput()
 			}
 			return w.take()
 		})
@@ -61,7 +64,7 @@ func (w *world) directive(d *datadriven.TestData) error {
 			w.start("a")
 		}
 		return nil
-	case "status":
+	case "status", "goodput":
 		return nil
 	}
 	line := d.Cmd

@@ -54,6 +54,8 @@ type Cluster struct {
 	News time.Duration
 	// Lag is how far behind Observe is. Launches show at once.
 	Lag time.Duration
+	// Training is how fast processes are; by default they show no steps.
+	Training Training
 	// Net connects agents and masters.
 	Net *Net
 	// Trouble, if set, is called before each operation, such as "observe" or "launch", which fails if it returns an error.
@@ -73,6 +75,7 @@ type Cluster struct {
 	clients []*Client
 	tokens  map[string]string
 	saved   map[string]checkpoints // by UID
+	reached map[string]int64       // the highest step of ended runs, by UID
 	seen    *providers.Observation // the last one; nil if something has changed since
 	log     func(format string, args ...any)
 }
@@ -90,7 +93,7 @@ func New(name string, start time.Time, log func(format string, args ...any)) *Cl
 	if log == nil {
 		log = func(string, ...any) {}
 	}
-	c := &Cluster{Name: name, now: start, agents: map[key]*Agent{}, masters: map[string]Master{}, changes: make(chan struct{}, 1), tokens: map[string]string{}, saved: map[string]checkpoints{}, log: log}
+	c := &Cluster{Name: name, now: start, agents: map[key]*Agent{}, masters: map[string]Master{}, changes: make(chan struct{}, 1), tokens: map[string]string{}, reached: map[string]int64{}, saved: map[string]checkpoints{}, log: log}
 	c.Net = newNet(c.After)
 	return c
 }
@@ -399,6 +402,7 @@ func (c *Cluster) Close() error { return nil }
 
 // end ends an agent.
 func (c *Cluster) end(a *Agent, exit *job.Exit, reason job.EndReason) {
+	a.stop()
 	a.gone, a.hidden, a.exit, a.reason = true, false, exit, reason
 	if c.Lag == 0 {
 		c.seen = nil

@@ -33,6 +33,7 @@ import (
 //	trouble write 20s [busy]                an operation fails, or all of the store or the cluster
 //	quota 5                                 launches are refused while there are so many agents; 0 ends it
 //	lag 3s | news 20s                       the age of observations; how long agents take to learn of a master
+//	trains 2s 100ms 50                      processes show their first step after 2s, one each 100ms, and save each 50th
 //	progress 2s                             training reports its steps at this interval, until everything is repaired
 //	finish [a]                              all processes, or those of a job, exit with 0
 //	hang job.a.worker[1]                    its processes do nothing, which detection finds after hangTime
@@ -218,6 +219,10 @@ func (w *world) doWorld(verb string, args []string) (err error) {
 		w.checks = true
 	case "remote":
 		w.store.remote = true
+	case "trains":
+		t := &w.cluster.Training
+		t.Imports, t.Step = duration(arg(0)), duration(arg(1))
+		t.Saves, err = strconv.ParseInt(arg(2), 10, 64)
 	case "progress":
 		w.progress(duration(arg(0)))
 	case "finish":
