@@ -76,9 +76,9 @@ func TestDemoTellsTheWholeStory(t *testing.T) {
 	for _, line := range []string{
 		`Plan: 3 to add, 0 to change, 0 to destroy\.`,
 		`Healed: three train again, generation 2`,
-		`process killed in worker\[1\] -> restart in place`,
+		`process killed in worker\[1\](, then \d+ more exits?)? -> restart in place`,
 		`Healed: three train again, generation 3`,
-		`agent gone in worker\[2\] -> restart same node`,
+		`agent gone in worker\[2\](, then \d+ more exits?)? -> restart same node`,
 		`Four train together, generation 4`,
 		`healed run: +loss \S+ at step 1500, 150 losses printed`,
 		`The very same loss\.`,
