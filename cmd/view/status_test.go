@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
-	"strconv"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
