@@ -83,7 +83,7 @@ func (d *Detector) learn(phase Phase, lasted time.Duration) {
 // limit is how long a pause of a phase may last; 0 if there is no limit.
 func (d *Detector) limit(phase Phase) time.Duration {
 	p := d.pauses[phase]
-	if p == nil || p.n < enough {
+	if p == nil || p.n < enough || phase == Rest || phase == Stall { // the last two have many kinds of reasons, and say nothing of each other
 		return d.limits.Ceiling
 	}
 	factor := max(leastFactor, math.Exp(spreads*math.Sqrt(p.square/float64(p.n-1))))
