@@ -102,6 +102,7 @@ type Detector struct {
 
 	generation int // of the world that trains; 0 if none does
 	formed     time.Time
+	trained    time.Duration // by earlier worlds
 	slots      map[job.Address]*slot
 	ranks      []*rank // by RANK
 	moving     int     // ranks that show steps, and have done so lately
@@ -200,6 +201,9 @@ func (d *Detector) form(e Formed) {
 }
 
 func (d *Detector) end() {
+	if d.generation > 0 {
+		d.trained += d.now.Sub(d.formed)
+	}
 	d.generation, d.slots, d.ranks, d.moving, d.shown, d.steps = 0, nil, nil, 0, 0, 0
 	d.examine = false
 	d.pause, d.work, d.said, d.alike, d.looked, d.next = nil, work{}, said{}, 0, time.Time{}, time.Time{}

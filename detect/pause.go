@@ -50,11 +50,13 @@ func (p *pause) phase() Phase {
 }
 
 const (
-	// enough is how many pauses of a phase have to be known before they say how long one may be.
-	enough = 8
+	// enough is how many pauses of a phase have to be known before they say how long one may be, and watched how many times the ceiling
+	// worlds have to have trained: what comes less often than that has not been seen.
+	enough  = 8
+	watched = 8
 	// leastFactor times the longest pause is waited at least, and by spreads standard deviations of the pauses' logarithms more: the
 	// more they differ, the less the longest one says of the next.
-	leastFactor = 2
+	leastFactor = 3
 	spreads     = 3
 )
 
@@ -80,10 +82,19 @@ func (d *Detector) learn(phase Phase, lasted time.Duration) {
 	p.square += delta * (x - p.mean)
 }
 
+// telling are the pauses of a phase; nil if they do not say how long one may be.
+func (d *Detector) telling(phase Phase) *pauses {
+	p := d.pauses[phase]
+	if p == nil || p.n < enough || d.trained+d.now.Sub(d.formed) < watched*d.limits.Ceiling {
+		return nil
+	}
+	return p
+}
+
 // limit is how long a pause of a phase may last; 0 if there is no limit.
 func (d *Detector) limit(phase Phase) time.Duration {
-	p := d.pauses[phase]
-	if p == nil || p.n < enough || phase == Rest || phase == Stall { // the last two have many kinds of reasons, and say nothing of each other
+	p := d.telling(phase)
+	if p == nil {
 		return d.limits.Ceiling
 	}
 	factor := max(leastFactor, math.Exp(spreads*math.Sqrt(p.square/float64(p.n-1))))

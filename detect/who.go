@@ -142,10 +142,10 @@ func (d *Detector) newestStep() (step int64, some bool) {
 // known says what the pauses so far were like.
 func (d *Detector) known() job.Reason {
 	phase := d.pause.phase()
-	p := d.pauses[phase]
-	if p == nil || p.n < enough {
+	p := d.telling(phase)
+	if p == nil {
 		n := 0
-		if p != nil {
+		if p := d.pauses[phase]; p != nil {
 			n = p.n
 		}
 		return job.Because(PausesTooFew, "phase", string(phase), "count", strconv.Itoa(n))

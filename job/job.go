@@ -189,7 +189,7 @@ func (d *Detect) Limits() HangLimits {
 // HangLimits say when a world without progress is said to hang.
 type HangLimits struct {
 	Floor   Duration `hcl:"floor,optional" default:"30s" change:"update" doc:"Without progress for this long, and for three usual steps more, the processes that stand out are suspected. If they are stopped or blocked, or their agent is silent, they hang. At least 3s."`
-	Ceiling Duration `hcl:"ceiling,optional" default:"30m" change:"update" doc:"How long a world may be without progress if nothing else is known. Once the job had some pauses of the same kind, their longest says that, times a factor of 2 or more. 0s is without limit."`
+	Ceiling Duration `hcl:"ceiling,optional" default:"30m" change:"update" doc:"How long a world may be without progress if nothing else is known. Once it has trained for eight times as long, its own pauses of the same kind say that: the longest of them, times a factor of 3 or more. 0s is without limit."`
 }
 
 // DefaultHang has the defaults of HangLimits.

@@ -271,7 +271,7 @@ var sentences = map[job.Code]sentence{
 	detect.RankDiffers:     says("${ranks:ranks}: ${what} ${value} at step ${step}, the others ${others}"),
 	detect.NobodyDiffers:   says("no rank differs from the others"),
 	detect.LongestPause:    says("the longest of ${count} such pauses (${phase}) took ${longest}"),
-	detect.PausesTooFew:    says("too few pauses of this kind (${phase}) are known to say how long one may take"),
+	detect.PausesTooFew:    says("it is too early to say how long pauses of this kind (${phase}) take"),
 
 	// What is not as configured.
 	plan.NoRoom:    shortage,
