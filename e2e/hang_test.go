@@ -50,9 +50,11 @@ job "h" {
   rendezvous { settle = "30s" }
 }
 `, hangCeiling)})
-	text, err := os.ReadFile(filepath.Join("testdata", script))
-	s.OK(err)
-	s.Write("train.py", string(text))
+	for name, from := range map[string]string{"train.py": script, "peers.py": "peers.py"} {
+		text, err := os.ReadFile(filepath.Join("testdata", from))
+		s.OK(err)
+		s.Write(name, string(text))
+	}
 	return s.Of("h")
 }
 

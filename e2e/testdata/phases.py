@@ -2,46 +2,12 @@
 
 import os
 import random
-import socket
-import struct
-import sys
 import time
 
-rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+from peers import all_reduce, rank
+
 pause = float(os.environ.get("PAUSE", "300"))
 shared = random.Random(7)  # all ranks draw the same
-
-
-def recv_all(peer):
-    data = b""
-    while len(data) < 8:
-        part = peer.recv(8 - len(data))
-        if not part:
-            sys.exit(1)
-        data += part
-    return struct.unpack("d", data)[0]
-
-
-def all_reduce(value):
-    if rank == 0:
-        total = value + sum(recv_all(peer) for peer in peers)
-        for peer in peers:
-            peer.sendall(struct.pack("d", total))
-        return total
-    peers[0].sendall(struct.pack("d", value))
-    return recv_all(peers[0])
-
-
-def connect():
-    if rank == 0:
-        server = socket.create_server(address, reuse_port=True)
-        return [server.accept()[0] for _ in range(world - 1)]
-    while True:
-        try:
-            return [socket.create_connection(address)]
-        except OSError:
-            time.sleep(0.05)
 
 
 def work(seconds):
@@ -68,7 +34,6 @@ def load(seconds):
     time.sleep(seconds)
 
 
-peers = connect()
 due = {}
 every = {"evaluate": 60, "save": 45, "load": 30, "rest": 900}
 step = 0
