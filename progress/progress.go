@@ -18,7 +18,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"regexp"
 	"regexp/syntax"
@@ -27,6 +26,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/eltrain/eltrain/internal/jsonlist"
 	"github.com/eltrain/eltrain/internal/literals"
 	"github.com/eltrain/eltrain/job"
 )
@@ -149,26 +149,8 @@ func newPattern(text string) (pattern, error) {
 }
 
 // ParseRecognizers parses a JSON list of recognizers that a user adds; "" is none.
-func ParseRecognizers(text string) (own []job.Recognizer, err error) {
-	if text == "" {
-		return nil, nil
-	}
-	if len(text) > maxText {
-		return nil, fmt.Errorf("it has %d bytes: at most %d are possible", len(text), maxText)
-	}
-	d := json.NewDecoder(strings.NewReader(text))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&own); err != nil {
-		var syntax *json.SyntaxError
-		if errors.As(err, &syntax) {
-			err = fmt.Errorf("%w in line %d", err, 1+strings.Count(text[:min(int(syntax.Offset), len(text))], "\n"))
-		}
-		return nil, err
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("unexpected data after the list")
-	}
-	return own, nil
+func ParseRecognizers(text string) ([]job.Recognizer, error) {
+	return jsonlist.Parse[job.Recognizer](text, maxText)
 }
 
 // Check reports what is wrong with recognizers that a user adds, by the text of the first problem: each must have a name of its own,

@@ -242,23 +242,6 @@ func TestUsersRecognizers(t *testing.T) {
 	}
 }
 
-func TestParseRecognizers(t *testing.T) {
-	for text, want := range map[string]string{
-		"":                                   "",
-		"[]":                                 "",
-		`[{"name": "a", "patterns": ["x"]}]`: "",
-		"[\n{]":                              "in line 2",
-		"[] []":                              "after the list",
-		`[{"pattern": "x"}]`:                 "unknown field",
-		`{"name": "a"}`:                      "cannot unmarshal",
-		strings.Repeat(" ", maxText+1):       "at most",
-	} {
-		if _, err := ParseRecognizers(text); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
-			t.Errorf("%.40q: %v, not %q", text, err, want)
-		}
-	}
-}
-
 // The example of recognizers in the docs is one.
 func TestTheDocumentedExample(t *testing.T) {
 	page, err := os.ReadFile("../docs/api.md")

@@ -6,15 +6,14 @@ import (
 	"bytes"
 	_ "embed"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"regexp"
 	"regexp/syntax"
 	"slices"
 	"strings"
 	"sync"
 
+	"github.com/eltrain/eltrain/internal/jsonlist"
 	"github.com/eltrain/eltrain/internal/literals"
 	"github.com/eltrain/eltrain/job"
 )
@@ -182,26 +181,8 @@ func newPattern(text string) (pattern, error) {
 }
 
 // ParseSignatures parses a JSON list of signatures that a user adds; "" is none.
-func ParseSignatures(text string) (own []Signature, err error) {
-	if text == "" {
-		return nil, nil
-	}
-	if len(text) > maxText {
-		return nil, fmt.Errorf("it has %d bytes: at most %d are possible", len(text), maxText)
-	}
-	d := json.NewDecoder(strings.NewReader(text))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&own); err != nil {
-		var syntax *json.SyntaxError
-		if errors.As(err, &syntax) {
-			err = fmt.Errorf("%w in line %d", err, 1+strings.Count(text[:min(int(syntax.Offset), len(text))], "\n"))
-		}
-		return nil, err
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("unexpected data after the list")
-	}
-	return own, nil
+func ParseSignatures(text string) ([]Signature, error) {
+	return jsonlist.Parse[Signature](text, maxText)
 }
 
 // Check reports what is wrong with signatures that a user adds, by the text of the first problem: each must have a name of its own, a

@@ -240,23 +240,6 @@ func TestTheDocumentedExample(t *testing.T) {
 	}
 }
 
-func TestParseSignatures(t *testing.T) {
-	for text, want := range map[string]string{
-		"":                                   "",
-		"[]":                                 "",
-		`[{"name": "a", "patterns": ["x"]}]`: "",
-		"[\n{]":                              "in line 2",
-		"[] []":                              "after the list",
-		`[{"pattern": "x"}]`:                 "unknown field",
-		`{"name": "a"}`:                      "cannot unmarshal",
-		strings.Repeat(" ", maxText+1):       "at most",
-	} {
-		if _, err := ParseSignatures(text); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
-			t.Errorf("%.40q: %v, not %q", text, err, want)
-		}
-	}
-}
-
 // Whatever a process prints, and whatever a user's file says, there is an answer, and it is bounded.
 func FuzzClassify(f *testing.F) {
 	text, err := json.Marshal([]Signature{{Name: "mine", Cause: job.Network, Patterns: []string{"mine: .*"}, Samples: []Sample{{Lines: []string{"mine: x"}}}}})
