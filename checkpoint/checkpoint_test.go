@@ -324,7 +324,7 @@ func TestADirectoryWithoutAMarkIsBeingWritten(t *testing.T) {
 	}
 }
 
-// What has a temporary name is being written while it changes, and is never torn: nobody reads it.
+// What has a temporary name is being written while it changes. It is never torn, since no program reads it.
 func TestATemporaryFileIsBeingWritten(t *testing.T) {
 	fsys := files(map[string]string{"step-1.pt": zip, "step-2.pt.tmp.7": "old"})
 	var w Watch

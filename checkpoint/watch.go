@@ -7,7 +7,7 @@ import (
 	"github.com/eltrain/eltrain/job"
 )
 
-// quiet is how long nothing of an unfinished checkpoint changes before nobody is writing it: network file systems show a change up to a
+// quiet is how long an unfinished checkpoint stays unchanged before it counts as abandoned: network file systems show a change up to a
 // minute late (acregmax of nfs(5)), and a writer may gather data between files.
 const quiet = time.Minute
 
@@ -73,7 +73,7 @@ func (o *open) written(now time.Time) bool {
 // Newest returns the newest whole checkpoint; nil if there is none.
 func (w *Watch) Newest() *Checkpoint { return w.newest }
 
-// Torn returns those that are not whole and that nobody writes, the newest first, at most job.MaxTorn. One look cannot tell.
+// Torn returns the incomplete ones that are not being written, the newest first, at most job.MaxTorn. One look cannot tell.
 func (w *Watch) Torn(now time.Time) (torn []job.FoundCheckpoint) {
 	if w.looks < 2 {
 		return nil

@@ -388,7 +388,7 @@ func (d *Detector) standsStill() (since time.Time, still bool) {
 func (d *Detector) inactive() (since time.Time, still bool) {
 	odd := d.oddByActivity()
 	switch {
-	case len(odd) == len(d.ranks), len(odd) > 0 && d.alike < alikeLooks: // nobody is like most, or they always differ
+	case len(odd) == len(d.ranks), len(odd) > 0 && d.alike < alikeLooks: // there is no majority, or they always differ
 		return since, false
 	case len(odd) > 0:
 		if d.pause != nil && slices.Equal(d.pause.odd, odd) {
@@ -427,7 +427,7 @@ func equal(a, b job.Suspicion) bool {
 		slices.Equal(a.Slots, b.Slots) && slices.Equal(a.Ranks, b.Ranks) && slices.EqualFunc(a.Evidence, b.Evidence, job.Reason.Equal)
 }
 
-// suspect returns whom to suspect that the world stands still; nil as long as nobody is.
+// suspect returns the suspicions about a world that stands still; nil before it has done so for long enough.
 func (d *Detector) suspect() []job.Suspicion {
 	p := d.pause
 	if found := d.certain(); len(found.ranks) > 0 {
@@ -449,7 +449,7 @@ func (d *Detector) suspect() []job.Suspicion {
 	return []job.Suspicion{d.suspicion(d.likely(), p.since, due)}
 }
 
-// suspicion is that of a hang. A zero due means that the evidence is certain by itself.
+// suspicion is that of a hang. A zero due means that the evidence needs no more time.
 func (d *Detector) suspicion(f finding, since, due time.Time) job.Suspicion {
 	s := job.Suspicion{
 		Cause: job.Hang, Generation: d.generation, Since: since, Due: due, Evidence: f.evidence,

@@ -72,7 +72,7 @@ func (d *Detector) compareMark(r *rank) {
 	}
 	m := p.steps[at]
 	m.marks[r] = r.Mark
-	if len(m.marks) < len(d.ranks) || len(d.ranks) < 3 { // of two that differ nobody knows which is wrong
+	if len(m.marks) < len(d.ranks) || len(d.ranks) < 3 { // of two that differ it is unknown which is wrong
 		return
 	}
 	p.steps = slices.Delete(p.steps, at, at+1)

@@ -12,7 +12,7 @@ import (
 // pausePrecision is to which part of its length a pause is told.
 const pausePrecision = 100
 
-// finding is whom the evidence points at.
+// finding is the ranks that evidence points at.
 type finding struct {
 	ranks    []*rank
 	evidence []job.Reason
@@ -61,7 +61,7 @@ func (d *Detector) held(state job.ThreadState) (found []*rank) {
 	return found
 }
 
-// likely is who differs from the others; all if nobody does. Steps are facts about the training itself. The rest is looked at together: if
+// likely returns the ranks that differ from the others; all if none does. Steps are facts about the training itself. The rest is looked at together: if
 // processes differ in several ways, those that differ in more of them.
 func (d *Detector) likely() finding {
 	f := finding{}
@@ -82,7 +82,7 @@ func (d *Detector) likely() finding {
 	return f
 }
 
-// narrowed is the finding with that of another way to differ. Where the two have nobody in common, the first counts.
+// narrowed returns the ranks that both findings have, with the evidence of both; f if there are none.
 func (f finding) narrowed(by finding) finding {
 	if len(f.ranks) == 0 {
 		return by

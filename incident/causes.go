@@ -18,7 +18,7 @@ const (
 	abort                    // a collective library aborts if it waits for a peer in vain
 	scriptError
 	suspected // what detection says: a lost member makes its world hang
-	signal    // a signal that nobody else's end explains
+	signal    // a signal that no other exit explains
 	definite  // a reason that lies in the slot itself
 	lost      // the agent or its node
 )
@@ -78,7 +78,7 @@ var Causes = []Cause{
 		Actions: ofSlots, Default: job.RemedyReplace},
 	{Code: job.Eviction, weight: lost, What: "its node or an administrator evicted it: pressure, a drain, a taint", Seen: "the pod's conditions and status",
 		Actions: ofSlots, Default: job.RemedyReplace},
-	{Code: job.Deletion, weight: lost, What: "somebody else deleted it in its infrastructure", Seen: "a pod that is deleted and that eltrain did not delete",
+	{Code: job.Deletion, weight: lost, What: "it was deleted in its infrastructure, not by eltrain", Seen: "a pod that is deleted and that eltrain did not delete",
 		Actions: ofSlots, Default: job.RemedyRestart},
 	{Code: job.LeaseLost, weight: lost, OfNode: true, What: "its agent was silent for the whole lease", Seen: "no request of the agent for `detect.lease`",
 		Actions: ofSlots, Default: job.RemedyReplace},

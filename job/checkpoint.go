@@ -34,14 +34,14 @@ const (
 	Marked     FlawCode = "marked"     // File says that it is not complete
 	NotNamed   FlawCode = "not_named"  // File names an earlier one as the newest
 	Unfinished FlawCode = "unfinished" // its name says that it is temporary
-	Changing   FlawCode = "changing"   // it has changed just now, and nothing else tells whether it is complete
+	Changing   FlawCode = "changing"   // it has just changed, and has no other mark of being complete
 	Unreadable FlawCode = "unreadable" // the system refuses to read it
 )
 
 // CheckpointSight is what an agent sees in its checkpoint directory.
 type CheckpointSight struct {
 	Newest *FoundCheckpoint `json:"newest,omitempty"` // of those that are whole
-	// Torn are those that are not whole, and that nobody is writing: the newest first, at most MaxTorn.
+	// Torn are the incomplete ones that are not being written, the newest first, at most MaxTorn.
 	Torn []FoundCheckpoint `json:"torn,omitempty"`
 }
 

@@ -13,7 +13,7 @@ func StillAfter(interval time.Duration) time.Duration { return max(time.Second, 
 // Works is the share of a processor from which on a process is said to work rather than to wait.
 const Works = 0.3
 
-// Held returns the state if it keeps a thread from running until somebody else acts, and "" for any other.
+// Held returns the state if the thread cannot continue on its own: stopped, traced or blocked. Otherwise it returns "".
 func (s ThreadState) Held() ThreadState {
 	switch s {
 	case ThreadStopped, ThreadTraced, ThreadBlocked:

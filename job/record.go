@@ -149,7 +149,7 @@ const (
 	RendezvousTimeout Cause = "rendezvous_timeout" // no world formed in time
 	Preemption        Cause = "preempted"          // it had to make room for a higher priority
 	Eviction          Cause = "evicted"            // its node or an administrator evicted it: pressure, a drain, a taint
-	Deletion          Cause = "deleted"            // somebody else deleted it in its infrastructure
+	Deletion          Cause = "deleted"            // deleted in its infrastructure, not by eltrain
 	Hang              Cause = "hang"               // the world makes no progress
 	Straggler         Cause = "straggler"          // slower than its peers, which wait for it
 	Diverged          Cause = "diverged"           // reports other results than its data-parallel peers at the same step
@@ -237,7 +237,7 @@ const (
 type Goodput struct {
 	Wall       float64 `json:"wall_seconds"`
 	Productive float64 `json:"productive_seconds"`
-	// Unknown is the time in worlds that never showed a step: nobody knows what came of it.
+	// Unknown is the time in worlds that never showed a step: whether it was productive is unknown.
 	Unknown float64  `json:"unknown_seconds,omitempty"`
 	Lost    LostTime `json:"lost"`
 	// Reached is the highest step seen: steps below it after a restart are recomputed.

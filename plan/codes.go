@@ -49,7 +49,7 @@ const (
 	NodeGone      = job.Code(job.NodeGone)          // its node was removed
 	Preempted     = job.Code(job.Preemption)        // it was preempted
 	Evicted       = job.Code(job.Eviction)          // it was evicted
-	Deleted       = job.Code(job.Deletion)          // somebody else deleted it
+	Deleted       = job.Code(job.Deletion)          // it was deleted, not by eltrain
 	NodeFailed    = job.Code(job.NodeFailed)        // its node could not start it
 	LaunchFailed  = job.Code(job.LaunchFailed)      // its agent did not register
 	AgentLeft     = job.Code(job.AgentLeft)         // its agent was asked to stop
