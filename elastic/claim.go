@@ -34,7 +34,7 @@ func (r *Rendezvous) updateClaim(s *slot) {
 	}
 	claims := s.present && s.wanted && s.report.State == job.MemberRunning && s.report.WorldSlots > 0 && s.report.WorldSlots <= most &&
 		s.report.Generation > r.world.Generation && !r.trains() && r.now.Before(r.claimUntil) &&
-		(r.proposed == nil || r.claim != nil && s.report.Generation == r.claim.generation)
+		(r.writing.world == nil || r.claim != nil && s.report.Generation == r.claim.generation)
 	c := r.claim
 	if c != nil && s.place != nil && s.place.Generation == c.generation {
 		if claims && s.report.Generation == c.generation && s.report.Rank == s.place.GroupRank {

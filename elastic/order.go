@@ -85,10 +85,10 @@ const maxExamined = 1024
 
 // evidenceOf is the number under which a slot is asked for evidence; 0 if it is not.
 func (r *Rendezvous) evidenceOf(s *slot) int {
-	if !r.examines || s.rank < 0 || s.rank >= maxExamined {
+	if !r.evidence.wanted || s.rank < 0 || s.rank >= maxExamined {
 		return 0
 	}
-	return r.examined
+	return r.evidence.request
 }
 
 // placeUnranked starts a member of an unranked role. Its place stays as it was at its start: a change in the number of peers
@@ -130,7 +130,7 @@ func (r *Rendezvous) placeUnranked(s *slot) {
 	}
 	p.Generation, p.RestartCount = generation, generation-1
 	p.MasterAddr, p.MasterPort = s.host, s.report.Port
-	s.place, r.moved = &p, true
+	s.place, r.peers.moved = &p, true
 }
 
 // equal compares orders, including the places that they point to.

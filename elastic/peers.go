@@ -28,10 +28,10 @@ func (r *Rendezvous) Peers(addr job.Address) *Peers {
 	case s.report.State != job.MemberRunning || !s.outside() || r.peersMissing():
 		return nil
 	}
-	if r.peers == nil || r.peers.Generation != r.world.Generation {
+	if r.peers.list == nil || r.peers.list.Generation != r.world.Generation {
 		r.listPeers()
 	}
-	return r.peers
+	return r.peers.list
 }
 
 // outside reports whether a member runs by itself, not in the world.
@@ -39,21 +39,21 @@ func (s *slot) outside() bool { return s.role == nil && !s.member }
 
 // tellPeers sends the list to members outside of the world if it has changed: at once, but again only after some time.
 func (r *Rendezvous) tellPeers() {
-	if r.peersTold() || r.now.Before(r.tellAt) {
+	if r.peersTold() || r.now.Before(r.peers.tellAt) {
 		return
 	}
 	pace := listPace * time.Duration(len(r.slots))
-	r.tellAt = r.now.Add(pace)
+	r.peers.tellAt = r.now.Add(pace)
 	if r.peersMissing() {
-		r.tellAt = r.now.Add(max(pace, returnPace))
+		r.peers.tellAt = r.now.Add(max(pace, returnPace))
 		return
 	}
-	r.toldAt, r.moved = r.changes, false
+	r.peers.toldAt, r.peers.moved = r.changes, false
 	r.listPeers()
-	if r.told == r.peers {
+	if r.peers.told == r.peers.list {
 		return
 	}
-	r.told = r.peers
+	r.peers.told = r.peers.list
 	for _, s := range r.slots {
 		if s.outside() && s.place != nil {
 			r.version++
@@ -68,11 +68,11 @@ func (r *Rendezvous) tellDue() time.Time {
 	if r.peersTold() {
 		return time.Time{}
 	}
-	return r.tellAt
+	return r.peers.tellAt
 }
 
 func (r *Rendezvous) peersTold() bool {
-	return len(r.want.Unranked) == 0 || r.toldAt == r.changes && !r.moved
+	return len(r.want.Unranked) == 0 || r.peers.toldAt == r.changes && !r.peers.moved
 }
 
 // peersMissing reports whether members of the previous master may still register with this one: a list without them would tell
@@ -108,11 +108,11 @@ func (r *Rendezvous) listPeers() {
 		slices.SortStableFunc(list.Members, func(a, b Peer) int { return cmp.Compare(b.Rank, a.Rank) }) // rank 0 first
 		list.Members = list.Members[:maxPeers]
 	}
-	was := r.peers
+	was := r.peers.list
 	if was != nil && was.Generation == list.Generation && was.Total == list.Total && slices.Equal(was.Members, list.Members) {
 		return
 	}
-	r.peers = &list
+	r.peers.list = &list
 }
 
 // peer is how others find a slot's member.

@@ -24,11 +24,7 @@ type Rendezvous struct {
 	world      job.World // the newest formed world; Broken unless it trains
 	generation int       // the highest number issued, or adopted from a report
 
-	// proposed awaits the ledger's answer. No member knows it yet.
-	proposed *job.World
-	failures int       // consecutive failures of the ledger
-	retryAt  time.Time // after a failure
-
+	writing    writing
 	claim      *claim
 	claimUntil time.Time // until when members may claim a world that the record does not have
 
@@ -38,21 +34,38 @@ type Rendezvous struct {
 	headUntil       time.Time // until then only rank 0 is ordered to run; zero once all are
 	settleAt        time.Time // when a world forms, or grows, without missing slots; zero if it does not
 
-	peers     *Peers    // the newest list
-	told      *Peers    // the one that was last sent to members outside of the world
-	toldAt    uint64    // changes then
-	moved     bool      // one of those has another place since
-	tellAt    time.Time // when it may be sent again
+	peers     peerList
 	adopting  time.Time // until when members of the previous master may register; see Desired.News
 	returning time.Time // adopting, once one outside of the world did that still runs
 
-	examines bool // members of the world are asked for evidence
-	examined int  // how often they were
+	evidence evidence
 
-	form    bool // proposed is new
 	orders  []job.Address
 	version uint64 // of the newest order of any member
 	changes uint64
+}
+
+// writing is a world that awaits the ledger's answer. No member knows it yet.
+type writing struct {
+	world    *job.World // nil if there is none
+	fresh    bool       // Ready has not returned it yet
+	failures int        // consecutive failures of the ledger
+	retryAt  time.Time  // after a failure
+}
+
+// peerList is the list of members, and who was told of it.
+type peerList struct {
+	list   *Peers    // the newest
+	told   *Peers    // the one that was last sent to members outside of the world
+	toldAt uint64    // changes then
+	moved  bool      // one of those has another place since
+	tellAt time.Time // when it may be sent again
+}
+
+// evidence is what members of the world are asked for while it stands still.
+type evidence struct {
+	wanted  bool
+	request int // the number of the newest request
 }
 
 // slot is a desired slot and its member, if it has one.
@@ -194,8 +207,8 @@ func (r *Rendezvous) Step(now time.Time, e Event) error {
 // Ready returns what to do, once.
 func (r *Rendezvous) Ready() Ready {
 	var out Ready
-	if r.form {
-		out.Form, r.form = r.proposed, false
+	if r.writing.fresh {
+		out.Form, r.writing.fresh = r.writing.world, false
 	}
 	out.Orders, r.orders = r.orders, nil
 	return out
@@ -207,8 +220,8 @@ func (r *Rendezvous) Next() time.Time {
 	if r.claim != nil && len(r.claim.ranks) < r.claim.size {
 		next = earlier(next, r.claimUntil)
 	}
-	if r.proposed == nil && r.retryAt.After(r.now) {
-		next = earlier(next, r.retryAt)
+	if r.writing.world == nil && r.writing.retryAt.After(r.now) {
+		next = earlier(next, r.writing.retryAt)
 	}
 	return next
 }
@@ -405,11 +418,11 @@ func (r *Rendezvous) expired(e Expired) {
 }
 
 func (r *Rendezvous) examine(wanted bool) {
-	if wanted == r.examines {
+	if wanted == r.evidence.wanted {
 		return
 	}
-	if r.examines = wanted; wanted {
-		r.examined++
+	if r.evidence.wanted = wanted; wanted {
+		r.evidence.request++
 	}
 	for _, m := range r.world.Members {
 		if s := r.slots[m.Slot]; s != nil {

@@ -35,7 +35,7 @@ func (r *Rendezvous) advance() {
 		r.breakWorld((r.want.Idle || r.want.Reload.Save) && !r.isToBeKilled())
 		r.world.Ordered = r.now
 	}
-	if r.proposed != nil || r.retryAt.After(r.now) {
+	if r.writing.world != nil || r.writing.retryAt.After(r.now) {
 		return
 	}
 	if r.claim != nil {
@@ -112,7 +112,7 @@ func (r *Rendezvous) trainingCount() (n int) {
 }
 
 func (r *Rendezvous) propose(w job.World) {
-	r.proposed, r.form = &w, true
+	r.writing.world, r.writing.fresh = &w, true
 }
 
 // nextWorld is formed from joined members: of each role the largest legal number, members of the previous world first, then the
@@ -164,17 +164,17 @@ func (r *Rendezvous) worldOf(generation int, byRank []*slot) job.World {
 
 // formed handles the ledger's result. A world that lost a member meanwhile has used its number, and is not announced.
 func (r *Rendezvous) formed(e Formed) {
-	if r.proposed == nil || r.proposed.Generation != e.Generation {
+	if r.writing.world == nil || r.writing.world.Generation != e.Generation {
 		return
 	}
-	w := *r.proposed
-	r.proposed = nil
+	w := *r.writing.world
+	r.writing.world = nil
 	if e.Err != nil {
-		r.retryAt = r.now.Add(min(formRetry<<min(r.failures, 10), formRetryMax))
-		r.failures++
+		r.writing.retryAt = r.now.Add(min(formRetry<<min(r.writing.failures, 10), formRetryMax))
+		r.writing.failures++
 		return
 	}
-	r.failures, r.retryAt = 0, time.Time{}
+	r.writing.failures, r.writing.retryAt = 0, time.Time{}
 	adopted := r.claim != nil // while there is a claim no other world is proposed
 	w.Broken = r.want.Hold && !adopted
 	for _, m := range w.Members {
