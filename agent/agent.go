@@ -133,23 +133,33 @@ type agent struct {
 	beats    chan time.Duration
 	done     chan struct{} // closed once no event is handled any more
 
-	generation *generation    // nil when no process runs
-	port       *reservation   // nil when none is held
-	released   *reservation   // given to the processes that run
+	generation *generation // nil when no process runs
+	ports      ports
+	watch      watch
 	members    *elastic.Peers // the newest list; nil if not told
-	lastPort   int
 	overdue    *time.Timer
 	ended      *end
 
 	checkpoints *directory // nil if none is declared
 	saver       *saver     // nil without it
 
-	sampler  *sampler
-	mains    []int       // the processes that are looked at, by local rank
-	strays   []processID // descendants outside of the processes' groups, as recorded
 	mu       sync.Mutex
 	outgoing outgoing // what the session reports, except the progress
 	lookout  lookout  // of the generation that runs
+}
+
+// ports are reserved for MASTER_PORT.
+type ports struct {
+	held     *reservation // nil when none is
+	released *reservation // given to the processes that run
+	last     int
+}
+
+// watch is what the agent sees of the training processes.
+type watch struct {
+	sampler *sampler
+	mains   []int       // the processes that are looked at, by local rank
+	strays  []processID // descendants outside of the processes' groups, as recorded
 }
 
 func newAgent(c job.AgentConfig, rec *record, log *slog.Logger) (*agent, error) {
@@ -200,7 +210,7 @@ func newAgent(c job.AgentConfig, rec *record, log *slog.Logger) (*agent, error) 
 	}
 	a.launcher.progressed = a.session.reportNow
 	a.executor = newExecutor(c.Dir, a.launcher.forker, log)
-	a.sampler = newSampler()
+	a.watch.sampler = newSampler()
 	a.saver = newSaver(a.checkpoints, a.session.reportNow)
 	return a, nil
 }
@@ -220,12 +230,12 @@ func (a *agent) makeErrorDir() (string, error) {
 
 func (a *agent) close() {
 	a.executor.close()
-	a.sampler.close()
+	a.watch.sampler.close()
 	a.saver.close()
 	a.launcher.forker.close()
 	a.launcher.sink.close()
-	a.port.end()
-	a.released.end()
+	a.ports.held.end()
+	a.ports.released.end()
 	if a.config.Dir == "" {
 		os.RemoveAll(a.launcher.errorDir)
 	}
@@ -291,7 +301,7 @@ func (a *agent) step(e event) {
 	}
 	if _, over := e.(stopped); over {
 		a.logEnd()
-		a.generation, a.mains = nil, nil
+		a.generation, a.watch.mains = nil, nil
 		a.report(figures{}) // the next generation's processes are others
 		a.executor.current.Store(nil)
 	}
@@ -330,9 +340,9 @@ func (a *agent) step(e event) {
 
 // start starts the processes of a world. The port is released at the last moment.
 func (a *agent) start(p elastic.Place) {
-	a.port.release()
-	a.released.end()
-	a.port, a.released = nil, a.port
+	a.ports.held.release()
+	a.ports.released.end()
+	a.ports.held, a.ports.released = nil, a.ports.held
 	a.logStart(p)
 	a.saver.begin(world{p.Generation, a.config.Ranked && p.GroupRank == 0})
 	a.launcher.membersFile = a.writeMembers()
@@ -372,7 +382,7 @@ func (a *agent) writeMembers() string {
 
 // recordProcesses records which processes run, for a provider that finds this agent dead.
 func (a *agent) recordProcesses(generation int, ids []processID) {
-	p := processesRecord{Generation: generation, Processes: ids, Descendants: a.strays, OOMKills: int(a.launcher.oomKills.Load())}
+	p := processesRecord{Generation: generation, Processes: ids, Descendants: a.watch.strays, OOMKills: int(a.launcher.oomKills.Load())}
 	if err := a.record.processes(p); err != nil {
 		a.log.Error("cannot record the processes", "error", err)
 	}
@@ -396,20 +406,20 @@ func (a *agent) logEnd() {
 		return
 	}
 	fmt.Fprintf(a.launcher.sink, "[eltrain] generation %d: ended\n", a.generation.number)
-	a.strays = nil // killed
+	a.watch.strays = nil // killed
 	a.recordProcesses(a.generation.number, []processID{})
 }
 
 // reserve reserves the port offered for the next world.
 func (a *agent) reserve() {
-	a.port.end()
-	port, err := reservePort(a.lastPort)
+	a.ports.held.end()
+	port, err := reservePort(a.ports.last)
 	if err != nil {
 		a.log.Error("cannot reserve a port for MASTER_PORT", "error", err) // the member can have any rank but 0
-		a.port = nil
+		a.ports.held = nil
 		return
 	}
-	a.port, a.lastPort = port, port.Port
+	a.ports.held, a.ports.last = port, port.Port
 }
 
 // measure samples the training processes, for the next beat, and records descendants that have left them. It also reaps orphans that
@@ -420,15 +430,15 @@ func (a *agent) measure() {
 		a.report(figures{})
 		return
 	}
-	seen := a.sampler.read(time.Now(), a.generation.ids(), a.generation.reaps)
-	if !slices.Equal(seen.strays, a.strays) {
-		a.strays = seen.strays
+	seen := a.watch.sampler.read(time.Now(), a.generation.ids(), a.generation.reaps)
+	if !slices.Equal(seen.strays, a.watch.strays) {
+		a.watch.strays = seen.strays
 		a.recordProcesses(a.generation.number, a.generation.ids())
 	}
-	a.mains = a.generation.pids()
+	a.watch.mains = a.generation.pids()
 	for i := range seen.ranks {
 		if p := seen.ranks[i].Process; p != nil {
-			a.mains[i] = p.PID
+			a.watch.mains[i] = p.PID
 		}
 	}
 	a.report(seen)
@@ -440,9 +450,9 @@ func (a *agent) look() {
 		return
 	}
 	now := time.Now()
-	seen := make([]glimpse, len(a.mains))
-	for i, pid := range a.mains {
-		seen[i] = a.sampler.glimpse(pid)
+	seen := make([]glimpse, len(a.watch.mains))
+	for i, pid := range a.watch.mains {
+		seen[i] = a.watch.sampler.glimpse(pid)
 		seen[i].lines = a.generation.processes[i].reader.lines()
 	}
 	a.launcher.meter.enterStill(seen, now)
@@ -464,7 +474,7 @@ func (a *agent) examine(request int) {
 	}
 	subjects := make([]subject, len(a.generation.processes))
 	for i, p := range a.generation.processes {
-		subjects[i] = subject{a.mains[i], strings.TrimSuffix(p.errorFile, ".json") + ".stacks", p.reader.last()}
+		subjects[i] = subject{a.watch.mains[i], strings.TrimSuffix(p.errorFile, ".json") + ".stacks", p.reader.last()}
 	}
 	go func() {
 		found := evidence{request, evidenceOf(subjects)}
@@ -510,8 +520,8 @@ func (a *agent) publish() {
 	r.State, r.Generation, r.Rank, r.WorldSlots = l.state, l.generation, l.rank, l.slots
 	r.InPlace, r.PIDs, r.Exit, r.Acts = l.inPlace, l.pids, l.exit, l.results()
 	switch r.Port = 0; {
-	case a.port != nil:
-		r.Port = a.port.Port
+	case a.ports.held != nil:
+		r.Port = a.ports.held.Port
 	case l.state == job.MemberRunning && (l.rank == 0 || !a.config.Ranked):
 		r.Port = l.port
 	}
