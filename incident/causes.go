@@ -115,7 +115,12 @@ var Causes = []Cause{
 		Actions: ofSlots, Default: job.RemedyRestart, Limit: 1, Window: often, Then: job.RemedyReplace},
 	{Code: job.NoProgress, weight: definite, What: "the job failed at the same step after each of `limit` restarts", Seen: "the steps of its incidents",
 		Actions: []job.Remedy{job.RemedyReport, job.RemedyFail}, Default: job.RemedyFail, Limit: 3},
+	{Code: job.PendingTimeout, weight: definite, What: "the job waits for places for longer than `after`, which has no default", Seen: "its slots, and what its infrastructure says of those that do not start",
+		Actions: []job.Remedy{job.RemedyReport, job.RemedyFail}, Default: job.RemedyFail},
 }
+
+// OfJob reports whether the cause lies in what became of the job, not in a slot: nothing is restarted for it.
+func (c Cause) OfJob() bool { return c.Code == job.NoProgress || c.Code == job.PendingTimeout }
 
 // OfWorld reports whether the cause is found in a world whose processes run: it ends as a whole.
 func (c Cause) OfWorld() bool { return c.weight == suspected }

@@ -25,6 +25,7 @@ type Policy struct {
 	Then    job.Remedy
 	Memory  job.Factor // 0 for none
 	Backoff time.Duration
+	After   time.Duration // of PendingTimeout; 0 for never
 }
 
 // PolicyOf returns the table's policy for a cause with what a job says of it.
@@ -40,6 +41,7 @@ func PolicyOf(h *job.Heal, c job.Cause) Policy {
 		p.Window = cmp.Or(on.Window.Std(), p.Window)
 		p.Backoff = cmp.Or(on.Backoff.Std(), p.Backoff)
 		p.Memory = cmp.Or(on.Memory, p.Memory)
+		p.After = on.After.Std()
 	}
 	switch {
 	case p.Memory > 0 && p.Action == row.Default: // the limit is of the memory

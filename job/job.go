@@ -234,6 +234,7 @@ type On struct {
 	Memory  Factor   `hcl:"memory,optional" change:"update" doc:"Of \"oom\": factor on the slot's memory at each occurrence, like \"x1.5\"."`
 	Limit   int      `hcl:"limit,optional" change:"update" doc:"How often that is done for one slot within window; then more is. Of \"oom\": how often the slot's memory grows."`
 	Window  Duration `hcl:"window,optional" change:"update" json:",omitempty" doc:"The window of limit."`
+	After   Duration `hcl:"after,optional" change:"update" json:",omitempty" doc:"Of \"pending_timeout\", which needs it: how long the job may wait for places and for its slots to start."`
 	Backoff Duration `hcl:"backoff,optional" change:"update" json:",omitempty" doc:"Delay of the second restart of a slot without progress in between, by default 1s. It doubles with each further one, to sixty times that."`
 }
 

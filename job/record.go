@@ -160,6 +160,7 @@ const (
 	NodeFaulty        Cause = "node_faulty"        // its node is faulty
 	ScriptError       Cause = "script_error"       // an error of the program's own
 	NoProgress        Cause = "no_progress"        // restarts that end at the same step
+	PendingTimeout    Cause = "pending_timeout"    // the job waited too long for capacity
 )
 
 // Incident is one diagnosed fault.

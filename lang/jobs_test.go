@@ -114,6 +114,9 @@ job "full" {
       memory = "x2"
       limit  = 5
     }
+    on "pending_timeout" {
+      after = "6h"
+    }
     on "network" {
       action  = "replace"
       window  = "2h"

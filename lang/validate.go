@@ -535,14 +535,32 @@ func (l *loader) checkOn(on job.On, t *tree) {
 	if given("limit") && (on.Limit < 1 || on.Limit >= job.MaxIncidents) {
 		l.complain(t.at("limit"), t, "Invalid limit", "limit is from 1 to %d, not %d: %d incidents are remembered.", job.MaxIncidents-1, on.Limit, job.MaxIncidents)
 	}
-	if given("window") && (row.Memory > 0 || row.Code == job.NoProgress) {
+	l.checkAfter(on, t)
+	if given("limit") && row.Code == job.PendingTimeout {
+		l.complain(t.at("limit"), t, "Invalid limit", "A job waits for places once at a time: set after.")
+	}
+	if given("window") && (row.Memory > 0 || row.OfJob()) {
 		l.complain(t.at("window"), t, "Invalid window", "The limit of %q is without a window.", on.Cause)
 	} else if given("window") && on.Window < job.Duration(time.Second) {
 		l.complain(t.at("window"), t, "Invalid window", "A window of %s never contains two faults: the minimum is 1s.", on.Window)
 	}
-	if given("backoff") && (row.OfWorld() || row.Code == job.NoProgress) {
+	if given("backoff") && (row.OfWorld() || row.OfJob()) {
 		l.complain(t.at("backoff"), t, "Invalid backoff", "What is done about %q is done at once.", on.Cause)
 	} else if given("backoff") && (on.Backoff < job.Duration(time.Millisecond) || on.Backoff > maxBackoff) {
 		l.complain(t.at("backoff"), t, "Invalid backoff", "A second restart waits from 1ms to %s, not %s.", maxBackoff, on.Backoff)
+	}
+}
+
+// checkAfter requires the time that a job may wait where it counts, and only there.
+func (l *loader) checkAfter(on job.On, t *tree) {
+	counts, given := job.Cause(on.Cause) == job.PendingTimeout, t.attrs["after"] != nil
+	switch {
+	case counts && !given:
+		l.complain(&t.labelRanges[0], t, "Missing time", "Say how long the job may wait, as in after = \"2h\".")
+	case !given || !t.sound("after"):
+	case !counts:
+		l.complain(t.at("after"), t, "Invalid time", "Only waiting has a time after which it counts: on \"pending_timeout\".")
+	case on.After < job.Duration(time.Second):
+		l.complain(t.at("after"), t, "Invalid time", "A job waits for at least 1s, not %s.", on.After)
 	}
 }

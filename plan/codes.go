@@ -203,6 +203,7 @@ const (
 	CauseFails        job.Code = "cause_fails"          // a slot has a fault of a cause that is to fail the job
 	SameError         job.Code = "same_error"           // the program ends with the same error again
 	NoProgress        job.Code = "no_progress"          // the job ends at the same step after each restart
+	PendingTooLong    job.Code = "pending_too_long"     // the job has waited for places for as long as it may
 	SlotCannotStart   job.Code = "slot_cannot_start"    // a slot's command cannot be started
 	RestartsSpent     job.Code = "restarts_spent"       // the restart budget is exhausted
 )

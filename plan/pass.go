@@ -49,6 +49,7 @@ func Make(in Input) Plan {
 	if len(p.postponed) > 0 {
 		return p.withoutPostponed(in)
 	}
+	p.expire()
 	p.grow()
 	for _, w := range p.jobs {
 		if w.frozen {

@@ -669,6 +669,8 @@ func setJob(j *job.Job, key, value string) error {
 				on.Limit, err = strconv.Atoi(kv[1])
 			case "window":
 				on.Window, err = job.ParseDuration(kv[1])
+			case "after":
+				on.After, err = job.ParseDuration(kv[1])
 			case "backoff":
 				on.Backoff, err = job.ParseDuration(kv[1])
 			default:

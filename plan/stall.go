@@ -40,12 +40,17 @@ func (p *pass) timedOut(w *work) bool {
 		return (i.Cause == job.RendezvousTimeout || i.Cause == job.LaunchFailed) && !i.Time.Before(since)
 	})
 	if !known {
-		log := incident.Log{Incidents: w.rec.Incidents}
-		log.Add(w.timeoutIncident(p.in.Now))
-		w.rec.Incidents, p.out.Dirty = log.Incidents, true
+		p.addIncident(w, w.timeoutIncident(p.in.Now))
 		p.decided(w, job.WaitCapacity)
 	}
 	return true
+}
+
+// addIncident adds an incident that no slot's fault is.
+func (p *pass) addIncident(w *work, i job.Incident) {
+	log := incident.Log{Incidents: slices.Clone(w.rec.Incidents)}
+	log.Add(i)
+	w.rec.Incidents, p.out.Dirty = log.Incidents, true
 }
 
 // waitingSince is when the last of the ranked slots registered, or when the job was resumed; zero if none is registered, if one runs

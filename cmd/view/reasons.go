@@ -355,6 +355,7 @@ var sentences = map[job.Code]sentence{
 	plan.CauseFails:        hinted(causeFails),
 	plan.SameError:         hinted(says("${slot} ended with the same error again, which a restart does not change")),
 	plan.NoProgress:        says("it ended at step ${step} again after each of ${restarts} restarts"),
+	plan.PendingTooLong:    says("it has waited for places for ${after}"),
 	plan.SlotCannotStart:   says("${slot} cannot be started"),
 	plan.RestartsSpent:     says("restart budget exhausted: ${restarts} within ${window}"),
 

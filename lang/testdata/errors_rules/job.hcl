@@ -117,6 +117,10 @@ job "policies" {
     on "nan_loss" { action = "relode" }
     on "network" { backoff = "2h" }
     on "oom" { window = "1h" }
+    on "pending_timeout" { limit = 2 }
+    on "evicted" { after = "1h" }
+    on "no_progress" { after = "0s" }
+    on "pending_timeout" { after = "10ms" }
   }
 }
 
