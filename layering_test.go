@@ -34,7 +34,7 @@ var rooms = map[string][]string{
 	"detect":                 {"job"},
 	"checkpoint":             {"job"},
 	"elastic":                {"job", "detect", "history", "internal/connlimit", "internal/regular"},
-	"agent":                  {"job", "elastic", "checkpoint", "progress", "internal/atomicfile", "internal/execsocket", "internal/logmarks", "internal/regular"}, // elastic: wire types and client
+	"agent":                  {"job", "elastic", "history", "checkpoint", "progress", "internal/atomicfile", "internal/execsocket", "internal/logmarks", "internal/regular"}, // elastic: wire types and client
 	"state":                  {"job", "conditions", "internal/atomicfile", "internal/regular"},
 	"state/statetest":        {"job", "conditions", "state", "internal/hang"},
 	"state/memory":           {"job", "state"},

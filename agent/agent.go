@@ -204,10 +204,7 @@ func newAgent(c job.AgentConfig, rec *record, log *slog.Logger) (*agent, error) 
 	if a.launcher.hookDir, err = writeHook(errorDir); err != nil {
 		log.Warn("Python starts without the hook for stacks", "error", err)
 	}
-	a.session = &session{
-		config: &a.config, currentReport: a.currentReport, events: a.events, beats: a.beats, log: log,
-		news: make(chan struct{}, 1),
-	}
+	a.session = newSession(&a.config, a.currentReport, a.events, a.beats, log)
 	a.launcher.progressed = a.session.reportNow
 	a.executor = newExecutor(c.Dir, a.launcher.forker, log)
 	a.watch.sampler = newSampler()

@@ -202,7 +202,7 @@ func TestServiceThatNobodyVouchesFor(t *testing.T) {
 	b := newBench(t, time.Second, "true")
 	b.inPod(t)
 	b.write(t, "ca.pem", "")
-	session := &session{config: &b.config, currentReport: func() outgoing { return outgoing{} }, log: quiet}
+	session := newSession(&b.config, func() outgoing { return outgoing{} }, nil, nil, quiet)
 	defer session.disconnect()
 	if err := session.register(t.Context()); err == nil || !strings.Contains(err.Error(), "certificate") {
 		t.Errorf("registered, or %v", err)

@@ -48,6 +48,7 @@ type session struct {
 	events        chan<- event
 	beats         chan<- time.Duration // the beat of each registration; never blocks
 	log           *slog.Logger
+	memory        *memory
 	news          chan struct{} // capacity 1
 
 	client      service // nil if the files must be read again
@@ -64,6 +65,12 @@ type service interface {
 	Register(ctx context.Context, jobName string, r elastic.RegisterRequest) (elastic.RegisterReply, error)
 	Sync(ctx context.Context, jobName string, r elastic.SyncRequest) (elastic.SyncReply, error)
 	Close()
+}
+
+func newSession(c *job.AgentConfig, report func() outgoing, events chan<- event, beats chan<- time.Duration, log *slog.Logger) *session {
+	return &session{
+		config: c, currentReport: report, events: events, beats: beats, log: log, memory: newMemory(c), news: make(chan struct{}, 1),
+	}
 }
 
 // reportNow sends the report now. Calls coalesce.
@@ -139,6 +146,13 @@ func (s *session) pause(ctx context.Context, d time.Duration) {
 			}
 		}
 	}
+}
+
+// report is the newest report, which is remembered.
+func (s *session) report() outgoing {
+	r := s.currentReport()
+	s.memory.add(time.Now(), &r.Report)
+	return r
 }
 
 // fileStamp changes when the service's file is written or replaced.
@@ -224,6 +238,7 @@ func serviceURL(c *job.AgentConfig) (string, error) {
 }
 
 func (s *session) register(ctx context.Context) error {
+	recent, report := s.memory.recent(time.Now()), s.report().Report
 	if err := s.connect(); err != nil {
 		return err
 	}
@@ -232,7 +247,7 @@ func (s *session) register(ctx context.Context) error {
 	s.seq++
 	reply, err := s.client.Register(ctx, s.config.Job, elastic.RegisterRequest{
 		UID: s.config.UID, Slot: s.config.Slot, Incarnation: s.config.Incarnation, Seq: s.seq,
-		Host: s.config.Host, Node: s.config.Node, Can: job.ActKinds, AgentPID: os.Getpid(), Report: s.currentReport().Report,
+		Host: s.config.Host, Node: s.config.Node, Can: job.ActKinds, AgentPID: os.Getpid(), Recent: recent, Report: report,
 	})
 	if err != nil {
 		return err
@@ -292,7 +307,7 @@ func (s *session) converse(ctx context.Context) error {
 			open[0].cancel()
 			drop(open[0])
 		}
-		x := &exchange{sent: s.currentReport()}
+		x := &exchange{sent: s.report()}
 		open = append(open, x)
 		begun++
 		s.exchange(ctx, x, results)

@@ -72,10 +72,9 @@ func TestAHungServiceIsNoticedWhateverIsSent(t *testing.T) {
 				defer hang()
 				service := &bubbleService{lease: lease, hung: hung}
 				events := make(chan event)
-				s := &session{
-					config: &job.AgentConfig{Job: "mnist", Slot: "worker[0]"}, currentReport: func() outgoing { return outgoing{} }, client: service,
-					events: events, beats: make(chan time.Duration, 1), news: make(chan struct{}, 1), log: slog.New(slog.DiscardHandler),
-				}
+				s := newSession(&job.AgentConfig{Job: "mnist", Slot: "worker[0]"}, func() outgoing { return outgoing{} }, events,
+					make(chan time.Duration, 1), slog.New(slog.DiscardHandler))
+				s.client = service
 				go func() {
 					news := time.NewTicker(lease / 8)
 					defer news.Stop()

@@ -1,6 +1,9 @@
 package elastic
 
-import "github.com/eltrain/eltrain/job"
+import (
+	"github.com/eltrain/eltrain/history"
+	"github.com/eltrain/eltrain/job"
+)
 
 // The wire types of the service. docs/openapi.yaml describes the same; a test compares them.
 //
@@ -27,6 +30,9 @@ type RegisterRequest struct {
 	// Seq numbers an incarnation's requests, registrations included, from 1. Requests can overtake each other, also one that was
 	// sent before the last registration; the report of an overtaken one is ignored. 0 is no number.
 	Seq uint64 `json:"seq,omitempty"`
+	// Recent is, by local rank, what the member remembers of its reports of the last minutes, for a service that does not: a new
+	// master.
+	Recent []*history.Recent `json:"recent,omitempty"`
 	Report
 }
 

@@ -301,6 +301,7 @@ func (c *Coordinator) Register(now time.Time, name string, req RegisterRequest) 
 	}
 	m.seq = req.Seq
 	c.recordBeat(now, m)
+	c.restore(now, m, req.Recent)
 	c.remember(now, m, &req.Report)
 	c.watchReport(now, j, slot, &req.Report)
 	return reply, nil

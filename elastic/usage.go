@@ -45,12 +45,24 @@ func (c *Coordinator) remember(now time.Time, m *member, r *Report) {
 	}
 	m.job.sawCheckpoint(now, m, r)
 	for local := range m.job.processes(m.slot) {
-		step, loss, _ := r.progressOf(local)
-		measured := history.Measured{Incarnation: m.incarnation, Step: step, Loss: loss}
-		if local < len(r.Ranks) && r.Figures != nil {
-			measured.Process, measured.At = r.Ranks[local].Process, r.Figures.At
-		}
-		c.history.Add(now, history.Rank{Slot: m.slot, Local: local}, measured)
+		c.history.Add(now, history.Rank{Slot: m.slot, Local: local}, r.Measured(local, m.incarnation))
+	}
+}
+
+// Measured is what a report of an incarnation says of a rank, for its history.
+func (r *Report) Measured(local, incarnation int) history.Measured {
+	step, loss, _ := r.progressOf(local)
+	m := history.Measured{Incarnation: incarnation, Step: step, Loss: loss}
+	if local < len(r.Ranks) && r.Figures != nil {
+		m.Process, m.At = r.Ranks[local].Process, r.Figures.At
+	}
+	return m
+}
+
+// restore adds what a member remembers to the history, as far as that knows nothing newer.
+func (c *Coordinator) restore(now time.Time, m *member, recent []*history.Recent) {
+	for local, r := range recent[:min(len(recent), m.job.processes(m.slot))] {
+		c.history.Restore(now, history.Rank{Slot: m.slot, Local: local}, r)
 	}
 }
 
@@ -64,7 +76,6 @@ func (r *Report) progressOf(local int) (step int64, loss *job.Loss, rate float64
 	return r.Step, r.Loss, r.StepRate
 }
 
-// rankStatuses is what a snapshot has of the ranks.
 // sinceFirstStep is how long ago the processes showed the first step of their generation, which is estimated if they have shown more
 // since.
 func (r *Report) sinceFirstStep() (age time.Duration, shown bool) {

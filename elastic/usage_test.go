@@ -1,6 +1,7 @@
 package elastic
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -73,6 +74,35 @@ func TestUsageHasEachRankOfTheWorld(t *testing.T) {
 	c.Remove("gpt")
 	if points := c.history.Points(last, now.Add(-time.Minute)); len(points) != 0 || len(c.Usage()) != 0 {
 		t.Error("a job that was removed is remembered")
+	}
+}
+
+// A new master knows the last minutes of a rank from its agent, and of no other slot.
+func TestANewMasterKnowsTheLastMinutes(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	before := history.New(2)
+	for range 12 {
+		now = now.Add(history.Fine)
+		r := figuresOf(2, now, float64(now.Unix()))
+		for local := range 2 {
+			before.Add(now, history.Rank{Local: local}, r.Measured(local, 1))
+		}
+	}
+	recent := []*history.Recent{nil, before.Recent(now, history.Rank{Local: 1}, 10), before.Recent(now, history.Rank{}, 10)}
+	c := usageWorld(t, "gpt", 2, now)
+	req := RegisterRequest{UID: "u1", Slot: "worker[1]", Incarnation: 1, Host: "h", Recent: recent, Report: figuresOf(2, now, float64(now.Unix()))}
+	if _, err := c.Register(now, "gpt", req); err != nil {
+		t.Fatal(err)
+	}
+	slot := job.Address{Job: "gpt", Role: "worker", Index: 1}
+	for local, want := range []int{1, 10, 0} {
+		points := c.history.Points(history.Rank{Slot: slot, Local: local}, now.Add(-time.Hour))
+		if len(points) != want {
+			t.Errorf("rank %d has %d points", local, len(points))
+		}
+		if local == 1 && (points[0].CPU == nil || math.Abs(*points[0].CPU-1) > .01 || points[9].Step != 7) {
+			t.Errorf("they are %+v to %+v", points[0], points[9])
+		}
 	}
 }
 

@@ -110,29 +110,39 @@ func New(ranks int) *History {
 
 // Add remembers a report about a rank. A report that repeats the last sample's figures changes no rate.
 func (h *History) Add(now time.Time, rank Rank, m Measured) {
-	cell := int32(floor(now.Unix(), int64(Fine/time.Second)))
+	cell := cellOf(now)
 	h.sweep(cell)
-	s := h.ranks[rank]
+	s := h.series(rank)
 	if s == nil {
-		if len(h.ranks)*perRank >= h.most*mostRanks {
-			return
-		}
-		s = &series{thinned: math.MinInt32, newest: math.MinInt32}
-		h.ranks[rank] = s
-	}
-	s.measure(m)
-	cell = max(cell, s.newest) // a clock that was set back
-	s.newest = cell
-	begin := floor[int32](cell, cells) * cells
-	if (len(s.fine) == 0 || s.fine[len(s.fine)-1].begin != begin) && !h.begin(s, cell, begin) {
 		return
 	}
+	s.measure(m)
 	p := Point{Step: m.Step, Loss: m.Loss, Rates: s.rates}
 	if m.Process != nil {
 		p.State = m.Process.State
 		if m.Process.RSS != nil {
 			p.RSS = new(float64(*m.Process.RSS))
 		}
+	}
+	h.enter(s, max(cell, s.newest), p) // not before: a clock may be set back
+}
+
+// series is that of a rank, which is created if there is room; else nil.
+func (h *History) series(rank Rank) *series {
+	s := h.ranks[rank]
+	if s == nil && len(h.ranks)*perRank < h.most*mostRanks {
+		s = &series{thinned: math.MinInt32, newest: math.MinInt32}
+		h.ranks[rank] = s
+	}
+	return s
+}
+
+// enter puts a point into an interval that is not before the newest.
+func (h *History) enter(s *series, cell int32, p Point) {
+	s.newest = cell
+	begin := floor[int32](cell, cells) * cells
+	if (len(s.fine) == 0 || s.fine[len(s.fine)-1].begin != begin) && !h.begin(s, cell, begin) {
+		return
 	}
 	h.block(s.fine[len(s.fine)-1].block).put(int(cell-begin), p)
 }

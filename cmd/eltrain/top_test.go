@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"runtime"
 	"testing"
+	"time"
 
 	"github.com/eltrain/eltrain/cmd/view"
+	"github.com/eltrain/eltrain/history"
 	"github.com/eltrain/eltrain/job"
 )
 
@@ -35,7 +37,7 @@ func TestTop(t *testing.T) {
 	dir := directoryWith(t, map[string]string{"main.hcl": busyJob})
 	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
 	eltrain(t, dir, "top").check(t, exitError, "No master is running")
-	startWatch(t, dir)
+	first := startWatch(t, dir)
 	eventually(t, "the watch leads", func() bool { return eltrain(t, dir, "top").code == exitDone })
 	top := func(args ...string) (m view.TopModel) {
 		t.Helper()
@@ -68,11 +70,24 @@ func TestTop(t *testing.T) {
 			t.Fatalf("the history is %+v", ranks)
 		}
 		p := ranks[0].Process
-		if p.RSS == nil || *p.RSS <= 0 || p.Threads != 1 || ranks[0].Figures == nil || len(ranks[0].History) == 0 {
+		if p.RSS == nil || *p.RSS <= 0 || p.Threads != 1 || ranks[0].Figures == nil || len(ranks[0].History) < 2 {
 			return false
 		}
 		last := ranks[0].History[len(ranks[0].History)-1]
 		return last.CPU != nil && last.Step == 3 && last.RSS != nil
+	})
+	first.cmd.Process.Kill()
+	<-first.done
+	killed := time.Now()
+	startWatch(t, dir)
+	eventually(t, "the next master knows what was before it", func() bool {
+		o := eltrain(t, dir, "top", "-json", "-history=1h", "job.busy.worker[1]")
+		var m view.TopModel
+		if o.code != exitDone || json.Unmarshal([]byte(o.out), &m) != nil || len(m.Jobs) == 0 || len(m.Jobs[0].Ranks) == 0 {
+			return false
+		}
+		points := m.Jobs[0].Ranks[0].History
+		return len(points) > 0 && points[0].At.Before(killed.Add(-history.Fine))
 	})
 	eltrain(t, dir, "top", "job.busy").check(t, exitDone, "job.busy  generation 1", "WAITS IN", "worker[1]")
 	eltrain(t, dir, "top", "job.busy.worker[7]").check(t, exitError, "job.busy.worker[7] names no slot with an agent")
