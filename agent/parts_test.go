@@ -412,7 +412,7 @@ func TestProgress(t *testing.T) {
 		t.Errorf("the rate does not fall when steps stop: %+v", r)
 	}
 	second := m.begin(2)
-	if r := reported(m, at); r.Step != 99 || len(r.Ranks) != 1 || r.Ranks[0].Progress != nil {
+	if r := reported(m, at); r.Step != 99 || r.Loss != nil || r.StepRate != 0 || len(r.Ranks) != 1 || r.Ranks[0].Progress != nil {
 		t.Errorf("a new generation that has shown nothing yet: %+v", r)
 	}
 	if r := see(second, "step 40 loss 9"); r.Step != 40 || r.FirstStep != 40 || *r.Loss != 9 || r.StepRate != 0 {

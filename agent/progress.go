@@ -31,7 +31,7 @@ type meter struct {
 	mu         sync.Mutex
 	generation int
 	ranks      []*rankMeter // of that generation, by local rank
-	last       slotProgress // while none of them has shown a step, that of the generation before
+	last       int64        // the step of the generation before, as long as none of them has shown one
 	saved      job.Saved
 	reportedAt time.Time // when due last returned true
 }
@@ -142,7 +142,7 @@ func (m *meter) begin(generation int) *rankMeter {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if generation != m.generation {
-		m.last = furthest(m.ranks, m.last, time.Time{})
+		m.last = furthest(m.ranks, m.last, time.Time{}).step
 		m.generation, m.ranks = generation, nil
 	}
 	r := &rankMeter{meter: m, generation: generation, reader: m.table.NewReader()}
@@ -321,8 +321,8 @@ func (m *meter) report(r *outgoing, now time.Time) {
 
 // furthest is the progress of the rank with the highest step; of those with the same step, one that shows the loss. Steps that count
 // from the start of a process are not the training's.
-func furthest(ranks []*rankMeter, last slotProgress, now time.Time) slotProgress {
-	best := last
+func furthest(ranks []*rankMeter, last int64, now time.Time) slotProgress {
+	best := slotProgress{step: last} // its loss and rate are over
 	found := false
 	for _, r := range ranks {
 		p := r.progress(now)
