@@ -72,7 +72,8 @@ func (r *Rendezvous) orderToRun(s *slot) Order {
 	held := !r.headUntil.IsZero() && s.rank > 0
 	switch {
 	case s.Leave:
-		return Order{Do: Leave, Checkpoint: s.checkpoint && !s.Force, Force: s.Force}
+		kill := s.Force || s.member && r.stopping == atOnce
+		return Order{Do: Leave, Checkpoint: s.checkpoint && !kill, Force: kill}
 	case s.place != nil && !held:
 		return Order{Do: Run, World: s.place, Evidence: r.evidenceOf(s)}
 	}

@@ -28,11 +28,11 @@ type Rendezvous struct {
 	claim      *claim
 	claimUntil time.Time // until when members may claim a world that the record does not have
 
-	settleFrom      time.Time // the last join, or the last change of the wanted slots
-	settled         bool      // missing members were already waited for when the world was broken on purpose
-	checkpointAsked bool      // members that still run have been asked for a checkpoint
-	headUntil       time.Time // until then only rank 0 is ordered to run; zero once all are
-	settleAt        time.Time // when a world forms, or grows, without missing slots; zero if it does not
+	settleFrom time.Time // the last join, or the last change of the wanted slots
+	settled    bool      // missing members were already waited for when the world was broken on purpose
+	stopping   stopping  // how members that still run were told to stop
+	headUntil  time.Time // until then only rank 0 is ordered to run; zero once all are
+	settleAt   time.Time // when a world forms, or grows, without missing slots; zero if it does not
 
 	peers     peerList
 	adopting  time.Time // until when members of the previous master may register; see Desired.News
@@ -44,6 +44,15 @@ type Rendezvous struct {
 	version uint64 // of the newest order of any member
 	changes uint64
 }
+
+// stopping is how members of a broken world are told to stop.
+type stopping int
+
+const (
+	byGrace         stopping = iota
+	afterCheckpoint          // which they are asked for
+	atOnce                   // their processes are killed
+)
 
 // writing is a world that awaits the ledger's answer. No member knows it yet.
 type writing struct {
@@ -351,7 +360,7 @@ func (r *Rendezvous) storeReport(s *slot, report Report) {
 		r.breakWorld(false)
 	case r.trains() && r.isUnwantedMember(s):
 		r.breakWorld(true)
-	case s.member && r.checkpointAsked && (report.State == job.MemberFailed || report.State == job.MemberLeaving):
+	case s.member && r.stopping == afterCheckpoint && (report.State == job.MemberFailed || report.State == job.MemberLeaving):
 		r.abandonCheckpoint()
 	case s.member && s.rank == 0 && r.runsIn(report):
 		r.releaseAll()
@@ -443,7 +452,7 @@ func (r *Rendezvous) removeMember(s *slot) {
 	case !missed:
 	case s.member && r.trains():
 		r.breakWorld(false)
-	case s.member && r.checkpointAsked && s.class == coming:
+	case s.member && r.stopping == afterCheckpoint && s.class == coming:
 		r.abandonCheckpoint()
 	}
 	r.updateClaim(s)

@@ -355,7 +355,7 @@ func (s *scenario) wants(t *testing.T, d *datadriven.TestData) {
 			s.want.RankBy = a.Vals
 		}
 	}
-	s.want.Idle = d.HasArg("idle")
+	s.want.Idle, s.want.Steps = d.HasArg("idle"), d.HasArg("steps")
 	s.want.Hold = s.want.Idle || d.HasArg("hold")
 	if d.Input != "" {
 		s.want.Roles, s.want.Unranked = nil, nil

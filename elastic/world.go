@@ -70,8 +70,19 @@ func (r *Rendezvous) isToEnd() bool {
 	return r.trains() && (r.want.Idle || r.world.Generation <= r.want.Reload.Through || r.isToBeKilled())
 }
 
-// isToBeKilled reports whether the processes of the world hang, so that they are killed rather than asked to end.
-func (r *Rendezvous) isToBeKilled() bool { return r.world.Generation <= r.want.Kill }
+// isToBeKilled reports whether the processes of the world are killed rather than asked to end: they hang, or have just started.
+func (r *Rendezvous) isToBeKilled() bool {
+	return r.world.Generation <= r.want.Kill || r.stopping == atOnce
+}
+
+// young is how old a world may be that is ended at once before its first step: so much can be lost at most.
+const young = time.Minute
+
+// hasJustStarted reports whether the world has nothing to save: it is to show a first step, and has not yet. Some of its processes may
+// not handle a signal yet, and others wait for those without end.
+func (r *Rendezvous) hasJustStarted() bool {
+	return r.want.Steps && r.world.FirstStep.IsZero() && r.now.Sub(r.world.Formed) < young && !r.awaits()
+}
 
 // awaits reports whether a member of the world is still to register with this master. It would not learn that the world ends, and
 // take that for a fault.
@@ -200,7 +211,7 @@ func (r *Rendezvous) setWorld(w job.World) {
 	r.world = w
 	r.generation = max(r.generation, w.Generation)
 	r.changes++
-	r.settled, r.checkpointAsked = false, false
+	r.settled, r.stopping = false, byGrace
 	for _, s := range r.slots {
 		if s.role != nil {
 			s.rank, s.member, s.place = -1, false, nil
@@ -221,14 +232,19 @@ func (r *Rendezvous) setWorld(w job.World) {
 	}
 }
 
-// breakWorld ends the training world: all members are ordered to wait. A planned end asks for a checkpoint first; any other
-// does not, because peers that a checkpoint needs may be gone.
+// breakWorld ends the training world: all members are ordered to wait. A planned end asks for a checkpoint first, if there is something
+// to save; any other does not, because peers that a checkpoint needs may be gone.
 func (r *Rendezvous) breakWorld(planned bool) {
 	r.world.Broken = true
 	if planned {
 		r.world.Ordered = r.now
 	}
-	r.checkpointAsked = planned
+	switch r.stopping = byGrace; {
+	case r.hasJustStarted():
+		r.stopping = atOnce
+	case planned:
+		r.stopping = afterCheckpoint
+	}
 	r.settled = false
 	r.headUntil = time.Time{}
 	r.changes++
@@ -237,14 +253,14 @@ func (r *Rendezvous) breakWorld(planned bool) {
 		if s == nil || !s.member {
 			continue
 		}
-		s.place, s.checkpoint = nil, planned && (s.awaited || s.report.State == job.MemberRunning)
+		s.place, s.checkpoint = nil, r.stopping == afterCheckpoint && (s.awaited || s.report.State == job.MemberRunning)
 		r.refresh(s)
 	}
 }
 
 // abandonCheckpoint stops the members at once, because one failed while the others were to write a checkpoint.
 func (r *Rendezvous) abandonCheckpoint() {
-	r.checkpointAsked, r.settled = false, false
+	r.stopping, r.settled = byGrace, false
 	for _, m := range r.world.Members {
 		if s := r.slots[m.Slot]; s != nil && s.member && s.class != joined {
 			s.checkpoint = false

@@ -235,6 +235,8 @@ type Want struct {
 	RankBy []string   `json:"rank_by,omitempty"` // node label names, widest first
 	// Unranked are the slots of unranked roles that may start now.
 	Unranked []Address `json:"unranked,omitempty"`
+	// Steps: worlds of the job show their steps.
+	Steps bool `json:"steps,omitempty"`
 	// Hold prevents worlds from forming: the job failed, ended, waits for capacity or is being destroyed.
 	Hold bool `json:"hold,omitempty"`
 	// Idle ends what trains, with a checkpoint. Members stay, and wait. It comes with Hold.

@@ -17,7 +17,7 @@ func (p *pass) want(w *work) {
 	for _, label := range spec.Topology.RankBy {
 		want.RankBy = append(want.RankBy, strings.TrimPrefix(label, "node.labels."))
 	}
-	want.Kill = w.rec.Kill.Through
+	want.Kill, want.Steps = w.rec.Kill.Through, w.expectsSteps()
 	want.Idle = w.idle()
 	want.Hold = want.Idle || !w.active()
 	for i := range spec.Roles {
