@@ -78,7 +78,7 @@ type Capabilities struct {
 	// Owner is the state of this master ("kubernetes ml/team-a"), where masters of other states may launch, too. An
 	// incarnation with another Owner and without a recorded job belongs to somebody else, whatever its name.
 	Owner string `json:"owner,omitempty"`
-	// Site identifies the cluster and namespace that it launches in. A job whose record has another Site runs
+	// Site identifies where it launches: a cluster and namespace, a directory of a machine. A job whose record has another Site runs
 	// elsewhere: it is left alone, not started a second time.
 	Site string `json:"site,omitempty"`
 	// News is how long agents may take to learn the address of a new master; 0 means within a lease.

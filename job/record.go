@@ -43,6 +43,11 @@ type Record struct {
 // LaunchedAs returns the job's name in its infrastructure and for its agents, where name is its current name.
 func (r *Record) LaunchedAs(name string) string { return cmp.Or(r.Launched, name) }
 
+// AtOtherSite reports whether the job runs at another site than the one that its provider shows now: nothing is known about its slots.
+func (r *Record) AtOtherSite(now Capabilities) bool {
+	return r.Site != "" && now.Site != "" && r.Site != now.Site
+}
+
 // Renamed returns the record of the job from under the name to. Running incarnations keep the name that they were launched
 // under. The declared address becomes unknown.
 func (r *Record) Renamed(from, to string) *Record {

@@ -110,7 +110,7 @@ func (p *pass) examineRequests() {
 		r := &p.in.Requests[i]
 		p.requests.deferred[r.ID] = p.in.Deferred[r.ID] || p.nodesWait(r, waiting) || slices.ContainsFunc(r.On, func(sel job.Selector) bool {
 			w := p.byName[sel.Job]
-			return waiting[sel.Job] || p.elsewhere[sel.Job] || w != nil && (w.frozen || w.part != nil)
+			return waiting[sel.Job] || w != nil && (w.frozen || w.part != nil)
 		})
 		if p.requests.deferred[r.ID] {
 			for _, sel := range r.On {
@@ -156,6 +156,8 @@ func (p *pass) refusal(r *job.Request) job.Reason {
 	for i, sel := range r.On {
 		w, old := p.byName[sel.Job], p.in.Records[sel.Job]
 		switch {
+		case p.elsewhere[sel.Job]:
+			return p.atOtherSite(old, true)
 		case sel.Role != "" && !v.parts && !v.roles:
 			return job.Because(WholeJobOnly, "verb", string(r.Verb), "address", sel.String())
 		case v.roles && (sel.Role == "" || sel.Ranges != nil):

@@ -10,18 +10,18 @@ import (
 // about them, so nothing is decided. Its record stays as it is, and a Wait says what to do.
 func (p *pass) skipOtherSite(name string, declared bool) bool {
 	rec := p.in.Records[name]
-	if rec == nil || rec.Site == "" {
-		return false
-	}
-	site := p.in.Capabilities[rec.Spec.Provider].Site
-	if site == "" || site == rec.Site {
+	if rec == nil || !rec.AtOtherSite(p.in.Capabilities[rec.Spec.Provider]) {
 		return false
 	}
 	p.elsewhere[name] = true
 	p.out.Records[name] = rec
-	p.out.Waits = append(p.out.Waits, Wait{Job: name, Never: true, Reasons: []job.Reason{
-		job.Because(AtOtherSite, "site", rec.Site, "provider", rec.Spec.Provider, "provider_site", site, "declared", strconv.FormatBool(declared))}})
+	p.out.Waits = append(p.out.Waits, Wait{Job: name, Never: true, Reasons: []job.Reason{p.atOtherSite(rec, declared)}})
 	return true
+}
+
+func (p *pass) atOtherSite(rec *job.Record, declared bool) job.Reason {
+	return job.Because(AtOtherSite, "site", rec.Site, "provider", rec.Spec.Provider, "provider_site", p.in.Capabilities[rec.Spec.Provider].Site,
+		"declared", strconv.FormatBool(declared))
 }
 
 // settleSite records the site where the job is launched, from its first launch on.

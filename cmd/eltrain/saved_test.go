@@ -327,6 +327,30 @@ func TestSavedPlanOfAnotherDirectoryWithTheSameState(t *testing.T) {
 	eltrain(t, dir, "-chdir="+link, "apply", "p").check(t, exitDone, "2 added")
 }
 
+// One state with two directories of run-time files: what runs with one is neither started again nor destroyed with the other.
+func TestAJobRunsWithOneDirectoryOfRunTimeFiles(t *testing.T) {
+	t.Parallel()
+	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
+	there := filepath.Join(t.TempDir(), "run")
+	elsewhere := []string{"ELTRAIN_DATA_DIR=" + there}
+	t.Cleanup(func() { in(t, dir, elsewhere, "destroy", "-auto-approve") })
+	in(t, dir, elsewhere, "apply", "-auto-approve").check(t, exitDone, "2 added")
+	for _, command := range [][]string{{"plan"}, {"status"}, {"apply", "-auto-approve"}, {"destroy", "-auto-approve"}, {"suspend", "job.tiny"}} {
+		want := exitError
+		if command[0] == "plan" {
+			want = exitDone
+		}
+		out := eltrain(t, dir, command...).unwrapped()
+		out.check(t, want, "It runs with its run-time files in", there)
+		for _, text := range []string{"will be replaced", "is gone", "are gone"} {
+			if strings.Contains(out.out+out.err, text) {
+				t.Errorf("%s says %q:\n%s%s", command[0], text, out.out, out.err)
+			}
+		}
+	}
+	in(t, dir, elsewhere, "plan", "-detailed-exitcode").check(t, exitDone, "No changes")
+}
+
 // Jobs on a cluster may be planned in one directory and applied in another.
 func TestAPlanForAClusterHasNoPlace(t *testing.T) {
 	for provider, local := range map[string]bool{"kubernetes": false, "local": true} {

@@ -743,7 +743,15 @@ func stuckOnDrained(r job.Reason, _ []string) string {
 	return what + " drained, and no other node has room for the " + r.Args["count"] + " slots there: they stay."
 }
 
+// onThisMachine is the provider whose sites are directories of run-time files.
+const onThisMachine = "local"
+
 func atOtherSite(r job.Reason, _ []string) string {
+	if r.Args["provider"] == onThisMachine {
+		return says("It runs with its run-time files in ${site}, and those of this command are in ${provider_site}: it is left unchanged. Set "+
+			"ELTRAIN_DATA_DIR, or change to the job directory, so that they are the same, and destroy the job there if it is to run here; "+
+			"or, if that place no longer exists, remove it from the state with eltrain state rm.")(r, nil)
+	}
 	what := " to have the job destroyed"
 	if r.Args["declared"] == "true" {
 		what = ", or destroy the job there first"

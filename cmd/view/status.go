@@ -291,7 +291,7 @@ func jobStatus(name string, f Facts, seen map[job.Address]*job.Incarnation, r *R
 			in = nil
 		}
 		status := slotStatus(s, in, ranks, r)
-		if f.Holder == nil && vanished(s, in, f.Snapshot) {
+		if f.Holder == nil && !record.AtOtherSite(f.Capabilities[record.Spec.Provider]) && vanished(s, in, f.Snapshot) {
 			gone = append(gone, s.Address)
 			status.Phase, status.Rank, status.PID, status.PIDs = job.Lost, -1, 0, nil
 		} else if idle(s, in) {

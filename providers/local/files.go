@@ -22,6 +22,7 @@ import (
 // Below the run directory, all directories 0700:
 //
 //	service                                     the service's URL
+//	site                                        where the run directory was made: see siteOf
 //	jobs/UID/token, name                        one job
 //	jobs/UID/slots/ROLE-INDEX/INCARNATION/      one incarnation:
 //	    launch.json                             what was asked for; written before the agent is started
@@ -34,6 +35,7 @@ const (
 	runDirName       = ".eltrain" // in the job directory, unless configured otherwise
 	serviceFile      = "service"
 	certificatesFile = "service-ca.pem"
+	siteFile         = "site"
 	tokenFile        = "token"
 	nameFile         = "name"
 	launchFile       = "launch.json"

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/eltrain/eltrain/internal/regular"
 )
 
 // A job directory may be copied, or moved, with its state and its run directory. The records in a copy name the original's
@@ -23,6 +25,28 @@ func cgroupName(home string, k key) string {
 	const enough = 6 // bytes of the digest: a job has a few copies
 	digest := sha256.Sum256([]byte(home))
 	return fmt.Sprintf("%s-%x/%s-%d", k.uid, digest[:enough], slotDir(k.role, k.index), k.number)
+}
+
+// siteOf names a run directory, as HOST:PATH of where it was made: it keeps its name when it is moved or copied, and no other one has it.
+// A state that is used with two run directories has jobs that run in one of them, and would be started again in the other.
+func siteOf(runDir string) (string, error) {
+	text, err := regular.Read(filepath.Join(runDir, siteFile), maxRecord)
+	if err == nil {
+		return strings.TrimSpace(string(text)), nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return "", fmt.Errorf("name this machine: %w", err)
+	}
+	if there, err := filepath.EvalSymlinks(runDir); err == nil {
+		runDir = there
+	} else if there, err := filepath.EvalSymlinks(filepath.Dir(runDir)); err == nil { // it does not exist yet
+		runDir = filepath.Join(there, filepath.Base(runDir))
+	}
+	return host + ":" + runDir, nil
 }
 
 // home is how the run directory that an incarnation was launched for relates to this one.

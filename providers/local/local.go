@@ -47,6 +47,7 @@ type Options struct {
 type Provider struct {
 	jobDirectory string
 	runDir       string
+	site         string
 	agent        []string
 	log          *slog.Logger
 	boot         string
@@ -107,8 +108,12 @@ func New(o Options) (*Provider, error) {
 	if err != nil {
 		return nil, fmt.Errorf("local provider: %w", err)
 	}
+	site, err := siteOf(runDir)
+	if err != nil {
+		return nil, fmt.Errorf("local provider: %w", err)
+	}
 	p := &Provider{
-		jobDirectory: dir, runDir: runDir, agent: agent, log: log, boot: boot, limits: newLimiter(),
+		jobDirectory: dir, runDir: runDir, site: site, agent: agent, log: log, boot: boot, limits: newLimiter(),
 		changes:      make(chan struct{}, 1),
 		incarnations: map[key]*incarnation{}, byProcess: map[*process]*incarnation{},
 	}
@@ -162,7 +167,7 @@ func (p *Provider) SetConfig(c Config) error {
 
 // Capabilities: the planner places; images and pods are not supported. Caveats say which limits are not enforced.
 func (p *Provider) Capabilities() job.Capabilities {
-	return job.Capabilities{Places: true, Caveats: p.limits.caveats()}
+	return job.Capabilities{Places: true, Site: p.site, Caveats: p.limits.caveats()}
 }
 
 // Changes implements providers.Provider.
@@ -180,6 +185,9 @@ func (p *Provider) changed() {
 func (p *Provider) Publish(_ context.Context, s providers.Service) error {
 	if err := regular.MakePrivate(p.runDir, p.runDir); err != nil { // not by New: a master that only observes needs no write permission
 		return fmt.Errorf("make the run directory: %w", err)
+	}
+	if err := writeOnce(filepath.Join(p.runDir, siteFile), p.site); err != nil {
+		return fmt.Errorf("record where the run directory is: %w", err)
 	}
 	p.mu.Lock()
 	first := p.service == nil
