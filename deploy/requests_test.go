@@ -157,7 +157,7 @@ func TestOperatorsAskFromElsewhere(t *testing.T) {
 	inPod.says(true, "job.hello Canceled", "status")
 	ann.says(true, "restart job.hello: waiting", "restart", "-detach", "job.hello") // its pods have no agents: it is done once they register
 	eventually(t, "it runs again", func() bool { return pods() > 0 })
-	admin.says(true, "watches this directory and carries it out", "destroy", "-auto-approve", "-input=false")
+	admin.says(true, "watches these jobs and carries it out", "destroy", "-auto-approve", "-input=false")
 	if left := pods(); left > 0 {
 		t.Errorf("%d pods are left of a job that was destroyed", left)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
@@ -68,12 +69,24 @@ func TestARequestWithoutAMasterIsCarriedOut(t *testing.T) {
 	}
 }
 
+// Requests are beside the state: a watch takes those of every directory that has it.
+func TestARequestFromAnotherDirectoryWithTheSameState(t *testing.T) {
+	t.Parallel()
+	text := fmt.Sprintf("eltrain {\n  state \"file\" {\n    path = %q\n  }\n}\n", filepath.Join(t.TempDir(), workspace.DefaultState)) + twoWorkers
+	dir, other := directoryWith(t, map[string]string{"main.hcl": text}), directoryWith(t, map[string]string{"main.hcl": text})
+	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
+	startWatch(t, dir)
+	eventually(t, "it runs", func() bool { return strings.Contains(eltrain(t, dir, "status").out, "2 processes") })
+	eltrain(t, other, "restart", "job.tiny.worker[1]").check(t, exitDone, "restart job.tiny.worker[1]: done")
+	eltrain(t, other, "destroy", "-auto-approve").check(t, exitDone, "watches these jobs and carries it out")
+}
+
 // The directory of requests is private, like all of .eltrain. One that is not holds up no apply.
 func TestRequestsOfOthersAreNotRead(t *testing.T) {
 	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
 	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
-	requests := filepath.Join(dir, workspace.RunDirectory, "requests")
+	requests := filepath.Join(dir, workspace.RunDirectory, workspace.DefaultState+".requests")
 	if err := os.MkdirAll(requests, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +137,7 @@ func TestAWatchDestroysOnRequest(t *testing.T) {
 	eltrain(t, dir, "destroy", "-auto-approve", "-target=job.tiny.worker[0]").check(t, exitError, "only whole jobs can be destroyed")
 	eltrain(t, dir, "destroy", "-auto-approve", "-refresh=false").check(t, exitError, "-refresh=false cannot be used while a watch leads")
 	eltrain(t, dir, "destroy", "-input=false").check(t, exitError, "cannot prompt")
-	eltrain(t, dir, "destroy", "-auto-approve", "-target=job.tiny").check(t, exitDone, "# job.tiny.worker[0-1] will be destroyed", "watches this directory and carries it out", "Destroy complete! Resources: 2 destroyed.")
+	eltrain(t, dir, "destroy", "-auto-approve", "-target=job.tiny").check(t, exitDone, "# job.tiny.worker[0-1] will be destroyed", "watches these jobs and carries it out", "Destroy complete! Resources: 2 destroyed.")
 	eltrain(t, dir, "status").check(t, exitDone, "job.other  Running", "job.tiny: Destroyed by", "eltrain restart, or an edit of its block, starts it again")
 	eltrain(t, dir, "plan", "-detailed-exitcode").check(t, exitDone, "Destroyed by")
 	eltrain(t, dir, "suspend", "job.tiny").check(t, exitError, "refused: job.tiny is destroyed")
@@ -188,7 +201,7 @@ func TestAWatchAppliesOnRequest(t *testing.T) {
 	eventually(t, "it is held back", runs("max-destroy"))
 	eltrain(t, dir, "apply", "-auto-approve", "-var=count=1", "-target=job.tiny").check(t, exitError, "the watch applies other files of commit ", "not committed")
 	eltrain(t, dir, "apply", "-auto-approve", "-prune=false").check(t, exitError, "-prune=false cannot be used while a watch leads")
-	eltrain(t, dir, "apply", "-auto-approve", "-target=job.tiny").check(t, exitDone, "1 to destroy", "watches this directory and carries it out", "job.tiny.worker[2]: is removed: its role may have at most 2 slots", "Apply complete! Resources: 0 added, 1 changed, 1 destroyed.")
+	eltrain(t, dir, "apply", "-auto-approve", "-target=job.tiny").check(t, exitDone, "1 to destroy", "watches these jobs and carries it out", "job.tiny.worker[2]: is removed: its role may have at most 2 slots", "Apply complete! Resources: 0 added, 1 changed, 1 destroyed.")
 	eltrain(t, dir, "status", "job.tiny").check(t, exitDone, "2 processes")
 
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitError, "job.failing is Failed")
@@ -389,7 +402,7 @@ func TestManyRequestsAtOnce(t *testing.T) {
 	soak.Only(t)
 	const many = 10_000
 	dir := execJob(t)
-	q := file.NewRequests(dir, filepath.Join(dir, ".eltrain", "requests"))
+	q := file.NewRequests(dir, filepath.Join(dir, ".eltrain", workspace.DefaultState+".requests"))
 	ids := make([]string, many)
 	for i := range ids {
 		r := job.Request{Verb: job.AskSuspend, On: []job.Selector{{Job: "tiny"}}, At: time.Now(), Expires: time.Now().Add(time.Hour)}

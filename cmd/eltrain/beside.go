@@ -97,7 +97,7 @@ func (r *applyRun) askWatchSaved(ctx context.Context, leader *state.LockInfo, f 
 
 // followWatch asks for an approved plan, and waits for the outcome of each request.
 func (r *applyRun) followWatch(ctx context.Context, leader *state.LockInfo, facts *view.PlanFacts) int {
-	fmt.Fprintf(r.streams.Out, "%s (pid %d) watches this directory and carries it out.\n", leader.Who, leader.PID)
+	fmt.Fprintf(r.streams.Out, "%s (pid %d) watches these jobs and carries it out.\n", leader.Who, leader.PID)
 	to, err := ask.Find(ctx, r.Workspace)
 	if err != nil {
 		return r.fail("Cannot ask the watch", err)

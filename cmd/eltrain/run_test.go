@@ -220,7 +220,7 @@ func TestARunRefusesToApplyOtherFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	_, ended := background(t, dir, "--", "sh", "-c", "echo on; until test -e done; do sleep 0.1; done")
-	requests := file.NewRequests(filepath.Join(dir, ".eltrain"), filepath.Join(dir, ".eltrain", "requests"))
+	requests := file.NewRequests(filepath.Join(dir, ".eltrain"), filepath.Join(dir, ".eltrain", workspace.DefaultState+".requests"))
 	now := time.Now()
 	asked, err := requests.Ask(t.Context(), job.Request{Verb: job.AskApply, Files: "other", On: []job.Selector{{Job: "sh"}}, At: now, Expires: now.Add(time.Hour)})
 	if err != nil {

@@ -201,7 +201,7 @@ func OtherValues(ctx context.Context, d *workspace.Workspace) []view.Diagnostic 
 		return nil
 	}
 	return []view.Diagnostic{view.Caution("The watch has other values of variables", fmt.Sprintf(
-		"%s (pid %d) watches this directory with other values, so it does not do what this plan shows:\n%s\nSet the same with -var or -var-file to plan what it does.",
+		"%s (pid %d) watches these jobs with other values, so it does not do what this plan shows:\n%s\nSet the same with -var or -var-file to plan what it does.",
 		holder.Who, holder.PID, strings.Join(differ, "\n")))}
 }
 

@@ -17,7 +17,7 @@ import (
 // Requests are operators' requests to whoever leads the workspace's jobs. Who leads reads both kinds, in the order of their IDs. Who
 // asks chooses.
 type Requests struct {
-	Here    state.Requests // in this directory, for who leads here
+	Here    state.Requests // beside a state in a file; of one in a cluster, in this directory, for who leads here
 	Cluster state.Requests // beside the state, for whoever leads; nil unless the state is in a cluster
 }
 
@@ -25,8 +25,11 @@ type Requests struct {
 func (w *Workspace) Requests() *Requests {
 	if w.requests == nil {
 		w.requests = &Requests{Here: file.NewRequests(RunDirectory, filepath.Join(RunDirectory, "requests"))}
-		if inCluster, is := w.Store.(*kubernetes.Store); is {
-			w.requests.Cluster = inCluster.Requests()
+		switch store := w.Store.(type) {
+		case *file.Store:
+			w.requests.Here = store.Requests()
+		case *kubernetes.Store:
+			w.requests.Cluster = store.Requests()
 		}
 	}
 	return w.requests

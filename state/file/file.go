@@ -1,7 +1,7 @@
 // Package file keeps a state in one file, for masters that share a file system.
 //
 // Beside the state file S there are: S.backup, the previous state; a draft of the next (see package atomicfile)
-// during a write; and in .eltrain/ the lock's files (see lock.go) and the key (see key.go). The package must not
+// during a write; and in .eltrain/ the lock's files (see lock.go), the key (see key.go) and requests. The package must not
 // know what is in the records.
 package file
 

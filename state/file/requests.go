@@ -44,6 +44,9 @@ func NewRequests(root, dir string) *Requests {
 	return &Requests{root: root, dir: dir, parsed: map[string]job.Request{}}
 }
 
+// Requests are operators' requests to whoever leads the jobs of this state, from whichever directory.
+func (s *Store) Requests() *Requests { return NewRequests(s.lockDir(), s.lockFile(".requests")) }
+
 // Ask implements state.Requests. Who asks is the owner of the file.
 func (q *Requests) Ask(_ context.Context, r job.Request) (job.Request, error) {
 	if err := regular.MakePrivate(q.root, q.dir); err != nil {
