@@ -29,6 +29,8 @@ type Record struct {
 	Goodput   Goodput     `json:"goodput,omitzero"`
 	// Ended is when it succeeded, failed or was canceled.
 	Ended time.Time `json:"ended,omitzero"`
+	// Verdict is why it was failed, or who canceled it. Its last incident says what was wrong, not why that was the last one.
+	Verdict Reason `json:"verdict,omitzero"`
 	// Overrides are what operators asked for in place of the declaration, by path.
 	Overrides []Override `json:"overrides,omitempty"`
 	// Handled are requests that have taken effect, in order, with their outcome. Each stays until its final reply is stored, so that

@@ -189,7 +189,7 @@ const (
 	ImportDuplicate          job.Code = "import_duplicate"           // it is already imported to another job
 )
 
-// What notices report, and why a job failed.
+// What notices report, and why a job failed or was canceled.
 const (
 	PhaseEntered      job.Code = "phase_entered"        // the job entered a phase
 	StartsAnew        job.Code = "starts_anew"          // a job that had ended starts again
@@ -199,8 +199,10 @@ const (
 	SlotFailed        job.Code = "slot_failed"          // a slot failed permanently
 	WorldBrokeTooLate job.Code = "world_broke_too_late" // a world broke after a slot of the role succeeded
 	FailedTooLate     job.Code = "failed_too_late"      // a slot failed after another of its role succeeded
+	CanceledBy        job.Code = "canceled_by"          // an operator canceled the job
 	ExitCodeFails     job.Code = "exit_code_fails"      // a slot's process exited with a code that heal's exit_codes fail the job for
 	CauseFails        job.Code = "cause_fails"          // a slot has a fault of a cause that is to fail the job
+	LimitReached      job.Code = "limit_reached"        // a slot has had a fault of a cause more often than its limit allows
 	SameError         job.Code = "same_error"           // the program ends with the same error again
 	NoProgress        job.Code = "no_progress"          // the job ends at the same step after each restart
 	PendingTooLong    job.Code = "pending_too_long"     // the job has waited for places for as long as it may

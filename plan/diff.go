@@ -16,7 +16,7 @@ func (p *pass) settle(w *work) {
 		p.closeRoles(w)
 	}
 	if w.active() && w.done() {
-		p.close(w, job.JobSucceeded)
+		p.close(w, job.JobSucceeded, job.Reason{})
 		p.note("job."+w.name, "job_phase", entered(job.JobSucceeded))
 	}
 	if w.active() && w.broken() {
@@ -27,9 +27,9 @@ func (p *pass) settle(w *work) {
 	}
 }
 
-// close ends the job. What operators put in place of its declaration ends with it.
-func (p *pass) close(w *work, as job.JobPhase) {
-	w.rec.Phase, w.rec.Ended, w.rec.Overrides = as, p.in.Now, nil
+// close ends the job, for a reason unless it succeeded. What operators put in place of its declaration ends with it.
+func (p *pass) close(w *work, as job.JobPhase, why job.Reason) {
+	w.rec.Phase, w.rec.Ended, w.rec.Verdict, w.rec.Overrides = as, p.in.Now, why, nil
 	p.out.Dirty = true
 }
 

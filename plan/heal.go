@@ -366,6 +366,9 @@ func (p *pass) whyFailing(w *work, s *job.Slot, cause job.Cause) job.Reason {
 	case s.Exit != nil && w.spec.Heal.Verdict(cause, s.Exit.Code) == job.ExitFails:
 		return job.Because(ExitCodeFails, "slot", short, "code", strconv.Itoa(s.Exit.Code))
 	case w.policy(cause).For(w.rec.Incidents, cause, s.Address, p.in.Now) == job.RemedyFail:
+		if of := w.policy(cause); of.Action != job.RemedyFail {
+			return job.Because(LimitReached, "slot", short, "cause", string(cause), "limit", strconv.Itoa(of.Limit), "window", windowText(of.Window), "hint", w.hintFor(s))
+		}
 		return job.Because(CauseFails, "slot", short, "cause", string(cause), "hint", w.hintFor(s))
 	case cause == job.ScriptError && incident.SameError(w.rec.Incidents):
 		return job.Because(SameError, "slot", short, "hint", w.hintFor(s))
@@ -375,6 +378,14 @@ func (p *pass) whyFailing(w *work, s *job.Slot, cause job.Cause) job.Reason {
 		return job.Because(NoProgress, "step", strconv.FormatInt(step, 10), "restarts", strconv.Itoa(restarts))
 	}
 	return job.Reason{}
+}
+
+// windowText is the window of a limit; "" if all that is remembered counts.
+func windowText(window time.Duration) string {
+	if window == 0 {
+		return ""
+	}
+	return job.Duration(window).String()
 }
 
 // overBudget delays the verdict while the budget is exceeded: for verdictGrace, then the job fails.
@@ -403,7 +414,7 @@ func (p *pass) failJob(w *work, why job.Reason) {
 			p.step(s, job.GiveUp)
 		}
 	}
-	p.close(w, job.JobFailed)
+	p.close(w, job.JobFailed, why)
 	p.decided(w, job.FailJob)
 	p.reportIncidents(w)
 	p.note("job."+w.name, "job_phase", job.Because(JobFailed).With(why))

@@ -19,7 +19,7 @@ func (p *pass) refresh() Plan {
 		p.track(w)
 		p.recordFaults(w)
 		if w.active() && w.done() {
-			p.close(w, job.JobSucceeded)
+			p.close(w, job.JobSucceeded, job.Reason{})
 			p.note("job."+w.name, "job_phase", entered(job.JobSucceeded))
 		}
 		p.judge(w)

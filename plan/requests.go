@@ -205,11 +205,11 @@ func overOf(old *job.Record) []job.Handled {
 }
 
 // cancelJob ends a job. It stays in the files, and starts again only when it is restarted or edited.
-func cancelJob(p *pass, w *work, _ *job.Request, _ *job.Handled) {
+func cancelJob(p *pass, w *work, r *job.Request, _ *job.Handled) {
 	if w.rec.Phase == job.JobCanceled {
 		return
 	}
-	p.close(w, job.JobCanceled)
+	p.close(w, job.JobCanceled, job.Because(CanceledBy, "by", r.By, "why", r.Why))
 	p.note("job."+w.name, "job_phase", entered(job.JobCanceled))
 }
 

@@ -876,6 +876,9 @@ func (w *world) status() string {
 		if n := len(rec.Charges); n > 0 {
 			fmt.Fprintf(&b, " charged %d", n)
 		}
+		if !rec.Verdict.IsZero() {
+			fmt.Fprintf(&b, ", %s", rec.Verdict)
+		}
 		b.WriteString(":")
 		var order []string
 		groups := map[string][]job.Slot{}

@@ -3,6 +3,7 @@ package view
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -35,6 +36,19 @@ func failure(record *job.Record) job.Reason {
 		n = len(last.Evidence)
 	}
 	return why.With(last.Evidence[:n]...)
+}
+
+// verdict is why an ended job was not continued: why it was failed although a fault may be healed, or who canceled it. It is zero if
+// the record has none, as those of earlier versions, or the last incident says the same.
+func verdict(record *job.Record) job.Reason {
+	why := record.Verdict
+	if record.Phase != job.JobFailed || why.IsZero() {
+		return why
+	}
+	if n := len(record.Incidents); n > 0 && slices.ContainsFunc(record.Incidents[n-1].Evidence, why.Equal) {
+		return job.Reason{}
+	}
+	return job.Because(notRestarted).With(why)
 }
 
 // Failure says in a line why a job failed: "Failed: process failed in worker[0]: exit code 7: out of data". It is "" for one that

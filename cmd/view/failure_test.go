@@ -50,6 +50,27 @@ func TestAFailureIsToldInALine(t *testing.T) {
 	}
 }
 
+// Why a job was given up is said beside what failed, unless that says it already.
+func TestVerdict(t *testing.T) {
+	late := job.Because(plan.PendingTooLong, "after", "1h")
+	for want, rec := range map[string]job.Record{
+		"": {Phase: job.JobFailed},
+		"Not restarted: restart budget exhausted: 3 within 1h": {Phase: job.JobFailed, Verdict: job.Because(plan.RestartsSpent, "restarts", "3", "window", "1h")},
+		"Not restarted: hang in w[1] once more: the limit of 2 within 30m that heal has for it is reached": {Phase: job.JobFailed,
+			Verdict: job.Because(plan.LimitReached, "slot", "w[1]", "cause", "hang", "limit", "2", "window", "30m")},
+		"Canceled by ann: enough": {Phase: job.JobCanceled, Verdict: job.Because(plan.CanceledBy, "by", "ann", "why", "enough")},
+		"Canceled by ann":         {Phase: job.JobCanceled, Verdict: job.Because(plan.CanceledBy, "by", "ann")},
+	} {
+		if why := verdict(&rec); !why.IsZero() != (want != "") || want != "" && Sentence(why) != want {
+			t.Errorf("%q, want %q", Sentence(why), want)
+		}
+	}
+	told := job.Record{Phase: job.JobFailed, Verdict: late, Incidents: []job.Incident{{Cause: job.PendingTimeout, Evidence: []job.Reason{late}}}}
+	if why := verdict(&told); !why.IsZero() {
+		t.Errorf("it is said twice: %q", Sentence(why))
+	}
+}
+
 // A watch does not start failed jobs again, so the advice differs under a watch.
 func TestStatusSaysHowToGoOnWithAFailedJob(t *testing.T) {
 	for operation, want := range map[string]string{"": "run eltrain apply.", "apply": "run eltrain apply.", WatchOperation: "eltrain restart does"} {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/eltrain/eltrain/job"
@@ -168,13 +169,20 @@ type EndedJob struct {
 	Address string       `json:"address"`
 	Phase   job.JobPhase `json:"phase"`
 	At      time.Time    `json:"at"`
+	// Verdict says who canceled it, VerdictCode the same in a code.
+	Verdict     string      `json:"verdict,omitempty"`
+	VerdictCode *job.Reason `json:"verdict_code,omitempty"`
 }
 
 // endedItems say which jobs have ended, and how they start again.
 func (m *PlanModel) endedItems() []string {
 	var items []string
 	for _, e := range m.Eltrain.Ended {
-		items = append(items, fmt.Sprintf("%s has %s, at %s. To run it again: eltrain restart %s", e.Address, endedAs[e.Phase], e.At.Local().Format(time.DateTime), e.Address))
+		verdict := ""
+		if e.Verdict != "" {
+			verdict = " " + strings.TrimSuffix(e.Verdict, ".") + "."
+		}
+		items = append(items, fmt.Sprintf("%s has %s, at %s.%s To run it again: eltrain restart %s", e.Address, endedAs[e.Phase], e.At.Local().Format(time.DateTime), verdict, e.Address))
 	}
 	return items
 }

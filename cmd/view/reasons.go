@@ -21,6 +21,7 @@ const (
 	slotsGone         job.Code = "slots_gone"         // slots are gone; no master has checked since
 	slotsMissing      job.Code = "slots_missing"      // fewer slots of a role run than are to
 	jobFailedBy       job.Code = "job_failed_by"      // the job failed; the incident that ended it
+	notRestarted      job.Code = "not_restarted"      // why a job failed instead of being healed
 	startAgain        job.Code = "start_anew"         // how a job that failed is started again
 	startAgainWatched job.Code = "start_anew_watched" // the same, while a watch runs
 	changedBy         job.Code = "changed_by"         // somebody changed an attribute
@@ -132,6 +133,15 @@ func suspected(r job.Reason, of []string) string {
 // causeFails says that a fault fails the job.
 func causeFails(r job.Reason, _ []string) string {
 	return r.Args["slot"] + ": " + spaced(r.Args["cause"]) + ", which heal says is not worth a restart"
+}
+
+// limitReached says that a cause's limit is why the job fails.
+func limitReached(r job.Reason, _ []string) string {
+	text := spaced(r.Args["cause"]) + " in ${slot} once more: the limit of ${limit}"
+	if r.Args["window"] != "" {
+		text += " within ${window}"
+	}
+	return says(text+" that heal has for it is reached")(r, nil)
 }
 
 // hinted adds what can be changed, if the reason has a hint.
@@ -339,8 +349,9 @@ var sentences = map[job.Code]sentence{
 
 	// What notices tell, and why a job failed.
 	plan.PhaseEntered: says("${phase}"),
-	plan.StartsAnew:   says("starts again: it had ${phase}"),
+	plan.StartsAnew:   startsAnew,
 	plan.JobFailed:    says("Failed: ${of}"),
+	plan.CanceledBy:   either("why", "Canceled by ${by}: ${why}", "Canceled by ${by}"),
 	plan.Incident: func(r job.Reason, of []string) string {
 		if r.Args["slots"] == "" {
 			return says("${cause}: ${action}")(r, nil)
@@ -353,6 +364,7 @@ var sentences = map[job.Code]sentence{
 	plan.FailedTooLate:     says("${slot} failed after another slot of its role succeeded"),
 	plan.ExitCodeFails:     says("${slot} exited with code ${code}, which heal { exit_codes } says is not worth a restart"),
 	plan.CauseFails:        hinted(causeFails),
+	plan.LimitReached:      hinted(limitReached),
 	plan.SameError:         hinted(says("${slot} ended with the same error again, which a restart does not change")),
 	plan.NoProgress:        says("it ended at step ${step} again after each of ${restarts} restarts"),
 	plan.PendingTooLong:    says("it has waited for places for ${after}"),
@@ -486,6 +498,7 @@ var sentences = map[job.Code]sentence{
 	// What the status and the plan's drift find.
 	slotsGone:         either("several", "${slots} are gone; no master has checked since.", "${slots} is gone; no master has checked since."),
 	slotsMissing:      says("${role}: ${running} of ${desired} slots are running."),
+	notRestarted:      says("Not restarted: ${of}"),
 	jobFailedBy:       func(r job.Reason, of []string) string { return "Failed: " + failureText(r, of) },
 	startAgain:        says("To start it again with a new restart budget, run eltrain apply."),
 	startAgainWatched: says("A watch does not start it again by itself: eltrain restart does, or a change of what its slots are started from, such as command or env."),
@@ -656,6 +669,14 @@ func editedFields(r job.Reason, _ []string) string {
 	default:
 		return changed + ": " + fields + ", " + more + " more"
 	}
+}
+
+func startsAnew(r job.Reason, _ []string) string {
+	how := ended(r)
+	if !strings.HasPrefix(how, "was ") {
+		return "starts again: it had " + how
+	}
+	return "starts again: it " + how
 }
 
 // ended says how a job ended, by its phase.

@@ -70,6 +70,9 @@ type FailedJob struct {
 	Reason  string `json:"reason,omitempty"` // its last incident
 
 	ReasonCode *job.Reason `json:"reason_code,omitempty"` // the same in a code; see docs/reasons.md
+	// Verdict is why it was not healed, VerdictCode the same in a code.
+	Verdict     string      `json:"verdict,omitempty"`
+	VerdictCode *job.Reason `json:"verdict_code,omitempty"`
 	// Anew: the plan starts it again, as a new job. A watch does not do that by itself.
 	Anew bool `json:"starts_anew"`
 }
@@ -92,6 +95,7 @@ func (b *planBuilder) failed() []FailedJob {
 				why = why.Map(b.redactor.Text)
 				f.Reason, f.ReasonCode = failureText(why, each(why.Of)), &why
 			}
+			f.Verdict, f.VerdictCode = b.verdict(failed)
 			out = append(out, f)
 		}
 	}
@@ -104,10 +108,22 @@ func (b *planBuilder) ended() (out []EndedJob) {
 	for i := range in.Jobs {
 		name := in.Jobs[i].Name
 		if rec := b.facts.Plan.Records[name]; rec != nil && endedAs[rec.Phase] != "" && in.Scope.Touches(name) && !in.Refresh {
-			out = append(out, EndedJob{"job." + name, rec.Phase, rec.Ended})
+			e := EndedJob{Address: "job." + name, Phase: rec.Phase, At: rec.Ended}
+			e.Verdict, e.VerdictCode = b.verdict(rec)
+			out = append(out, e)
 		}
 	}
 	return out
+}
+
+// verdict returns a job's verdict as text and in a code.
+func (b *planBuilder) verdict(rec *job.Record) (string, *job.Reason) {
+	why := verdict(rec)
+	if why.IsZero() {
+		return "", nil
+	}
+	why = why.Map(b.redactor.Text)
+	return Sentence(why), &why
 }
 
 // leftFailed returns the jobs that have failed and are not started again.
@@ -126,6 +142,9 @@ func (f *FailedJob) sentences() []string {
 	first := "It failed."
 	if f.Reason != "" {
 		first = "It failed: " + strings.TrimSuffix(f.Reason, ".") + "."
+	}
+	if f.Verdict != "" {
+		first += " " + strings.TrimSuffix(f.Verdict, ".") + "."
 	}
 	if f.Anew {
 		return []string{first, "This plan starts it again, as a new job with a new restart budget."}

@@ -524,6 +524,13 @@ func (j *JobStatus) reasons(name string, record *job.Record, f Facts, r *Redacto
 		if why := failure(record); !why.IsZero() {
 			j.because("", why, r)
 		}
+	}
+	if record.Phase.Ended() {
+		if why := verdict(record); !why.IsZero() {
+			j.because("", why, r)
+		}
+	}
+	if record.Phase == job.JobFailed {
 		j.because("", restartAdvice(f.Holder), r)
 	}
 	if len(j.Reasons) > before || record.Phase.Ended() {
