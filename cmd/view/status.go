@@ -138,7 +138,8 @@ type SlotStatus struct {
 	// Ranks are its processes, by local rank.
 	Ranks []job.RankStatus `json:"ranks,omitempty"`
 
-	slot job.Address
+	slot    job.Address
+	earlier *job.SlotFault // its last fault, if its last processes ended by another slot's
 }
 
 // IncidentStatus is one incident.
@@ -280,6 +281,7 @@ func jobStatus(name string, f Facts, seen map[job.Address]*job.Incarnation, r *R
 		Budget: budgetStatus(record, f.Snapshot.At), Goodput: goodputStatus(&record.Goodput),
 	}
 	ranks := j.world(newestWorld(name, f))
+	faults := lastFaults(record)
 	running := map[string]int{}
 	saved := record.Goodput.Saved
 	var directory Directory
@@ -291,6 +293,7 @@ func jobStatus(name string, f Facts, seen map[job.Address]*job.Incarnation, r *R
 			in = nil
 		}
 		status := slotStatus(s, in, ranks, r)
+		status.fault(faults[s.Address])
 		if f.Holder == nil && !record.AtOtherSite(f.Capabilities[record.Spec.Provider]) && vanished(s, in, f.Snapshot) {
 			gone = append(gone, s.Address)
 			status.Phase, status.Rank, status.PID, status.PIDs = job.Lost, -1, 0, nil
@@ -463,6 +466,27 @@ func slotStatus(s *job.Slot, in *job.Incarnation, ranks map[job.Address]int, r *
 		out.PIDs = m.PIDs
 	}
 	return out
+}
+
+// lastFaults returns the last fault that each slot is a culprit of, of those that a job remembers.
+func lastFaults(record *job.Record) map[job.Address]*job.SlotFault {
+	faults := map[job.Address]*job.SlotFault{}
+	for i := range record.Incidents {
+		in := &record.Incidents[i]
+		for k := range in.Faults {
+			if in.Action != job.Report {
+				faults[in.Faults[k].Slot] = &in.Faults[k]
+			}
+		}
+	}
+	return faults
+}
+
+// fault enters a slot's last fault if its record has none: its processes have ended since because of another slot's.
+func (s *SlotStatus) fault(last *job.SlotFault) {
+	if s.Cause == "" && last != nil {
+		s.Cause, s.earlier = last.Cause, last
+	}
 }
 
 // redactExit returns an exit with redacted texts: the training program's output, and why it could not be started, which quotes

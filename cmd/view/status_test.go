@@ -211,6 +211,28 @@ func TestStatusTellsTheLossOfTheFurthest(t *testing.T) {
 	}
 }
 
+// What ended its processes since was no fault of its own.
+func TestTheLastFaultOfASlotThatEndedByAnothersSince(t *testing.T) {
+	at := func(i int) job.Address { return job.Address{Job: "a", Role: "w", Index: i} }
+	incident := func(slot job.Address, signal string) job.Incident {
+		return job.Incident{Cause: job.ProcessKilled, Action: job.RestartInPlace, Culprits: []job.Address{slot},
+			Faults: []job.SlotFault{{Slot: slot, Cause: job.ProcessKilled, Signal: signal}}}
+	}
+	record := &job.Record{UID: "u", Phase: job.JobRunning, Spec: job.Job{Name: "a"},
+		Slots: []job.Slot{
+			{Address: at(0), Phase: job.Running, Cause: job.ProcessKilled, Exit: &job.Exit{Signal: "terminated"}},
+			{Address: at(1), Phase: job.Running, Exit: &job.Exit{Code: 1}}, // by the end of the other
+			{Address: at(2), Phase: job.Running},
+		},
+		Incidents: []job.Incident{incident(at(1), "killed"), incident(at(0), "terminated")}}
+	slots := Status(Facts{Records: job.Records{"a": record}}, new(Redactor)).Jobs[0].Slots
+	for i, want := range []string{"process killed (signal: terminated)", "process killed (signal: killed)", ""} {
+		if got := faultText(&slots[i]); got != want {
+			t.Errorf("slot %d had %q, want %q", i, got, want)
+		}
+	}
+}
+
 // A destroy that was interrupted leaves a record of a job that runs, with slots that do not.
 func TestAJobWhoseSlotsStopIsNotRunning(t *testing.T) {
 	at := func(i int, p job.Phase) job.Slot {

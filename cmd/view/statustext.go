@@ -360,6 +360,15 @@ func foldedRow(group []*SlotStatus) []string {
 
 func faultText(s *SlotStatus) string {
 	text := spaced(string(s.Cause))
+	if f := s.earlier; f != nil {
+		switch {
+		case f.Signal != "":
+			return text + " (signal: " + printable(f.Signal) + ")"
+		case f.Code != 0:
+			return text + " (exit " + itoa(f.Code) + ")"
+		}
+		return text
+	}
 	if s.Exit == nil || s.Cause == "" {
 		return text
 	}
