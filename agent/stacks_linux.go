@@ -97,7 +97,9 @@ func stacksOf(pid int, file string) job.ProcessStacks {
 		}
 		return len(s.Threads) > 0
 	}
-	if program, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)); err == nil && strings.Contains(filepath.Base(program), "python") {
+	// One that is stopped answers no signal and no tracer, and healing soon ends those who wait for it.
+	stopped := strings.HasPrefix(statusOf(fmt.Sprintf("/proc/%d/status", pid), "State"), "T")
+	if program, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)); err == nil && !stopped && strings.Contains(filepath.Base(program), "python") {
 		threads, err := pySpy(pid)
 		if try(job.StacksPySpy, threads, err) {
 			return s

@@ -2,12 +2,14 @@ package agent
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -135,6 +137,27 @@ func TestStacksKillNothing(t *testing.T) {
 				t.Error("asking for stacks killed a process")
 			}
 		})
+	}
+}
+
+// A process that is stopped answers nothing: its stacks are the kernel's, at once.
+func TestStacksOfAStoppedProcess(t *testing.T) {
+	t.Parallel()
+	b := python(t, inCollective)
+	b.launch(t, "OUT="+filepath.Join(b.dir, "there"), "PATH="+os.Getenv("PATH"))
+	b.service.run(1, 1)
+	r := b.service.awaitState(t, job.MemberRunning, 1)
+	eventually(t, "it trains", func() bool { return len(glob(t, b.dir, "there*")) == 1 })
+	if err := syscall.Kill(r.PIDs[0], syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Kill(r.PIDs[0], syscall.SIGCONT)
+	eventually(t, "it is stopped", func() bool {
+		return strings.HasPrefix(statusOf(fmt.Sprintf("/proc/%d/status", r.PIDs[0]), "State"), "T")
+	})
+	all := b.stacks(t)
+	if len(all) != 1 || all[0].Source != job.StacksKernel || len(all[0].Failed) > 0 || len(all[0].Threads) == 0 || all[0].Threads[0].State != "stopped" {
+		t.Errorf("%+v", all)
 	}
 }
 

@@ -34,6 +34,8 @@ func (e *executor) Exec(_ context.Context, uid string, slot job.Address, incarna
 		return 0, providers.ErrNotRunning
 	case 3:
 		fmt.Fprint(c.Stdout, "[")
+	case 5:
+		return 137, nil
 	}
 	return 0, nil
 }
@@ -47,7 +49,7 @@ func there() (w *workspace.Workspace, records job.Records, e *executor) {
 	records = job.Records{
 		"a": {
 			UID: "u", Spec: job.Job{Name: "a", Provider: "able"}, Launched: "before",
-			Slots: []job.Slot{at(0, job.Running, 4), at(1, job.Running, 1), at(2, job.Succeeded, 1), at(3, job.Running, 1), at(4, job.Pending, 0)},
+			Slots: []job.Slot{at(0, job.Running, 4), at(1, job.Running, 1), at(2, job.Succeeded, 1), at(3, job.Running, 1), at(4, job.Pending, 0), at(5, job.Running, 1)},
 		},
 		"b": {Spec: job.Job{Name: "b", Provider: "unable"}},
 		"c": {Spec: job.Job{Name: "c", Provider: "gone"}},
@@ -75,7 +77,7 @@ func TestNamed(t *testing.T) {
 		}
 	}
 	named, err := Named(t.Context(), w, records, job.Selector{Job: "a"})
-	if err != nil || len(named) != 5 {
+	if err != nil || len(named) != 6 {
 		t.Fatalf("the job has %v, %v", named, err)
 	}
 	if code, err := named[0].Run(t.Context(), providers.Command{Args: []string{"env"}}); code != 0 || err != nil {
@@ -105,7 +107,7 @@ func TestStacks(t *testing.T) {
 	for _, u := range unreachable {
 		got[u.Slot.Index] = u.Why
 	}
-	for i, want := range []string{"", "No processes.", "It is Succeeded: ", "Read the answer: ", "It has not started: it is Pending."} {
+	for i, want := range []string{"", "No processes.", "It is Succeeded: ", "Read the answer: ", "It has not started: it is Pending.", "What was to read them ended with code 137: "} {
 		if !strings.HasPrefix(got[i], want) || got[i] == "" && want != "" {
 			t.Errorf("slot %d is unreachable because %q, want %q", i, got[i], want)
 		}

@@ -72,7 +72,10 @@ func (l *Slot) stacks(ctx context.Context) ([]job.ProcessStacks, error) {
 	case err != nil:
 		return nil, err
 	case code != 0:
-		return nil, errors.New(strings.TrimSpace(strings.TrimPrefix(string(said), "eltrain-agent: ")))
+		if why := strings.TrimSpace(strings.TrimPrefix(string(said), "eltrain-agent: ")); why != "" {
+			return nil, errors.New(why)
+		}
+		return nil, fmt.Errorf("what was to read them ended with code %d: perhaps its slot was being stopped. Try again", code)
 	}
 	var stacks []job.ProcessStacks
 	if err := json.Unmarshal(text, &stacks); err != nil {

@@ -143,6 +143,13 @@ func TestExecWithoutAnAgentToAsk(t *testing.T) {
 	if err := exec(); err == nil || errors.Is(err, providers.ErrNotRunning) || !strings.Contains(err.Error(), "earlier version") {
 		t.Errorf("an agent without a socket: %v", err)
 	}
+	agent := b.await(1, job.Up).AgentPID
+	b.ok(syscall.Kill(agent, syscall.SIGSTOP))
+	b.until("the agent is stopped", func() bool { st, err := readStat(agent); return err == nil && st.stopped })
+	if err := exec(); err == nil || errors.Is(err, providers.ErrNotRunning) || !strings.Contains(err.Error(), fmt.Sprintf("kill -CONT %d", agent)) {
+		t.Errorf("an agent that is stopped: %v", err)
+	}
+	b.ok(syscall.Kill(agent, syscall.SIGCONT))
 	b.ok(b.Stop(b.ctx, testUID, worker(0), 1, time.Second))
 	if err := exec(); !errors.Is(err, providers.ErrNotRunning) {
 		t.Errorf("stopped: %v", err)

@@ -30,6 +30,9 @@ func (p *Provider) Exec(ctx context.Context, uid string, slot job.Address, incar
 	if err := regular.CheckPrivate(dir); err != nil {
 		return 0, err
 	}
+	if pid, is := p.stopped(dir); is {
+		return 0, fmt.Errorf("its agent (pid %d) is stopped by a signal, and silent: kill -CONT %d lets it go on", pid, pid)
+	}
 	conn, err := execsocket.Dial(ctx, dir)
 	missing := errors.Is(err, fs.ErrNotExist)
 	switch {
@@ -59,6 +62,16 @@ func (p *Provider) Exec(ctx context.Context, uid string, slot job.Address, incar
 		fmt.Fprintf(c.Stderr, "eltrain-agent: exec: %s\n", reply.NotRun)
 	}
 	return reply.Code, nil
+}
+
+// stopped returns the agent of an incarnation's directory if it is stopped by a signal.
+func (p *Provider) stopped(dir string) (pid int, is bool) {
+	var r agentRecord
+	if found, err := readJSON(dir, agentFile, &r); err != nil || !found || r.BootID != p.boot {
+		return 0, false
+	}
+	st, err := readStat(r.PID)
+	return r.PID, err == nil && st.start == r.Start && st.stopped
 }
 
 // run sends a request and waits for the reply.

@@ -131,6 +131,7 @@ func reap(pidfd int) *job.Exit {
 
 // stat is the part of /proc/PID/stat that is read.
 type stat struct {
+	stopped       bool // by a signal
 	ppid, session int
 	start         uint64
 }
@@ -153,7 +154,7 @@ func readStat(pid int) (stat, error) {
 	if err := errors.Join(err1, err2, err3); err != nil {
 		return stat{}, fmt.Errorf("cannot parse /proc/%d/stat: %w", pid, err)
 	}
-	return stat{ppid: ppid, session: session, start: start}, nil
+	return stat{stopped: f[0] == "T", ppid: ppid, session: session, start: start}, nil
 }
 
 func cutLast(s, sep string) (before, after string, found bool) {
