@@ -71,9 +71,11 @@ type Advice struct {
 // Config is the evaluated directory. After errors it holds whatever could be evaluated, for tools that
 // display it; then only Files is reliable.
 type Config struct {
-	Settings  Settings
-	Providers []ProviderConfig
-	Jobs      []job.Job // including those of modules, under their instance names; the directory's own come first
+	Settings Settings
+	// StateErrors are the errors in the state block: where the state is, is unknown.
+	StateErrors hcl.Diagnostics
+	Providers   []ProviderConfig
+	Jobs        []job.Job // including those of modules, under their instance names; the directory's own come first
 	// Templates holds one job for each job block, or block of a module with jobs, whose for_each depends on a variable
 	// without a value. Its instances are unknown, so none of them is in Jobs.
 	Templates []job.Job

@@ -68,6 +68,7 @@ func (l *loader) settings() {
 	if len(blocks) > 0 {
 		body = blocks[0].Body
 	}
+	before := len(l.diags)
 	t := reflect.TypeFor[Settings]()
 	l.checkBody(body, t, scope{vars: true, locals: true, modules: true, where: "the eltrain block"})
 	block := &hcl.Block{Type: "eltrain", Body: body}
@@ -78,6 +79,26 @@ func (l *loader) settings() {
 	d := decoder{l: l, eval: l.unsealed("the eltrain block")}
 	d.into(reflect.ValueOf(&l.cfg.Settings).Elem(), read)
 	l.checkSettings(read)
+	l.cfg.StateErrors = stateErrors(body, read.block("state"), l.diags[before:])
+}
+
+// stateErrors returns the errors of the eltrain block that are about the state, without what only an evaluation has.
+func stateErrors(body *hclsyntax.Body, state *tree, diags hcl.Diagnostics) (errs hcl.Diagnostics) {
+	for _, d := range diags {
+		inState := func(b *hclsyntax.Block) bool {
+			return b.Type == "state" && d.Subject != nil && d.Subject.Filename == b.Range().Filename && b.Range().ContainsPos(d.Subject.Start)
+		}
+		if d.Severity == hcl.DiagError && slices.ContainsFunc(body.Blocks, inState) {
+			errs = append(errs, &hcl.Diagnostic{Severity: d.Severity, Summary: d.Summary, Detail: d.Detail, Subject: d.Subject, Context: d.Context})
+		}
+	}
+	if state != nil && errs == nil && slices.ContainsFunc(slices.Sorted(maps.Keys(state.attrs)), func(name string) bool { return !state.sound(name) }) {
+		errs = append(errs, &hcl.Diagnostic{
+			Severity: hcl.DiagError, Summary: "Unknown state", Subject: state.def.Ptr(),
+			Detail: "Where the state is depends on a variable that has no value.",
+		})
+	}
+	return errs
 }
 
 func (l *loader) checkSettings(t *tree) {

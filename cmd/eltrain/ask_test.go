@@ -451,3 +451,21 @@ func TestManyRequestsAtOnce(t *testing.T) {
 	}
 	eltrain(t, dir, "suspend", "job.tiny").check(t, exitDone, "suspend job.tiny: done")
 }
+
+// A state block with an error says nothing about where the state is: no command guesses.
+func TestAnInvalidStateBlockIsNoState(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"state \"local\" {\n    path = \"other.state\"\n  }":                   `There is no state store "local"`,
+		"state \"file\" {\n    name = \"a\"\n  }":                              `"name" is not an argument of the state store "file"`,
+		"state \"file\" {\n    path = var.where\n  }\n}\nvariable \"where\" {": "variable",
+	} {
+		dir := directoryWith(t, map[string]string{"main.hcl": "eltrain {\n  " + text + "\n}\n" + twoWorkers})
+		for _, command := range [][]string{{"plan"}, {"status"}, {"requests"}, {"suspend", "job.tiny"}} {
+			eltrain(t, dir, command...).check(t, exitError, want)
+		}
+		if _, err := os.Stat(filepath.Join(dir, workspace.RunDirectory)); err == nil {
+			t.Errorf("%s left something behind", text)
+		}
+	}
+}

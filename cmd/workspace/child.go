@@ -68,6 +68,7 @@ type Reading struct {
 	Secrets     []string
 	Sources     []quotable
 
+	StateErrors hcl.Diagnostics
 	Diagnostics []view.Diagnostic
 	Unmet       []view.Diagnostic // conditions that do not hold for the requested Slots
 	Unsteady    *apply.UnsteadyError
@@ -121,7 +122,7 @@ func (d *Directory) ServeChild() error {
 func (d *Directory) readAll(asked request) (r Reading, err error) {
 	cfg, diags := d.Load(asked.Vars)
 	r = Reading{
-		Settings: cfg.Settings, Jobs: cfg.Jobs, Notify: cfg.Notify, Moved: cfg.Moved, Removed: cfg.Removed, Imports: cfg.Imports, Checked: cfg.Checked,
+		Settings: cfg.Settings, StateErrors: cfg.StateErrors, Jobs: cfg.Jobs, Notify: cfg.Notify, Moved: cfg.Moved, Removed: cfg.Removed, Imports: cfg.Imports, Checked: cfg.Checked,
 		Directories: cfg.Directories, Named: cfg.Named, Sizes: cfg.Sizes, Invalid: cfg.Invalid, Secrets: cfg.Secrets(),
 		Diagnostics: view.DiagnoseHCL(diags, cfg.Files), Commit: Commit(context.Background(), cfg), Paths: d.Watched(cfg.Further()),
 	}
@@ -170,7 +171,7 @@ func quotables(files map[string]*hcl.File) (all []quotable) {
 // decode makes the configuration.
 func (r *Reading) decode() (err error) {
 	r.Config = &lang.Config{
-		Settings: r.Settings, Jobs: r.Jobs, Notify: r.Notify, Moved: r.Moved, Removed: r.Removed, Imports: r.Imports, Checked: r.Checked,
+		Settings: r.Settings, StateErrors: r.StateErrors, Jobs: r.Jobs, Notify: r.Notify, Moved: r.Moved, Removed: r.Removed, Imports: r.Imports, Checked: r.Checked,
 		Directories: r.Directories, Named: r.Named, Sizes: r.Sizes, Invalid: r.Invalid, Files: map[string]*hcl.File{},
 	}
 	for i := range r.Hidden {

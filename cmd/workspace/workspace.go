@@ -40,7 +40,7 @@ func (d *Directory) Open(cfg *lang.Config) (*Workspace, []view.Diagnostic) {
 	if err := regular.CheckPrivate(RunDirectory); err != nil {
 		return nil, problem("Unsafe directory of run-time files", fmt.Errorf("%w. Or set ELTRAIN_DATA_DIR to another directory", err))
 	}
-	if refused := d.misplaced(cfg); len(refused) > 0 {
+	if refused := slices.Concat(cfg.StateErrors, d.misplaced(cfg)); len(refused) > 0 {
 		return nil, view.DiagnoseHCL(refused, cfg.Files)
 	}
 	store, err := openStore(cfg.Settings.State)
