@@ -154,10 +154,14 @@ func (l *loader) checkLabel(kind string, b *hcl.Block, seen map[string]hcl.Range
 	}
 	key := kind + " " + name
 	if first, dup := seen[key]; dup {
+		remedy := "Rename one of them."
+		if kind == "on" { // a cause has the name that it has
+			remedy = "Merge them."
+		}
 		l.report(&hcl.Diagnostic{
 			Severity: hcl.DiagError,
 			Summary:  fmt.Sprintf("Duplicate %s %q", kind, name),
-			Detail:   fmt.Sprintf("There is already %s of this name, at %s:%d. Rename one of them.", indefinite(kind), first.Filename, first.Start.Line),
+			Detail:   fmt.Sprintf("There is already %s of this name, at %s:%d. "+remedy, indefinite(kind), first.Filename, first.Start.Line),
 			Subject:  &at,
 			Context:  b.DefRange.Ptr(),
 		})

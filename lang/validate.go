@@ -432,7 +432,7 @@ func (l *loader) checkSignatures(text string, t *tree) {
 		err = signature.Check(own)
 	}
 	if err != nil {
-		l.complain(t.at("signatures"), t, "Invalid signatures", "The text must be a JSON list of signatures, each with name, cause, patterns and samples: %s.", err)
+		l.complain(t.at("signatures"), t, "Invalid signatures", "The signatures are invalid: %s.\n\nThey are a JSON list, each with name, cause, patterns and samples.", err)
 	}
 }
 
@@ -451,7 +451,7 @@ func (l *loader) checkProgress(p *job.Progress, t *tree) {
 			err = progress.Check(own)
 		}
 		if err != nil {
-			l.complain(t.at("recognizers"), t, "Invalid recognizers", "The text must be a JSON list of recognizers, each with name, patterns and samples: %s.", err)
+			l.complain(t.at("recognizers"), t, "Invalid recognizers", "The recognizers are invalid: %s.\n\nThey are a JSON list, each with name, patterns and samples.", err)
 		}
 	}
 }

@@ -21,11 +21,18 @@ func Parse[T any](text string, most int) (list []T, err error) {
 	d := json.NewDecoder(strings.NewReader(text))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&list); err != nil {
+		at := d.InputOffset()
 		var syntax *json.SyntaxError
-		if errors.As(err, &syntax) {
-			err = fmt.Errorf("%w in line %d", err, 1+strings.Count(text[:min(int(syntax.Offset), len(text))], "\n"))
+		var mistyped *json.UnmarshalTypeError
+		switch {
+		case errors.As(err, &syntax):
+			at = syntax.Offset
+		case errors.Is(err, io.ErrUnexpectedEOF):
+			at = int64(len(text))
+		case errors.As(err, &mistyped):
+			at = mistyped.Offset
 		}
-		return nil, err
+		return nil, fmt.Errorf("%w in line %d", err, 1+strings.Count(text[:min(int(at), len(text))], "\n"))
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return nil, errors.New("unexpected data after the list")

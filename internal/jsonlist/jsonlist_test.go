@@ -16,8 +16,9 @@ func TestParse(t *testing.T) {
 		"[]":                                 "",
 		`[{"name": "a", "patterns": ["x"]}]`: "",
 		"[\n{]":                              "in line 2",
+		"[\n\n":                              "in line 3",
 		"[] []":                              "after the list",
-		`[{"pattern": "x"}]`:                 "unknown field",
+		"[\n{\"pattern\": \"x\"}]":           "unknown field \"pattern\" in line 2",
 		`{"name": "a"}`:                      "cannot unmarshal",
 		strings.Repeat(" ", most+1):          "at most",
 	} {
