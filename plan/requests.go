@@ -3,6 +3,8 @@ package plan
 import (
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/eltrain/eltrain/job"
@@ -164,14 +166,16 @@ func (p *pass) refusal(r *job.Request) job.Reason {
 			return job.Because(WholeRoleOnly, "verb", string(r.Verb), "address", sel.String())
 		case p.in.Destroyed[sel.Job].Request != "" && r.Verb != job.AskRestart && r.Verb != job.AskDestroy:
 			return job.Because(IsDestroyed, "job", sel.Job)
-		case w == nil || !w.declared || v.parts && sel.Role != "" && (old == nil || !hasLive(old, sel)):
+		case w == nil || !w.declared:
+			return p.noSuchJob(sel)
+		case old != nil && old.Phase == job.JobSuspended && (v.parts || v.acts):
+			return job.Because(IsSuspended, "job", sel.Job)
+		case v.parts && sel.Role != "" && (old == nil || !hasLive(old, sel)):
 			return job.Because(NothingThere, "address", sel.String())
 		case old != nil && old.Phase.Ended() && !v.ended && !p.restarted(sel.Job, old, r):
 			return job.Because(HasEnded, "job", sel.Job, "phase", string(old.Phase))
 		case old != nil && r.Verb == job.AskDestroy && w.prevents(old):
 			return job.Because(PreventDestroy, "job", sel.Job)
-		case old != nil && old.Phase == job.JobSuspended && (v.parts || v.acts):
-			return job.Because(IsSuspended, "job", sel.Job)
 		}
 		if v.check == nil {
 			continue
@@ -181,6 +185,25 @@ func (p *pass) refusal(r *job.Request) job.Reason {
 		}
 	}
 	return job.Reason{}
+}
+
+// jobsNamed bounds the jobs that a refusal names.
+const jobsNamed = 10
+
+// noSuchJob says which jobs there are instead.
+func (p *pass) noSuchJob(sel job.Selector) job.Reason {
+	var names []string
+	for _, w := range p.jobs {
+		if w.declared {
+			names = append(names, "job."+w.name)
+		}
+	}
+	slices.Sort(names)
+	more := ""
+	if left := len(names) - jobsNamed; left > 0 {
+		names, more = names[:jobsNamed], strconv.Itoa(left)
+	}
+	return job.Because(NothingThere, "address", sel.String(), "there", strings.Join(names, ", "), "more", more)
 }
 
 // hasLive reports whether a selector matches a slot that is not over; of a job that is over, any slot.

@@ -141,7 +141,7 @@ func TestAPlanTellsOfFailedJobs(t *testing.T) {
 		t.Errorf("plan -json has %v", failed)
 	}
 	out := watch(t, dir, func(said func() string) {
-		for _, want := range []string{why, "It stays failed until eltrain apply finds room to start it again.", "Not everything in the configuration is running"} {
+		for _, want := range []string{why, "so does the next eltrain apply if there is room.", "Not everything in the configuration is running"} {
 			eventually(t, "a watch says "+want, func() bool { return strings.Contains(said(), want) })
 		}
 	})
@@ -385,7 +385,7 @@ func TestAJobThatFailsEachTimeLeavesAHealthyOneAlone(t *testing.T) {
 		t.Fatalf("the healthy job has not grown: %+v", before)
 	}
 	for range 2 {
-		o := eltrain(t, dir, "apply", "-auto-approve").check(t, exitError, "No changes.", "It stays failed until eltrain apply finds room to start it again", "job.bad is Failed", "exit code 3")
+		o := eltrain(t, dir, "apply", "-auto-approve").check(t, exitError, "No changes.", "so does the next eltrain apply if there is room", "job.bad is Failed", "exit code 3")
 		if flat := strings.Join(strings.Fields(o.err), " "); !strings.Contains(flat, "unlike a new job it takes no places from jobs of its priority") || !strings.Contains(flat, "To start it as a new job, run eltrain apply -replace=job.bad.") {
 			t.Errorf("it does not say why, and what to do:\n%s", o.err)
 		}

@@ -116,6 +116,9 @@ func (p *Progress) wait(c *conditions.Change) {
 	}
 	for _, text := range folded(p.redactor.Sentences(conditions.Reasons(c.Reason))) {
 		line := c.About + ": waiting: " + text + held(c)
+		if c.Reason.Code == plan.Overridden { // it is as an operator asked
+			line = c.About + ": " + text + held(c)
+		}
 		if plan.Waiting[c.Reason.Code] { // others end by themselves and need no attention
 			line = p.screen.paint(line, yellow)
 		}

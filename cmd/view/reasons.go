@@ -456,7 +456,7 @@ var sentences = map[job.Code]sentence{
 	plan.RequestUnknown:    says("${verb}, as ${by} asked: the outcome is unknown: ${of}"),
 	plan.RequestFailed:     says("${verb}, as ${by} asked: failed: ${of}"),
 	plan.RequestRefused:    says("${verb}, as ${by} asked: refused: ${of}"),
-	plan.NothingThere:      says("there is no ${address}"),
+	plan.NothingThere:      nothingThere,
 	plan.IsDestroyed:       says("job.${job} is destroyed"),
 	plan.IsSuspended:       says("job.${job} is suspended"),
 	plan.HasEnded:          says("job.${job} is ${phase}"),
@@ -583,15 +583,23 @@ func cordoned(what, more string) sentence {
 	}
 }
 
-func noSuchNode(r job.Reason, _ []string) string {
-	text := "there is no node " + r.Args["node"]
+func nothingThere(r job.Reason, _ []string) string {
+	return says("there is no ${address}")(r, nil) + onlyThere(r)
+}
+
+// onlyThere says what there is instead of what was named, if that is known.
+func onlyThere(r job.Reason) string {
 	switch {
 	case r.Args["more"] != "":
-		text += ", only ${there} and ${more} more"
+		return says(", only ${there} and ${more} more")(r, nil)
 	case r.Args["there"] != "":
-		text += ", only ${there}"
+		return says(", only ${there}")(r, nil)
 	}
-	return says(text)(r, nil)
+	return ""
+}
+
+func noSuchNode(r job.Reason, _ []string) string {
+	return says("there is no node ${node}")(r, nil) + onlyThere(r)
 }
 
 // nodeScheduled says which command does what was asked for a node on which a scheduler places slots. Slots leave a node there that is

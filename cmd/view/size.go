@@ -149,5 +149,5 @@ func (f *FailedJob) sentences() []string {
 	if f.Anew {
 		return []string{first, "This plan starts it again, as a new job with a new restart budget."}
 	}
-	return []string{first, "It stays failed until eltrain apply finds room to start it again."}
+	return []string{first, "It stays failed: eltrain restart " + f.Address + " starts it again, and so does the next eltrain apply if there is room."}
 }
