@@ -1,6 +1,7 @@
 package lang
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -534,6 +535,9 @@ func (l *loader) checkOn(on job.On, t *tree) {
 	}
 	if given("limit") && (on.Limit < 1 || on.Limit >= job.MaxIncidents) {
 		l.complain(t.at("limit"), t, "Invalid limit", "limit is from 1 to %d, not %d: %d incidents are remembered.", job.MaxIncidents-1, on.Limit, job.MaxIncidents)
+	}
+	if (given("limit") || given("window")) && row.Code != job.PendingTimeout && cmp.Or(on.Action, row.Default) == job.RemedyReport && t.sound("action") {
+		l.complain(t.def.Ptr(), t, "Limit without an action", "Nothing is done about %q that a limit could bound: it is only reported. Set action, or remove limit and window.", on.Cause)
 	}
 	l.checkAfter(on, t)
 	if given("limit") && row.Code == job.PendingTimeout {

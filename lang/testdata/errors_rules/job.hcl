@@ -197,3 +197,10 @@ job "unsigned" {
     signatures = jsonencode([{ name = "mine", cause = "network", patterns = ["fabric: down"], samples = [{ lines = ["fabric: away"] }] }])
   }
 }
+
+job "limits_nothing" {
+  role "worker" { command = ["a"] }
+  heal {
+    on "nan_loss" { limit = 2 }
+  }
+}
