@@ -1,8 +1,13 @@
 package signature
 
-import "strings"
+import (
+	"regexp"
+	"slices"
+	"strings"
+)
 
-// chain is the exceptions of which each but the last brought about the next one, with the lines of their tracebacks.
+// chain is the exceptions of which each but the last brought about the next one, with the lines of their tracebacks. An exception group
+// is replaced by those that it is made of.
 type chain struct {
 	texts []string
 	trace []string
@@ -45,16 +50,33 @@ type parser struct {
 	lines  []string
 	output output
 
-	in     bool // within a traceback
-	frames bool // of which a frame was read
-	begin  int  // where the chain's first traceback begins
+	in     bool   // within a traceback
+	frames bool   // of which a frame was read
+	margin string // what an exception group puts before its lines; "" outside of one
+	begin  int    // where the chain's first traceback begins
 	of     aside
 	joined bool // the next traceback belongs to the same chain
+	added  bool // the chain is among those of output
 	texts  []string
 }
 
 func (p *parser) read(i int) {
 	line := p.lines[i]
+	if strings.HasPrefix(line, "  ") {
+		if rule := groupRule.FindStringSubmatch(line); rule != nil {
+			p.readRule(i, rule[1], rule[2] != "")
+			return
+		}
+	}
+	margin := marginOf(line)
+	switch inside := line[len(margin):]; {
+	case isHeader(inside), isFrame(inside):
+		p.margin, line = strings.Replace(margin, "+", "|", 1), inside
+	case strings.HasPrefix(line, p.margin):
+		line = line[len(p.margin):]
+	default: // Python 3.11 puts no margin before the further lines of a message
+		return
+	}
 	what, thrown := strings.CutPrefix(line, "  what():  ")
 	switch {
 	case thrown && i > 0 && strings.HasPrefix(p.lines[i-1], "terminate called after throwing an instance of "):
@@ -75,13 +97,39 @@ func (p *parser) read(i int) {
 	case p.frames && isException(line) && (strings.Contains(line, ":") || isIndented(p.lines[i-1])):
 		p.in = false
 		p.texts = append(p.texts, line)
-		c := chain{texts: p.texts, trace: p.lines[p.begin : i+1]}
-		if len(p.texts) > 1 { // the chain goes on
-			last := p.output.chains[p.of]
-			p.output.chains[p.of] = last[:len(last)-1]
-		}
-		p.add(p.of, c)
+		p.put(i)
 	}
+}
+
+// readRule reads the line before an exception of a group, or, if it closes, the one after the last.
+func (p *parser) readRule(i int, indent string, closes bool) {
+	if closes {
+		if p.margin != "" && p.added {
+			p.put(i)
+		}
+		if len(indent) == outermost {
+			p.margin = ""
+		}
+		p.in, p.joined = false, false
+		return
+	}
+	if p.margin == "" { // the head is not among the last lines
+		p.start(i)
+	}
+	if n := len(p.texts); strings.HasSuffix(indent, "+-") && n > 0 && groupItself.MatchString(p.texts[n-1]) {
+		p.texts = slices.Clip(p.texts[:n-1])
+	}
+	p.margin = strings.Repeat(" ", len(indent)) + "| "
+	p.in, p.frames, p.joined, p.output.quoted[i] = true, true, true, true
+}
+
+// put makes the chain, up to line i, one of output.
+func (p *parser) put(i int) {
+	if last := p.output.chains; p.added && p.of != ignored {
+		last[p.of] = last[p.of][:len(last[p.of])-1]
+	}
+	p.add(p.of, chain{texts: p.texts, trace: p.lines[p.begin : i+1]})
+	p.added = true
 }
 
 func (p *parser) add(of aside, c chain) {
@@ -95,10 +143,29 @@ const (
 	joinedByCause   = "The above exception was the direct cause of the following exception:"
 )
 
+// What Python's traceback module prints of an exception group (PEP 654): a rule before each of its exceptions and after the last, two
+// columns further for each group within another, and the same margin before the lines between them.
+var (
+	groupRule   = regexp.MustCompile(`^( +(?:\+-)?)\+-{16}(?: (?:\d+|\.\.\.) -{16}|(-{20}))$`)
+	groupItself = regexp.MustCompile(` \(\d+ sub-exceptions?\)$`)
+)
+
+// outermost is the column of the rules of a group that is within no other.
+const outermost = 4
+
+// marginOf is the margin of a line of an exception group; "" if there is none.
+func marginOf(line string) string {
+	inside := strings.TrimLeft(line, " ")
+	if indent := len(line) - len(inside); indent >= 2 && (strings.HasPrefix(inside, "| ") || strings.HasPrefix(inside, "+ ")) {
+		return line[:indent+2]
+	}
+	return ""
+}
+
 // start begins a traceback at line i.
 func (p *parser) start(i int) {
 	if !p.joined {
-		p.begin, p.texts, p.of = i, nil, p.asideOf(i)
+		p.begin, p.texts, p.added, p.of = i, nil, false, p.asideOf(i)
 	}
 	p.in, p.frames, p.joined = true, false, false
 }

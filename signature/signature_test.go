@@ -167,6 +167,53 @@ func TestTrace(t *testing.T) {
 	}
 }
 
+// What Python 3.11 and 3.13 print of exception groups: those that a group is made of count, wherever the last lines begin.
+func TestExceptionGroups(t *testing.T) {
+	reset, imports := "connection: ConnectionResetError: [Errno 104] Connection reset by peer", "python_import: ModuleNotFoundError: No module named 'no_such_module'"
+	for name, want := range map[string]string{
+		"task_group": reset,   // of a task that passes, and of two that do not
+		"permanent":  imports, // of which none passes
+		"caused":     reset,   // with a cause of its own, beside more than are printed
+		"nested":     "disk_full: OSError: [Errno 28] No space left on device",
+		"caught":     "python_import: ImportError: no apex", // by except*, which raised another
+	} {
+		for _, python := range []string{"3.11", "3.13"} {
+			file := "testdata/" + name + "-" + python + ".txt"
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			printed := strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
+			tail := slices.Concat([]string{"step 12 loss 1.5"}, printed, []string{"closing"})
+			m, _ := mustNew(t).Classify(&job.Exit{Code: 1, Tail: tail})
+			if got := m.Name + ": " + m.Line; got != want {
+				t.Errorf("%s is %s, not %s", file, got, want)
+			}
+			if all := printed[max(0, len(tail)-maxLines-1):]; !slices.Equal(m.Trace, all) {
+				t.Errorf("%s: the traceback is\n%s", file, strings.Join(m.Trace, "\n"))
+			}
+			prefixed := make([]string, len(printed))
+			for i, line := range printed {
+				prefixed[i] = "[rank3]: " + line
+			}
+			if m, _ := mustNew(t).Classify(&job.Exit{Code: 1, Tail: prefixed}); m.Name+": "+m.Line != want {
+				t.Errorf("%s with a rank's prefix is %s: %s", file, m.Name, m.Line)
+			}
+		}
+	}
+	text, err := os.ReadFile("testdata/permanent-3.13.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	printed := strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
+	frame := slices.IndexFunc(printed, func(line string) bool { return strings.Contains(line, ", in shard") })
+	for from := range frame + 1 {
+		if m, _ := mustNew(t).Classify(&job.Exit{Code: 1, Tail: printed[from:]}); m.Name+": "+m.Line != imports {
+			t.Errorf("from line %d on it is %s: %s", from+1, m.Name, m.Line)
+		}
+	}
+}
+
 // A user's signatures come before the known ones, and mistakes in them are found before anything runs.
 func TestUsersSignatures(t *testing.T) {
 	good := Signature{
