@@ -15,6 +15,7 @@ const (
 	RankWaits       job.Code = "rank_waits"        // processes wait while the others work
 	RankElsewhere   job.Code = "rank_elsewhere"    // processes wait elsewhere than the others, where they do not usually
 	RankStacks      job.Code = "rank_stacks"       // processes have another stack than the others
+	RankGroup       job.Code = "rank_group"        // the smallest group of the parallel layout that has all processes that are suspected
 	RankSlow        job.Code = "rank_slow"         // a process works longer than the others, which wait for it
 	RankIn          job.Code = "rank_in"           // where the kernel has a process that is suspected
 	RankStack       job.Code = "rank_stack"        // its stack

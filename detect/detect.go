@@ -9,6 +9,7 @@ package detect
 
 import (
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/eltrain/eltrain/job"
@@ -67,6 +68,7 @@ type Limited struct{ Limits }
 type Formed struct {
 	Generation int
 	Slots      []Slot // by rank
+	Layout     job.Layout
 }
 
 // Ended reports that no world trains.
@@ -104,16 +106,19 @@ type Detector struct {
 	formed     time.Time
 	trained    time.Duration // by earlier worlds
 	slots      map[job.Address]*slot
-	ranks      []*rank // by RANK
-	moving     int     // ranks that show steps, and have done so lately
-	shown      int     // ranks that have shown a step
-	steps      int     // shown by the world, as far as they were reported; counts up to warmUp
+	layout     job.Layout
+	ranks      []*rank   // by RANK
+	alikes     [][]*rank // the ranks that do the same at the same time, so that one that does not is odd
+	moving     int       // ranks that show steps, and have done so lately
+	shown      int       // ranks that have shown a step
+	steps      int       // shown by the world, as far as they were reported; counts up to warmUp
 
 	paced  bool // a world of this job has shown steps
 	pauses map[Phase]*pauses
 	pause  *pause // nil while the world moves
 	work   work
-	said   said
+
+	diverged []job.Suspicion
 
 	alike      int       // looks at which all processes did the same; counts up to alikeLooks
 	looked     time.Time // the last look
@@ -135,7 +140,8 @@ type slot struct {
 type rank struct {
 	Rank
 	slot   *slot
-	number int       // RANK
+	number int // RANK
+	peers  *peers
 	stepAt time.Time // when it showed Step
 	held   time.Time // since when it has been in a state of the same kind
 	active time.Time // when it last did anything; zero if unknown
@@ -197,16 +203,41 @@ func (d *Detector) form(e Formed) {
 		}
 		d.slots[s.Address] = sl
 	}
+	d.layout = e.Layout
+	d.setPeers()
 	d.lookBy(d.now.Add(lookEvery))
+}
+
+// setPeers divides the world by its layout. Where a place in it has too few ranks for one to be odd, all are compared.
+func (d *Detector) setPeers() {
+	d.alikes = nil
+	places := map[int]*peers{}
+	for n, place := range d.layout.Peers(len(d.ranks)) {
+		p := places[place]
+		if p == nil {
+			p = &peers{}
+			places[place] = p
+		}
+		p.ranks = append(p.ranks, d.ranks[n])
+		d.ranks[n].peers = p
+	}
+	for _, r := range d.ranks {
+		if all := r.peers.ranks; all[0] == r && len(all) >= leastPeers {
+			d.alikes = append(d.alikes, all)
+		}
+	}
+	if d.alikes == nil {
+		d.alikes = [][]*rank{d.ranks}
+	}
 }
 
 func (d *Detector) end() {
 	if d.generation > 0 {
 		d.trained += d.now.Sub(d.formed)
 	}
-	d.generation, d.slots, d.ranks, d.moving, d.shown, d.steps = 0, nil, nil, 0, 0, 0
+	d.generation, d.slots, d.ranks, d.alikes, d.moving, d.shown, d.steps = 0, nil, nil, nil, 0, 0, 0
 	d.examine = false
-	d.pause, d.work, d.said, d.alike, d.looked, d.next = nil, work{}, said{}, 0, time.Time{}, time.Time{}
+	d.pause, d.work, d.diverged, d.alike, d.looked, d.next = nil, work{}, nil, 0, time.Time{}, time.Time{}
 	d.tell(nil)
 }
 
@@ -315,7 +346,7 @@ func (d *Detector) look() {
 	d.pause.see(d.phase())
 	if d.saving() {
 		d.pause.quiet = d.now
-		d.tell(d.said.found)
+		d.tell(d.diverged)
 		return
 	}
 	if half := d.pause.quiet.Add(d.patience() / 2); d.now.Before(half) {
@@ -323,7 +354,7 @@ func (d *Detector) look() {
 	} else {
 		d.examine = true
 	}
-	d.tell(append(d.suspect(), d.said.found...))
+	d.tell(append(d.suspect(), d.diverged...))
 }
 
 // others are the suspicions of a world that moves.
@@ -331,7 +362,7 @@ func (d *Detector) others() (all []job.Suspicion) {
 	if d.work.found != nil {
 		all = append(all, d.work.found.suspicion)
 	}
-	return append(all, d.said.found...)
+	return append(all, d.diverged...)
 }
 
 // resume ends the pause, and learns from it how long one may be.
@@ -386,9 +417,18 @@ func (d *Detector) standsStill() (since time.Time, still bool) {
 
 // inactive is standsStill where nothing is known of steps: all processes are idle, or the same ones differ from all others.
 func (d *Detector) inactive() (since time.Time, still bool) {
-	odd := d.oddByActivity()
+	var odd []int
+	for _, alike := range d.alikes {
+		some := d.oddByActivity(alike)
+		if len(some) == len(alike) { // there is no majority
+			return since, false
+		}
+		for _, r := range some {
+			odd = append(odd, r.number)
+		}
+	}
 	switch {
-	case len(odd) == len(d.ranks), len(odd) > 0 && d.alike < alikeLooks: // there is no majority, or they always differ
+	case len(odd) > 0 && d.alike < alikeLooks: // they always differ
 		return since, false
 	case len(odd) > 0:
 		if d.pause != nil && slices.Equal(d.pause.odd, odd) {
@@ -458,6 +498,9 @@ func (d *Detector) suspicion(f finding, since, due time.Time) job.Suspicion {
 	if len(f.ranks) < len(d.ranks) {
 		for _, r := range f.ranks {
 			s.Ranks = append(s.Ranks, r.number)
+		}
+		if g, some := d.layout.Common(s.Ranks, len(d.ranks)); some {
+			s.Evidence = append(s.Evidence, d.because(RankGroup, f.ranks, "group", g.Name(), "index", strconv.Itoa(g.Index), "members", folded(g.Ranks)))
 		}
 	}
 	for _, r := range f.ranks { // by RANK, so that those of a slot follow each other

@@ -17,11 +17,14 @@ const (
 	keptMarks = 8
 )
 
-// said compares what data-parallel processes say at the same step.
-type said struct {
+// leastPeers is how many processes it takes until one can be odd: of two that differ it is unknown which is wrong.
+const leastPeers = 3
+
+// peers are data-parallel processes, and what they say at the same steps.
+type peers struct {
+	ranks []*rank   // by RANK
 	steps []*marked // the newest, oldest first
 	kinds [kinds]agreement
-	found []job.Suspicion
 }
 
 // marked are the marks of one step.
@@ -59,9 +62,9 @@ func valueOf(m *job.Mark, kind int) string {
 	return ""
 }
 
-// compareMark compares a step once all ranks have a mark of it. It costs as much as there are ranks, once for each step.
+// compareMark compares a step once all peers have a mark of it. It costs as much as there are peers, once for each step.
 func (d *Detector) compareMark(r *rank) {
-	p := &d.said
+	p := r.peers
 	at := slices.IndexFunc(p.steps, func(m *marked) bool { return m.step == r.Mark.Step })
 	if at < 0 {
 		if len(p.steps) == keptMarks {
@@ -72,17 +75,17 @@ func (d *Detector) compareMark(r *rank) {
 	}
 	m := p.steps[at]
 	m.marks[r] = r.Mark
-	if len(m.marks) < len(d.ranks) || len(d.ranks) < 3 { // of two that differ it is unknown which is wrong
+	if len(m.marks) < len(p.ranks) || len(p.ranks) < leastPeers {
 		return
 	}
 	p.steps = slices.Delete(p.steps, at, at+1)
 	for kind := range kinds {
-		d.compareValues(m, kind)
+		d.compareValues(p, m, kind)
 	}
 }
 
-func (d *Detector) compareValues(m *marked, kind int) {
-	a := &d.said.kinds[kind]
+func (d *Detector) compareValues(p *peers, m *marked, kind int) {
+	a := &p.kinds[kind]
 	count, most := map[string]int{}, ""
 	for _, mark := range m.marks {
 		v := valueOf(mark, kind)
@@ -97,28 +100,27 @@ func (d *Detector) compareValues(m *marked, kind int) {
 	case len(count) == 1:
 		a.agreed, a.odd = min(a.agreed+1, agreements), nil
 		return
-	case 3*count[most] < 2*len(d.ranks), kind != hash && a.agreed < agreements:
+	case 3*count[most] < 2*len(p.ranks), kind != hash && a.agreed < agreements:
 		a.agreed = 0
 		return
 	}
 	odd := map[*rank]int{}
-	for _, r := range d.ranks {
+	for _, r := range p.ranks {
 		if v := valueOf(m.marks[r], kind); v != most {
 			if odd[r] = a.odd[r] + 1; odd[r] == strikes || kind == hash && odd[r] == 1 {
-				d.diverged(r, kindNames[kind], v, most, m.step)
+				d.suspectDiverged(r, kindNames[kind], v, most, m.step)
 			}
 		}
 	}
 	a.odd = odd
 }
 
-// diverged adds a suspicion, which lasts as long as the world: its state stays wrong.
-func (d *Detector) diverged(r *rank, what, value, others string, step int64) {
-	p := &d.said
-	if slices.ContainsFunc(p.found, func(s job.Suspicion) bool { return slices.Contains(s.Ranks, r.number) }) {
+// suspectDiverged adds a suspicion, which lasts as long as the world: its state stays wrong.
+func (d *Detector) suspectDiverged(r *rank, what, value, others string, step int64) {
+	if slices.ContainsFunc(d.diverged, func(s job.Suspicion) bool { return slices.Contains(s.Ranks, r.number) }) {
 		return
 	}
-	p.found = append(slices.Clip(p.found), job.Suspicion{
+	d.diverged = append(slices.Clip(d.diverged), job.Suspicion{
 		Cause: job.Diverged, Generation: d.generation, Slots: []job.Address{r.slot.address}, Ranks: []int{r.number}, Since: d.now, Certain: true,
 		Evidence: []job.Reason{d.because(RankDiffers, []*rank{r}, "what", what, "value", value, "others", others, "step", strconv.FormatInt(step, 10))},
 	})

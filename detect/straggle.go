@@ -1,6 +1,7 @@
 package detect
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"strconv"
@@ -76,13 +77,12 @@ func (d *Detector) compare() {
 		if shares == nil {
 			continue
 		}
-		slowest, others, next := slowestOf(shares)
-		if !shares[slowest].exceeds(others) {
+		r, others, next := d.slowest(shares)
+		if r == nil {
 			continue
 		}
-		r := d.ranks[slowest]
 		if w.found == nil || w.found.rank != r {
-			w.found = &straggler{rank: r, suspicion: d.straggling(r, shares[slowest].share, others.share, next.share, d.now.Add(-time.Duration(n)*compareEvery))}
+			w.found = &straggler{rank: r, suspicion: d.straggling(r, shares[r.number].share, others.share, next.share, d.now.Add(-time.Duration(n)*compareEvery))}
 		}
 		w.found.comparison = 0
 		return
@@ -129,16 +129,22 @@ func sharesOf(before, now []count) []own {
 	return shares
 }
 
-// slowestOf is the rank that works most, the median of the others, and the next after it.
-func slowestOf(shares []own) (slowest int, others, next own) {
-	for i := range shares {
-		if shares[i].share > shares[slowest].share {
-			slowest = i
+// slowest is a rank that works longer than those that do the same, with their median and the next of them; nil if there is none.
+func (d *Detector) slowest(shares []own) (slowest *rank, others, next own) {
+	for _, alike := range d.alikes {
+		slowest := slices.MaxFunc(alike, func(a, b *rank) int { return cmp.Compare(shares[a.number].share, shares[b.number].share) })
+		rest := make([]own, 0, len(alike)-1)
+		for _, r := range alike {
+			if r != slowest {
+				rest = append(rest, shares[r.number])
+			}
+		}
+		slices.SortFunc(rest, func(a, b own) int { return cmp.Compare(a.share, b.share) })
+		if others := rest[len(rest)/2]; shares[slowest.number].exceeds(others) {
+			return slowest, others, rest[len(rest)-1]
 		}
 	}
-	rest := slices.Delete(slices.Clone(shares), slowest, slowest+1)
-	slices.SortFunc(rest, func(a, b own) int { return int(math.Copysign(1, a.share-b.share)) })
-	return slowest, rest[len(rest)/2], rest[len(rest)-1]
+	return nil, own{}, own{}
 }
 
 // straggling is the suspicion of a straggler. While it works longer than the next slowest, all others wait: that is what it costs.

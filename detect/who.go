@@ -67,18 +67,28 @@ func (d *Detector) likely() finding {
 	f := finding{}
 	if traces := d.held(job.ThreadTraced); len(traces) > 0 {
 		f = finding{ranks: traces, evidence: []job.Reason{d.because(RankTraced, traces)}}
-	} else if behind, most := d.behind(); len(behind) > 0 {
-		f = finding{ranks: behind, evidence: []job.Reason{
-			d.because(RankBehind, behind, "step", strconv.FormatInt(*behind[0].Step, 10), "others", strconv.FormatInt(most, 10))}}
-	} else {
-		for _, other := range []finding{d.oddStacks(), d.oddActivity(), d.oddChannels()} {
-			f = f.narrowed(other)
+	} else if f = d.among(d.behind); len(f.ranks) == 0 {
+		for _, odd := range []func([]*rank) finding{d.oddStacks, d.oddActivity, d.oddChannels} {
+			f = f.narrowed(d.among(odd))
 		}
 	}
 	if len(f.ranks) == 0 {
 		f = finding{ranks: slices.Clone(d.ranks), evidence: []job.Reason{job.Because(NobodyDiffers)}}
 	}
 	f.evidence = append(f.evidence, d.lastProgress(), d.known())
+	return f
+}
+
+// among looks for the odd ones among those that do the same at the same time.
+func (d *Detector) among(odd func([]*rank) finding) (f finding) {
+	for _, alike := range d.alikes {
+		found := odd(alike)
+		f.ranks = append(f.ranks, found.ranks...)
+		if len(f.evidence) < mostQuoted {
+			f.evidence = append(f.evidence, found.evidence...)
+		}
+	}
+	slices.SortFunc(f.ranks, func(a, b *rank) int { return a.number - b.number })
 	return f
 }
 
@@ -100,21 +110,16 @@ func (f finding) narrowed(by finding) finding {
 }
 
 // oddActivity is the finding about ranks that differ by what they do.
-func (d *Detector) oddActivity() finding {
-	odd := d.oddByActivity()
-	if len(odd) == 0 || len(odd) == len(d.ranks) {
+func (d *Detector) oddActivity(alike []*rank) finding {
+	odd := d.oddByActivity(alike)
+	if len(odd) == 0 || len(odd) == len(alike) {
 		return finding{}
 	}
-	f := finding{}
-	for _, n := range odd {
-		f.ranks = append(f.ranks, d.ranks[n])
-	}
 	code := RankWaits
-	if d.activityOf(f.ranks[0]) != waits {
+	if d.activityOf(odd[0]) != waits {
 		code = RankWorks
 	}
-	f.evidence = []job.Reason{d.because(code, f.ranks)}
-	return f
+	return finding{ranks: odd, evidence: []job.Reason{d.because(code, odd)}}
 }
 
 // lastProgress says since when nothing has happened.
@@ -124,14 +129,14 @@ func (d *Detector) lastProgress() job.Reason {
 		return job.Because(NoActivitySince, "since", since)
 	}
 	step := ""
-	if newest, some := d.newestStep(); some {
+	if newest, some := newestStep(d.ranks); some {
 		step = strconv.FormatInt(newest, 10)
 	}
 	return job.Because(NoStepSince, "since", since, "step", step)
 }
 
-func (d *Detector) newestStep() (step int64, some bool) {
-	for _, r := range d.ranks {
+func newestStep(of []*rank) (step int64, some bool) {
+	for _, r := range of {
 		if r.Step != nil && (!some || *r.Step > step) {
 			step, some = *r.Step, true
 		}
@@ -154,14 +159,15 @@ func (d *Detector) known() job.Reason {
 	return job.Because(LongestPause, "phase", string(phase), "count", strconv.Itoa(p.n), "longest", job.Duration(longest).String())
 }
 
-// behind are the ranks that show fewer steps than most others, and the step that those have shown.
-func (d *Detector) behind() (behind []*rank, most int64) {
-	most, some := d.newestStep()
+// behind is the finding about ranks that show fewer steps than most others.
+func (d *Detector) behind(alike []*rank) finding {
+	most, some := newestStep(alike)
 	if !some {
-		return nil, 0
+		return finding{}
 	}
 	at := 0
-	for _, r := range d.ranks {
+	var behind []*rank
+	for _, r := range alike {
 		switch {
 		case r.Step == nil:
 		case *r.Step == most:
@@ -170,10 +176,11 @@ func (d *Detector) behind() (behind []*rank, most int64) {
 			behind = append(behind, r)
 		}
 	}
-	if len(behind) > at {
-		return nil, 0 // a few that are ahead of most do not show who is late
+	if len(behind) == 0 || len(behind) > at { // a few that are ahead of most do not show who is late
+		return finding{}
 	}
-	return behind, most
+	return finding{ranks: behind, evidence: []job.Reason{
+		d.because(RankBehind, behind, "step", strconv.FormatInt(*behind[0].Step, 10), "others", strconv.FormatInt(most, 10))}}
 }
 
 // activity is what a process does.
@@ -200,11 +207,11 @@ func (d *Detector) activityOf(r *rank) activity {
 	return waits
 }
 
-// oddByActivity are the RANKs that do not do what most do; nil if all do the same, all if there is no such majority. Of two processes of
+// oddByActivity are the ranks that do not do what most do; nil if all do the same, all if there is no such majority. Of two processes of
 // which one waits, the other one works by itself: a peer that waits for it usually sleeps.
-func (d *Detector) oddByActivity() []int {
+func (d *Detector) oddByActivity(alike []*rank) (odd []*rank) {
 	count := [transfers + 1]int{}
-	for _, r := range d.ranks {
+	for _, r := range alike {
 		count[d.activityOf(r)]++
 	}
 	most := waits
@@ -213,10 +220,9 @@ func (d *Detector) oddByActivity() []int {
 			most = a
 		}
 	}
-	var odd []int
-	for i, r := range d.ranks {
-		if count[unclear] > 0 || 2*count[most] < len(d.ranks) || d.activityOf(r) != most {
-			odd = append(odd, i)
+	for _, r := range alike {
+		if count[unclear] > 0 || 2*count[most] < len(alike) || d.activityOf(r) != most {
+			odd = append(odd, r)
 		}
 	}
 	return odd
@@ -224,15 +230,15 @@ func (d *Detector) oddByActivity() []int {
 
 // oddChannels is the finding about ranks that wait in another kernel function than most do, where they have not waited while the world
 // moved.
-func (d *Detector) oddChannels() finding {
-	odd, most := d.minority(func(r *rank) string {
+func (d *Detector) oddChannels(alike []*rank) finding {
+	odd, most := minority(alike, func(r *rank) string {
 		if d.activityOf(r) != waits {
 			return ""
 		}
 		return r.Channel
 	})
 	odd = slices.DeleteFunc(odd, func(r *rank) bool { return r.usual[r.Channel] })
-	if len(odd) == 0 || 2*len(odd) > len(d.ranks) {
+	if len(odd) == 0 || 2*len(odd) > len(alike) {
 		return finding{}
 	}
 	return finding{ranks: odd, evidence: []job.Reason{d.because(RankElsewhere, odd, "channel", odd[0].Channel, "others", most)}}
@@ -281,8 +287,8 @@ func (d *Detector) quote(r *rank) (facts []job.Reason) {
 var collective = regexp.MustCompile(`(?i)all_?reduce|all_?gather|all_?to_?all|reduce_?scatter|broadcast|barrier|\b_?i?recv|\b_?i?send|synchronize|wait_tensor|\bwait_work|run_backward`)
 
 // oddStacks is the finding about ranks whose stacks are not like those of most. Of those, ranks that wait for peers only show that they wait.
-func (d *Detector) oddStacks() finding {
-	odd, most := d.minority(func(r *rank) string { return r.stack })
+func (d *Detector) oddStacks(alike []*rank) finding {
+	odd, most := minority(alike, func(r *rank) string { return r.stack })
 	calls := map[string]bool{} // by stack
 	waits := func(r *rank) bool {
 		if _, known := calls[r.stack]; !known {
@@ -293,16 +299,16 @@ func (d *Detector) oddStacks() finding {
 	if slices.ContainsFunc(odd, func(r *rank) bool { return !waits(r) }) {
 		odd = slices.DeleteFunc(odd, waits)
 	}
-	if len(odd) == 0 || 2*len(odd) > len(d.ranks) {
+	if len(odd) == 0 || 2*len(odd) > len(alike) {
 		return finding{}
 	}
 	return finding{ranks: odd, evidence: []job.Reason{d.because(RankStacks, odd, "stack", odd[0].stack, "others", most)}}
 }
 
 // minority are the ranks whose value is not the one that most have, of those with a value.
-func (d *Detector) minority(value func(*rank) string) (odd []*rank, most string) {
+func minority(alike []*rank, value func(*rank) string) (odd []*rank, most string) {
 	count := map[string]int{}
-	for _, r := range d.ranks {
+	for _, r := range alike {
 		if v := value(r); v != "" {
 			count[v]++
 		}
@@ -312,8 +318,8 @@ func (d *Detector) minority(value func(*rank) string) (odd []*rank, most string)
 			most = v
 		}
 	}
-	for _, r := range d.ranks {
-		if v := value(r); v != "" && (v != most || 2*count[most] <= len(d.ranks)) {
+	for _, r := range alike {
+		if v := value(r); v != "" && (v != most || 2*count[most] <= len(alike)) {
 			odd = append(odd, r)
 		}
 	}

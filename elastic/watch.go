@@ -41,7 +41,7 @@ func (c *Coordinator) watchWorld(now time.Time, j *jobState) {
 		c.detect(now, j, detect.Ended{})
 		return
 	}
-	formed := detect.Formed{Generation: trains}
+	formed := detect.Formed{Generation: trains, Layout: j.rdzv.want.Layout}
 	for _, m := range j.rdzv.World().Members {
 		formed.Slots = append(formed.Slots, detect.Slot{Address: m.Slot, Processes: m.Processes})
 	}

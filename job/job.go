@@ -12,6 +12,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strconv"
@@ -31,7 +32,7 @@ type Job struct {
 	Progress    *Progress   `hcl:"progress,block" change:"replace" doc:"How progress is read from the output of the training processes. Without it, what known frameworks print is recognized."`
 	Checkpoint  *Checkpoint `hcl:"checkpoint,block" change:"replace" doc:"Where checkpoints are, how to request one, and how to find completed ones in the output. An empty block says that the job needs none, or finds them itself."`
 	Rendezvous  Rendezvous  `hcl:"rendezvous,block" change:"update" doc:"How a world forms."`
-	Topology    Topology    `hcl:"topology,block" change:"update" doc:"How ranks follow the network."`
+	Topology    Topology    `hcl:"topology,block" change:"update" doc:"How ranks follow the network, and how they divide the work."`
 	Detect      Detect      `hcl:"detect,block" change:"update" doc:"When a member is considered lost."`
 	Heal        Heal        `hcl:"heal,block" change:"update" doc:"How failures are healed, and how often."`
 
@@ -167,9 +168,10 @@ type Rendezvous struct {
 	Timeout Duration `hcl:"timeout,optional" default:"10m" change:"update" doc:"How long started slots may wait for a world before it is an incident."`
 }
 
-// Topology says how ranks follow the network.
+// Topology says how ranks follow the network, and how they divide the work.
 type Topology struct {
 	RankBy []string `hcl:"rank_by,optional" change:"update" doc:"Node labels from the widest level to the narrowest, as [\"node.labels.rack\", \"node.labels.switch\"]: slots that share one get contiguous ranks."`
+	Groups Layout   `hcl:"group,block" change:"update" json:",omitempty" doc:"A dimension of the program's parallel layout, as in its own settings: from the one in which neighboring ranks differ to the one that changes last."`
 }
 
 // Detect says when a member is considered lost, and when a world hangs.
@@ -302,6 +304,25 @@ func (s Sizes) Ceil(n int) int {
 
 // Least returns the smallest legal number, or Min if there is none.
 func (s Sizes) Least() int { return max(s.Ceil(s.Min), s.Min) }
+
+// All are the legal numbers.
+func (s Sizes) All() iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for _, n := range s.List {
+			if n >= s.Min && n <= s.Max && !yield(n) {
+				return
+			}
+		}
+		if len(s.List) > 0 {
+			return
+		}
+		for n := s.Ceil(s.Min); n > 0 && n <= s.Max; n += max(1, s.Step) {
+			if !yield(n) {
+				return
+			}
+		}
+	}
+}
 
 // Role finds a role by name; nil if there is none.
 func (j *Job) Role(name string) *Role {

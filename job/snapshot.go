@@ -233,6 +233,7 @@ type Want struct {
 	Lease  Duration   `json:"lease"`
 	Hang   HangLimits `json:"hang,omitzero"`
 	RankBy []string   `json:"rank_by,omitempty"` // node label names, widest first
+	Layout Layout     `json:"layout,omitempty"`
 	// Unranked are the slots of unranked roles that may start now.
 	Unranked []Address `json:"unranked,omitempty"`
 	// Steps: worlds of the job show their steps.

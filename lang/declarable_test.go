@@ -53,6 +53,10 @@ job "whole" {
   }
   topology {
     rank_by = ["node.labels.rack"]
+    group "tensor" {
+      size = 1
+    }
+    group "dp" {}
   }
   heal {
     budget {

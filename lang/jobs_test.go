@@ -95,6 +95,10 @@ job "full" {
   }
   topology {
     rank_by = ["node.labels.rack"]
+    group "tensor" {
+      size = 1
+    }
+    group "dp" {}
   }
   detect {
     lease = "3s"

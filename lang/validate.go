@@ -76,6 +76,7 @@ func (l *loader) checkJob(j *job.Job, t *tree) {
 	l.checkSources(j, roles)
 	l.checkStartOrder(j, roles)
 	l.checkLimits(j, t, roles)
+	l.checkGroups(j, t.block("topology"), roles)
 	l.checkPolicies(j, t)
 }
 
@@ -310,6 +311,73 @@ func (l *loader) checkLimits(j *job.Job, t *tree, roles []*tree) {
 	l.complain(&b.def, b, "The job can never fit its limits",
 		"The smallest world is %s, which needs %s, but the limits allow %s. Raise the limits, or lower min, replicas or resources.",
 		strings.Join(parts, " and "), gang, limitsText(j.Limits))
+}
+
+// checkGroups checks a parallel layout: each world that may form has to be divisible by it.
+func (l *loader) checkGroups(j *job.Job, t *tree, roles []*tree) {
+	if t == nil || !t.sound("group") {
+		return
+	}
+	blocks := t.blocks["group"]
+	rest := slices.IndexFunc(blocks, func(b *tree) bool { return b.attrs["size"] == nil })
+	unit, last, sound := 1, (*tree)(nil), true
+	for i, d := range j.Topology.Groups {
+		b := blocks[i]
+		wrong := func(at *hcl.Range, summary, format string, args ...any) {
+			l.complain(at, b, summary, format, args...)
+			sound = false
+		}
+		switch {
+		case b.attrs["size"] == nil && i > rest:
+			wrong(&b.def, "Two groups without a size", "Only one dimension can take what the others leave, and %q does. Set size.", j.Topology.Groups[rest].Name)
+		case b.attrs["size"] == nil:
+		case !b.sound("size"):
+			sound = false
+		case d.Size < 1 || d.Size > MaxSlots:
+			wrong(b.at("size"), "Invalid size", "A group has 1 to %d ranks, not %d.", MaxSlots, d.Size)
+		case d.Name == job.DataDimension && rest < 0:
+			wrong(b.at("size"), "Data group with a size", "The data dimension takes what the others leave. Remove size, or rename the group.")
+		default:
+			last, unit = b, min(unit*d.Size, MaxSlots*maxProcesses+1)
+		}
+	}
+	if world := worldNotDividedBy(unit, j, roles); sound && world > 0 {
+		l.complain(last.at("size"), last, "The layout does not divide the world",
+			"WORLD_SIZE may be %d, which is no multiple of %d, the product of all sizes. Correct the sizes, or the replicas, scaling or processes of the roles.", world, unit)
+	}
+}
+
+// worldNotDividedBy returns the number of processes of a world that may form and is no multiple of unit; 0 if there is none, or if that
+// is not known.
+func worldNotDividedBy(unit int, j *job.Job, roles []*tree) int {
+	least := 0
+	for i := range j.Roles {
+		r, t := &j.Roles[i], roles[i]
+		if !t.sound("ranked", "replicas", "processes", "scaling") || !soundBlock(t.block("scaling")) {
+			return 0
+		}
+		if low, high := r.Bounds(); low < 1 || high < low || high > MaxSlots || r.Processes < 1 {
+			return 0
+		}
+		if r.Ranked {
+			least += r.Sizes().Least() * r.Processes
+		}
+	}
+	if least%unit != 0 {
+		return least
+	}
+	for i := range j.Roles {
+		r := &j.Roles[i]
+		if !r.Ranked {
+			continue
+		}
+		for n := range r.Sizes().All() {
+			if more := (n - r.Sizes().Least()) * r.Processes; more%unit != 0 {
+				return least + more
+			}
+		}
+	}
+	return 0
 }
 
 func soundBlock(t *tree) bool { return t == nil || len(t.failed) == 0 }

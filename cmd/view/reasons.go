@@ -274,6 +274,7 @@ var sentences = map[job.Code]sentence{
 	detect.RankWaits:       says("${ranks:ranks}: waiting while the others work"),
 	detect.RankElsewhere:   says("${ranks:ranks}: waiting in ${channel}, the others in ${others}"),
 	detect.RankStacks:      says("${ranks:ranks}: in ${stack}, the others in ${others}"),
+	detect.RankGroup:       says("${ranks:ranks}: all in ${group} group ${index}, ${members:ranks}"),
 	detect.RankSlow:        says("${ranks:ranks}: works ${share} % of the time, the others ${others} %, since ${since:clock}; it costs ${costs} % of each step"),
 	detect.RankIn:          says("${ranks:ranks}: in ${waits} (${state})"),
 	detect.RankStack:       says("${ranks:ranks}: stack (${source}): ${stack}"),

@@ -204,3 +204,43 @@ job "limits_nothing" {
     on "nan_loss" { limit = 2 }
   }
 }
+
+job "groups" {
+  role "w" {
+    command   = ["x"]
+    replicas  = 3
+    processes = 4
+  }
+  topology {
+    group "tp" { size = 0 }
+    group "dp" {}
+    group "rest" {}
+  }
+}
+
+job "data" {
+  role "w" { command = ["x"] }
+  topology {
+    group "data" { size = 2 }
+  }
+}
+
+job "indivisible" {
+  role "w" {
+    command   = ["x"]
+    processes = 4
+    replicas  = 4
+    scaling {
+      min = 2
+      max = 8
+    }
+  }
+  role "ps" {
+    command = ["x"]
+    ranked  = false
+  }
+  topology {
+    group "tensor" { size = 4 }
+    group "pipeline" { size = 2 }
+  }
+}
