@@ -62,6 +62,7 @@ func examined(s subject) (e job.RankEvidence) {
 				e.Source, e.Frames = better.Source, main.Frames
 			}
 		}
+		e.Collectives = collectivesOf(s.stacks)
 	}
 	return e
 }

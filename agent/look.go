@@ -155,7 +155,7 @@ const (
 	maxOutput     = 3
 	maxOutputLine = 300
 	// maxEvidence bounds all evidence in a report, as JSON.
-	maxEvidence = 12 << 10
+	maxEvidence = 20 << 10
 )
 
 // fitEvidence shortens evidence to at most so many bytes of JSON: of the last processes first.

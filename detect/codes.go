@@ -15,6 +15,10 @@ const (
 	RankWaits       job.Code = "rank_waits"        // processes wait while the others work
 	RankElsewhere   job.Code = "rank_elsewhere"    // processes wait elsewhere than the others, where they do not usually
 	RankStacks      job.Code = "rank_stacks"       // processes have another stack than the others
+	RankNotEntered  job.Code = "rank_not_entered"  // processes have not entered a collective in which others wait
+	RankNotInvolved job.Code = "rank_not_involved" // processes wait for no peer, while others do
+	RankOtherCall   job.Code = "rank_other_call"   // processes are in another collective than the others, under the same number
+	RankCollective  job.Code = "rank_collective"   // where a process that is suspected is in the collectives of one process group
 	RankGroup       job.Code = "rank_group"        // the smallest group of the parallel layout that has all processes that are suspected
 	RankSlow        job.Code = "rank_slow"         // a process works longer than the others, which wait for it
 	RankIn          job.Code = "rank_in"           // where the kernel has a process that is suspected

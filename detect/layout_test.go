@@ -45,6 +45,15 @@ func steps(second, last int64) Rank {
 	return Rank{Step: &step, StepAge: time.Duration(second-step) * time.Second, Interval: time.Second, State: job.ThreadRuns, Busy: new(0.01), Idle: new(10 * time.Second)}
 }
 
+// hangs lets a world that has shown steps stand still, with what its ranks have recorded of their collectives.
+func (w *world) hangs(recorded [][]job.Collective) {
+	w.pass(60, func(rank int, second int64) Rank {
+		r := steps(second, 20)
+		r.Evidence = &job.RankEvidence{Frames: []string{"all_reduce (c10d.py:1)"}, Collectives: recorded[rank]}
+		return r
+	})
+}
+
 // suspected are the ranks and the groups that suspicions name.
 func (w *world) suspected() (out []string) {
 	for _, s := range w.d.Suspicions() {

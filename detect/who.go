@@ -61,21 +61,31 @@ func (d *Detector) held(state job.ThreadState) (found []*rank) {
 	return found
 }
 
-// likely returns the ranks that differ from the others; all if none does. Steps are facts about the training itself. The rest is looked at together: if
-// processes differ in several ways, those that differ in more of them.
+// likely is the finding about ranks that differ from the others; about all if none does.
 func (d *Detector) likely() finding {
-	f := finding{}
-	if traces := d.held(job.ThreadTraced); len(traces) > 0 {
-		f = finding{ranks: traces, evidence: []job.Reason{d.because(RankTraced, traces)}}
-	} else if f = d.among(d.behind); len(f.ranks) == 0 {
-		for _, odd := range []func([]*rank) finding{d.oddStacks, d.oddActivity, d.oddChannels} {
-			f = f.narrowed(d.among(odd))
-		}
-	}
+	f := d.odd()
 	if len(f.ranks) == 0 {
 		f = finding{ranks: slices.Clone(d.ranks), evidence: []job.Reason{job.Because(NobodyDiffers)}}
 	}
 	f.evidence = append(f.evidence, d.lastProgress(), d.known())
+	return f
+}
+
+// odd is the finding about ranks that differ from the others. Their own log of collectives says who waits for whom, and steps are facts
+// about the training itself. The rest is looked at together: if processes differ in several ways, those that differ in more of them.
+func (d *Detector) odd() (f finding) {
+	if traces := d.held(job.ThreadTraced); len(traces) > 0 {
+		return finding{ranks: traces, evidence: []job.Reason{d.because(RankTraced, traces)}}
+	}
+	if f := d.oddCollectives(); len(f.ranks) > 0 {
+		return f
+	}
+	if f := d.among(d.behind); len(f.ranks) > 0 {
+		return f
+	}
+	for _, odd := range []func([]*rank) finding{d.oddStacks, d.oddActivity, d.oddChannels} {
+		f = f.narrowed(d.among(odd))
+	}
 	return f
 }
 
@@ -88,7 +98,7 @@ func (d *Detector) among(odd func([]*rank) finding) (f finding) {
 			f.evidence = append(f.evidence, found.evidence...)
 		}
 	}
-	slices.SortFunc(f.ranks, func(a, b *rank) int { return a.number - b.number })
+	slices.SortFunc(f.ranks, byNumber)
 	return f
 }
 
@@ -276,6 +286,7 @@ func (d *Detector) quote(r *rank) (facts []job.Reason) {
 	if len(e.Frames) > 0 {
 		facts = append(facts, d.because(RankStack, of, "source", string(e.Source), "stack", strings.Join(e.Frames, " < ")))
 	}
+	facts = append(facts, d.logOf(r)...)
 	for _, line := range e.Output {
 		facts = append(facts, d.because(RankOutput, of, "message", line))
 	}

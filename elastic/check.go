@@ -240,6 +240,13 @@ func trimEvidence(e *job.Evidence) {
 				(*lines)[i] = lastOf((*lines)[i], maxText/8)
 			}
 		}
+		r.Collectives = r.Collectives[:min(len(r.Collectives), job.MaxCollectives)]
+		for i := range r.Collectives {
+			c := &r.Collectives[i]
+			for _, text := range []*string{&c.Group, &c.Title, &c.Op, &c.Sizes, &c.Peer} {
+				*text = lastOf(*text, maxSymbol)
+			}
+		}
 	}
 }
 

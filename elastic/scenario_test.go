@@ -18,7 +18,7 @@ import (
 // TestScenarios runs the scripts in testdata/scenarios. A command is an event; under it is the coordinator's
 // response: worlds written to the ledger, changed orders, refusals.
 //
-//	want [settle=5s] [lease=15s] [hang=(3s,10m)] [hold] [rank-by=(rack,switch)]     lines: ROLE 0-3 min=2 max=4 [step=2] [sizes=(2,4)] [processes=2]
+//	want [settle=5s] [lease=15s] [hang=(3s,10m)] [hold] [rank-by=(rack,switch)] [group=(tensor,2)]     lines: ROLE 0-3 min=2 max=4 [step=2] [sizes=(2,4)] [processes=2]
 //	                                                                       ROLE 0-1 unranked
 //	slot worker[1] [incarnation=2] [in-place=1] [leave [return] [force]] [back] [rank=3] [levels=(r1,s1)]      with the planned node's levels
 //	register worker[0-3] [incarnation=1] [state=running gen=1 rank=0 slots=4] [seq=1] [levels=(r1,s1)] [can]      with its node's levels; knows acts
@@ -26,7 +26,7 @@ import (
 //	act r1 signal [value=SIGUSR2] worker[0-1], acted worker[0] r1 done, settled r1
 //	                                         the planner wants an act; a member reports its outcome; the planner has taken them
 //	reload 1 [step=100] [save]               worlds up to generation 1 are to end
-//	does worker[1] [step=5] [state=T] [busy=0.9] [in=ep_poll] [stack=(a,b)]     what its process does from now on; a stack is evidence
+//	does worker[1] [step=5] [state=T] [busy=0.9] [in=ep_poll] [stack=(a,b)] [entered=(GROUP,6)] [waits=(GROUP,7)]     what its process does from now on; a stack and collectives are evidence
 //	kill through=1                           worlds up to generation 1 hang
 //	gone worker[1] [incarnation=1] [succeeded]
 //	disconnect worker[1]
@@ -353,6 +353,12 @@ func (s *scenario) wants(t *testing.T, d *datadriven.TestData) {
 			s.want.Hang = job.HangLimits{Floor: parsedDuration(t, a.Vals[0]), Ceiling: parsedDuration(t, a.Vals[1])}
 		case "rank-by":
 			s.want.RankBy = a.Vals
+		case "group":
+			size, err := strconv.Atoi(a.Vals[1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.want.Layout = append(s.want.Layout, job.Dimension{Name: a.Vals[0], Size: size})
 		}
 	}
 	s.want.Idle, s.want.Steps = d.HasArg("idle"), d.HasArg("steps")
@@ -580,6 +586,16 @@ func (s *scenario) does(t *testing.T, d *datadriven.TestData, a job.Address) {
 			rank.Process.WaitChannel = arg.Vals[0]
 		case "stack":
 			agent.report.Evidence = &job.Evidence{Ranks: []job.RankEvidence{{Frames: arg.Vals}}}
+		case "entered", "waits": // (group,number)
+			n, err := strconv.ParseInt(arg.Vals[1], 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := job.Collective{Group: arg.Vals[0], Op: "gloo:all_reduce", Entered: n}
+			if arg.Key == "waits" {
+				c.Waits = n
+			}
+			agent.report.Evidence = &job.Evidence{Ranks: []job.RankEvidence{{Collectives: []job.Collective{c}}}}
 		}
 	}
 	agent.report.Ranks = []job.RankReport{rank}

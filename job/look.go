@@ -47,4 +47,24 @@ type RankEvidence struct {
 	Source      StackSource    `json:"source,omitempty"` // of Frames
 	Frames      []string       `json:"frames,omitempty"` // of its main thread, innermost first
 	Output      []string       `json:"output,omitempty"` // its last lines
+	// Collectives are where it is in the collectives of its process groups, those that it waits in first; none without a recorder.
+	Collectives []Collective `json:"collectives,omitempty"`
 }
+
+// Collective is where a process is in the collectives of one process group, as PyTorch's flight recorder has it. The group numbers its
+// collectives from 1 on, in the same order in all of its processes.
+type Collective struct {
+	Group   string `json:"group"`             // its name, the same in all of its processes
+	Title   string `json:"title,omitempty"`   // what the program calls it
+	Entered int64  `json:"entered,omitempty"` // the newest that the process has entered; 0 if none
+	Waits   int64  `json:"waits,omitempty"`   // the oldest that is not complete; 0 if all are
+	Op      string `json:"op,omitempty"`      // of that, or else of the newest
+	Sizes   string `json:"sizes,omitempty"`   // of its input
+	Peer    string `json:"peer,omitempty"`    // the oldest operation with one peer that is not complete; "" if all are
+}
+
+// Waiting reports whether the process waits for others.
+func (c *Collective) Waiting() bool { return c.Waits > 0 || c.Peer != "" }
+
+// MaxCollectives bounds RankEvidence.Collectives.
+const MaxCollectives = 16

@@ -573,7 +573,7 @@ func suspicionReason(s *job.Suspicion) job.Reason {
 		due = s.Due.Format(time.RFC3339)
 	}
 	evidence := slices.DeleteFunc(slices.Clone(s.Evidence), func(r job.Reason) bool { // the incident has it
-		return r.Code == detect.RankIn || r.Code == detect.RankStack || r.Code == detect.RankOutput
+		return r.Code == detect.RankIn || r.Code == detect.RankStack || r.Code == detect.RankCollective || r.Code == detect.RankOutput
 	})
 	return job.Because(suspectedHang, "slots", strings.Join(shortCulprits(s.Slots), ", "), "due", due).With(evidence...)
 }
