@@ -26,10 +26,11 @@ import (
 const (
 	// maxStackProcesses bounds the processes of a slot whose stacks are taken.
 	maxStackProcesses = 64
-	// pySpyWait bounds one run of py-spy, faulthandlerWait how long a signalled process may take to begin to write its stacks, and
-	// faulthandlerQuiet is how long nothing more must come until they are whole.
+	// pySpyWait bounds one run of py-spy, faulthandlerWait how long a signalled process may take to begin to write its stacks, pythonWait
+	// how long one does that runs Python, and faulthandlerQuiet is how long nothing more must come until they are whole.
 	pySpyWait         = 5 * time.Second
 	faulthandlerWait  = 2 * time.Second
+	pythonWait        = time.Second
 	faulthandlerQuiet = 100 * time.Millisecond
 	// maxStackFile bounds the stacks of one process.
 	maxStackFile = 4 << 20
@@ -198,7 +199,11 @@ func faulthandler(pid int, file string) ([]job.ThreadStack, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Kill(pid, signal); err != nil {
+	first := signal
+	if st, ok := readStat(pid); ok && stateOf(st.state) == job.ThreadRuns && signal == hookSignal && handles(pid, hookPythonSignal) {
+		first = hookPythonSignal
+	}
+	if err := unix.Kill(pid, first); err != nil {
 		return nil, err
 	}
 	size, changed := before.Size(), time.Now()
@@ -209,6 +214,11 @@ func faulthandler(pid int, file string) ([]job.ThreadStack, error) {
 			return nil, err
 		case now.Size() != size:
 			size, changed = now.Size(), time.Now()
+		case size == before.Size() && first != signal && time.Since(begun) > pythonWait: // its main thread is in C
+			if err := unix.Kill(pid, signal); err != nil {
+				return nil, err
+			}
+			first, begun = signal, time.Now()
 		case size == before.Size() && time.Since(begun) > faulthandlerWait:
 			return nil, fmt.Errorf("nothing was written within %s of the signal", faulthandlerWait)
 		}
@@ -225,7 +235,18 @@ func faulthandler(pid int, file string) ([]job.ThreadStack, error) {
 	if err != nil {
 		return nil, err
 	}
-	return parseFaulthandler(string(text)), nil
+	return withoutHook(parseFaulthandler(string(text))), nil
+}
+
+// withoutHook leaves out what the hook itself does in a process.
+func withoutHook(threads []job.ThreadStack) []job.ThreadStack {
+	is := func(name string) func(string) bool {
+		return func(frame string) bool { return strings.HasPrefix(frame, name+" (") }
+	}
+	for i := range threads {
+		threads[i].Frames = slices.DeleteFunc(threads[i].Frames, is("_write_stacks"))
+	}
+	return slices.DeleteFunc(threads, func(t job.ThreadStack) bool { return slices.ContainsFunc(t.Frames, is("_serve_eltrain")) })
 }
 
 // faultHead begins a thread in faulthandler's output (Python/traceback.c); newer versions have the thread's name.

@@ -106,6 +106,35 @@ func TestStacksByTheHook(t *testing.T) {
 	}
 }
 
+// A process that runs Python is signalled a thousand times for its stacks and lives: faulthandler's own handler would have crashed it, since
+// frames are whole only between two instructions.
+func TestStacksOfARunningProcess(t *testing.T) {
+	t.Parallel()
+	b := python(t, "import json, os, re\n"+
+		"def work(n):\n    return len(re.sub('a', 'b', json.dumps({'a': n}))) + sum(map(lambda x: x * 2, range(n % 50)))\n"+
+		"def each(n):\n    for i in range(n):\n        yield work(i)\n"+
+		"def spin():\n    while True:\n        exec('def f(x): return [y for y in each(x)]\\nf(50)', globals())\n"+
+		"open(os.environ['OUT'], 'w')\nspin()\n")
+	b.launch(t, "OUT="+filepath.Join(b.dir, "there"), "PATH="+os.Getenv("PATH"))
+	b.service.run(1, 1)
+	r := b.service.awaitState(t, job.MemberRunning, 1)
+	eventually(t, "it trains", func() bool { return len(glob(t, b.dir, "there")) == 1 })
+	all := b.stacks(t)
+	if len(all) != 1 || all[0].Source != job.StacksFaulthandler || len(all[0].Threads) != 1 || strings.Contains(all[0].Threads[0].Frames[0], "sitecustomize") ||
+		!slices.ContainsFunc(all[0].Threads[0].Frames, func(frame string) bool { return strings.HasPrefix(frame, "spin (") }) {
+		t.Fatalf("%+v", all)
+	}
+	for range 1000 {
+		if err := unix.Kill(r.PIDs[0], hookPythonSignal); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if !alive(r.PIDs[0]) || !handles(r.PIDs[0], hookPythonSignal) {
+		t.Error("asking for stacks killed a process")
+	}
+}
+
 // A process that does not handle the signal, or has not opened the file, is never signalled: it would die.
 func TestStacksKillNothing(t *testing.T) {
 	t.Parallel()

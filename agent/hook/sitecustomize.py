@@ -1,4 +1,5 @@
-# eltrain starts Python with this: upon a real-time signal, faulthandler writes the stacks of this process to ELTRAIN_STACKS_FILE.
+# eltrain starts Python with this: upon a real-time signal, the stacks of this process are written to ELTRAIN_STACKS_FILE. The first signal
+# is for a main thread that runs Python, whose frames are whole only between two instructions; the second for one that does not.
 # Once torch.distributed has a process group, a thread waits to be asked where this process is in the collectives of each group.
 # ELTRAIN_STACKS_HOOK=off in a role's env turns both off.
 import os
@@ -10,6 +11,12 @@ def _register(path):
     import signal
 
     file = open(path, "a")
+
+    def _write_stacks(number, frame):
+        faulthandler.dump_traceback(file=file)
+
+    signal.signal(signal.SIGRTMIN + 13, _write_stacks)
+    signal.siginterrupt(signal.SIGRTMIN + 13, False)
     faulthandler.register(signal.SIGRTMIN + 12, file=file)
     sys._eltrain_stacks = file  # closed, its number would be another file's
 
@@ -56,7 +63,7 @@ def _answer(path, c10d, recorder):
         os.mkfifo(ask, 0o600)
     fd = os.open(ask, os.O_RDWR)
 
-    def run():
+    def _serve_eltrain():
         while os.read(fd, 4096):
             try:
                 answer = json.dumps(_collectives(c10d, recorder))
@@ -66,7 +73,7 @@ def _answer(path, c10d, recorder):
                 file.write(answer)
             os.replace(path + ".new", path + ".collectives")
 
-    threading.Thread(target=run, name="eltrain", daemon=True).start()
+    threading.Thread(target=_serve_eltrain, name="eltrain", daemon=True).start()
 
 
 class _Finder:
