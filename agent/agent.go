@@ -201,6 +201,7 @@ func newAgent(c job.AgentConfig, rec *record, log *slog.Logger) (*agent, error) 
 		config: &a.config, base: os.Environ(), errorDir: errorDir, signal: ask,
 		forker: newForker(), sink: sink, meter: meter, log: log, checkpoints: a.checkpoints,
 	}
+	a.launcher.devices = newAccelerators(&a.config, a.launcher.forker, log)
 	if a.launcher.hookDir, err = writeHook(errorDir); err != nil {
 		log.Warn("Python starts without the hook for stacks", "error", err)
 	}
@@ -432,6 +433,9 @@ func (a *agent) measure() {
 		a.watch.strays = seen.strays
 		a.recordProcesses(a.generation.number, a.generation.ids())
 	}
+	if seen.slot != nil {
+		seen.slot.Accelerators = a.launcher.devices.figures(time.Now())
+	}
 	a.watch.mains = a.generation.pids()
 	for i := range seen.ranks {
 		if p := seen.ranks[i].Process; p != nil {
@@ -447,10 +451,10 @@ func (a *agent) look() {
 		return
 	}
 	now := time.Now()
-	seen := make([]glimpse, len(a.watch.mains))
+	seen, work := make([]glimpse, len(a.watch.mains)), a.launcher.devices.work(now)
 	for i, pid := range a.watch.mains {
 		seen[i] = a.watch.sampler.glimpse(pid)
-		seen[i].lines = a.generation.processes[i].reader.lines()
+		seen[i].lines, seen[i].devices = a.generation.processes[i].reader.lines(), work
 	}
 	a.launcher.meter.enterStill(seen, now)
 	a.mu.Lock()

@@ -45,6 +45,7 @@ type generation struct {
 	number    int
 	processes []*process
 	commands  commands
+	devices   *accelerators
 	exits     chan *process
 	stops     chan stop
 	asks      chan checkpointAsk
@@ -90,6 +91,7 @@ type launcher struct {
 	signal      syscall.Signal // asks for a checkpoint
 	checkpoints *directory     // nil if none is declared
 	forker      *forker
+	devices     *accelerators
 	sink        *sink
 	meter       *meter
 	// progressed is called when the progress should be reported now.
@@ -105,7 +107,7 @@ func (r *launcher) start(p elastic.Place, events chan<- event) (g *generation, e
 		return nil, exit
 	}
 	g = &generation{
-		number: p.Generation, exits: make(chan *process, r.config.Processes), stops: make(chan stop, 8), asks: make(chan checkpointAsk, 8), meter: r.meter,
+		number: p.Generation, exits: make(chan *process, r.config.Processes), stops: make(chan stop, 8), asks: make(chan checkpointAsk, 8), meter: r.meter, devices: r.devices,
 		events: events, log: r.log, checkpoints: r.checkpoints, checkpointSignal: r.signal,
 		oomKills: &r.oomKills, terminating: make(chan struct{}), killing: make(chan struct{}), done: make(chan struct{}),
 	}
@@ -127,6 +129,7 @@ func (r *launcher) start(p elastic.Place, events chan<- event) (g *generation, e
 			g.exits <- proc
 		}()
 	}
+	g.devices.begin()
 	go g.supervise()
 	return g, nil
 }
@@ -395,7 +398,9 @@ func (g *generation) pids() []int {
 func (g *generation) has(pid int) bool { return slices.Contains(g.pids(), pid) }
 
 // reaps reports whether this generation reaps pid.
-func (g *generation) reaps(pid int) bool { return g.has(pid) || g.commands.has(pid) }
+func (g *generation) reaps(pid int) bool {
+	return g.has(pid) || g.commands.has(pid) || g.devices.reaps(pid)
+}
 
 func (g *generation) ids() []processID {
 	ids := make([]processID, len(g.processes))
@@ -473,6 +478,7 @@ func (g *generation) supervise() {
 		s.reportFailure()
 	}
 	g.commands.end()
+	g.devices.end()
 	killStrays()
 	for _, o := range s.outcomes {
 		g.send(acted{o})

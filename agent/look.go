@@ -14,7 +14,7 @@ const (
 	lookEvery = 500 * time.Millisecond
 	// recently is how far back the recent use of a processor goes.
 	recently = 2 * time.Second
-	// idleShare of a processor is what a process that only waits may use: of its helper threads.
+	// idleShare of a processor is what a process that only waits may use: of its helper threads. Likewise of an accelerator.
 	idleShare = 0.05
 	// blockedAfter is how long a process has to be blocked until that is told at once: disks block for moments all the time.
 	blockedAfter = time.Second
@@ -29,6 +29,7 @@ type glimpse struct {
 	ticks   uint64          // that it has used
 	bytes   uint64          // that it has read and written; 0 if unknown
 	lines   uint64          // that it has printed
+	devices bool            // accelerators of its slot work
 	still   bool            // it has shown no step for long
 }
 
@@ -87,7 +88,7 @@ func (s *sightings) see(now time.Time, seen glimpse) {
 	elapsed := now.Sub(s.at).Seconds()
 	first := s.at.IsZero()
 	s.glimpse, s.at = seen, now
-	did := first || seen.bytes != before.bytes || seen.lines != before.lines ||
+	did := first || seen.devices || seen.bytes != before.bytes || seen.lines != before.lines ||
 		float64(seen.ticks-min(before.ticks, seen.ticks))/ticksPerSecond > idleShare*elapsed
 	if did {
 		s.active = now

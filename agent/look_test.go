@@ -67,12 +67,15 @@ func TestFiguresOfLooks(t *testing.T) {
 	if *p.StateAge != 10 || *p.IdleAge != 10 || *p.Busy != 0 || p.Looks.All != 20 || p.Looks.Waits["ep_poll"] != 20 || p.WaitChannel != "ep_poll" {
 		t.Errorf("asleep for 10 s: state since %v, idle since %v, busy %v, looks %+v", *p.StateAge, *p.IdleAge, *p.Busy, *p.Looks)
 	}
+	if p = see(1, glimpse{state: job.ThreadSleeps, channel: "ep_poll", devices: true}); *p.IdleAge != 0.5 || *p.Busy != 0 {
+		t.Errorf("its accelerators work: idle since %v, busy %v", *p.IdleAge, *p.Busy)
+	}
 	p = see(1, glimpse{state: job.ThreadSleeps, channel: "ep_poll", lines: 1})
-	if *p.StateAge != 11 || *p.IdleAge != 1 {
+	if *p.StateAge != 12 || *p.IdleAge != 1 {
 		t.Errorf("after a line: state since %v, idle since %v", *p.StateAge, *p.IdleAge)
 	}
 	p = see(1, glimpse{state: job.ThreadBlocked, channel: "nfs", lines: 1, bytes: 5})
-	if *p.StateAge != 1 || p.State != job.ThreadBlocked || p.Looks.All != 24 {
+	if *p.StateAge != 1 || p.State != job.ThreadBlocked || p.Looks.All != 26 {
 		t.Errorf("blocked: state since %v, %+v", *p.StateAge, *p)
 	}
 	if ranks[0].Process.StateAge != nil {

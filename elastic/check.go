@@ -148,6 +148,11 @@ func checkMember(slot string, incarnation int, r *Report) error {
 	if negative(reflect.ValueOf(r.Figures)) {
 		return &Error{Malformed, "figures must not be negative"}
 	}
+	if r.Figures != nil {
+		if err := checkAccelerators(r.Figures.Accelerators); err != nil {
+			return &Error{Malformed, "figures: " + err.Error()}
+		}
+	}
 	if r.Exit != nil {
 		trimExit(r.Exit)
 	}
@@ -222,6 +227,27 @@ func checkProcess(p *job.ProcessFigures) error {
 		return errors.New("figures must not be negative")
 	case p.Looks != nil && (len(p.Looks.Waits) > maxActs || slices.ContainsFunc(slices.Collect(maps.Keys(p.Looks.Waits)), longSymbol)):
 		return errors.New("looks have too many functions, or one that is too long")
+	}
+	return nil
+}
+
+// checkAccelerators checks the figures of a slot's accelerators. Their numbers become labels of metrics.
+func checkAccelerators(all []job.AcceleratorFigures) error {
+	if len(all) > job.MaxAccelerators {
+		return fmt.Errorf("accelerators has more than %d devices", job.MaxAccelerators)
+	}
+	for i := range all {
+		a := &all[i]
+		switch {
+		case a.Device >= job.MaxDevice || i > 0 && a.Device <= all[i-1].Device:
+			return fmt.Errorf("accelerators[%d]: device must be below %d and above the one before", i, job.MaxDevice)
+		case !job.ValidDeviceID(a.UUID):
+			return fmt.Errorf("accelerators[%d]: uuid is too long, or has characters other than letters, digits and -._:/", i)
+		case a.Utilization != nil && *a.Utilization > 1:
+			return fmt.Errorf("accelerators[%d]: utilization must not be above 1", i)
+		case negative(reflect.ValueOf(a)):
+			return fmt.Errorf("accelerators[%d]: figures must not be negative", i)
+		}
 	}
 	return nil
 }

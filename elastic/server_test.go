@@ -408,6 +408,13 @@ func TestRefusals(t *testing.T) {
 		{"a rank that waits in a novel", "sync", "", `{` + who + `, "state": "running", "ranks": [{"process": {"pid": 7, "state": "S", "wait_channel": "` + strings.Repeat("w", maxSymbol+1) + `"}}]}`, 400, Malformed},
 		{"more ranks than pids", "sync", "", `{` + who + `, "state": "running", "ranks": [{}` + strings.Repeat(",{}", maxPIDs) + `]}`, 400, Malformed},
 		{"negative pressure", "sync", "", `{` + who + `, "state": "running", "figures": {"at": "2026-01-01T00:00:00Z", "io_stalled_seconds": -0.1}}`, 400, Malformed},
+		{"accelerator without a possible number", "sync", "", `{` + who + `, "state": "running", "figures": {"at": "2026-01-01T00:00:00Z", "accelerators": [{"device": 64}]}}`, 400, Malformed},
+		{"accelerator twice", "sync", "", `{` + who + `, "state": "running", "figures": {"at": "2026-01-01T00:00:00Z", "accelerators": [{"device": 1}, {"device": 1}]}}`, 400, Malformed},
+		{"negative figure of an accelerator", "sync", "", `{` + who + `, "state": "running", "figures": {"at": "2026-01-01T00:00:00Z", "accelerators": [{"device": 1, "xid": -1}]}}`, 400, Malformed},
+		{"negative number of an accelerator", "sync", "", `{` + who + `, "state": "running", "figures": {"at": "2026-01-01T00:00:00Z", "accelerators": [{"device": -1}]}}`, 400, Malformed},
+		{"utilization as a percentage", "sync", "", `{` + who + `, "state": "running", "figures": {"at": "2026-01-01T00:00:00Z", "accelerators": [{"device": 1, "utilization": 93}]}}`, 400, Malformed},
+		{"UUID with a line end", "sync", "", `{` + who + `, "state": "running", "figures": {"at": "2026-01-01T00:00:00Z", "accelerators": [{"device": 1, "uuid": "a\nb"}]}}`, 400, Malformed},
+		{"more accelerators than there can be", "sync", "", `{` + who + `, "state": "running", "figures": {"at": "2026-01-01T00:00:00Z", "accelerators": [` + devices(17) + `]}}`, 400, Malformed},
 		{"negative count of an RDMA device", "sync", "", `{` + who + `, "state": "running", "figures": {"at": "2026-01-01T00:00:00Z", "rdma": {"link_downed": -1}}}`, 400, Malformed},
 		{"negative step", "sync", "", `{` + who + `, "state": "running", "step": -5}`, 400, Malformed},
 		{"checkpoint of a negative step", "sync", "", `{` + who + `, "state": "running", "saved": {"step": -5, "generation": 1}}`, 400, Malformed},
@@ -947,4 +954,13 @@ func FuzzHandlers(f *testing.F) {
 		s.Observe()
 		s.c.Membership("gpt")
 	})
+}
+
+// devices are n accelerators in JSON.
+func devices(n int) string {
+	var all []string
+	for i := range n {
+		all = append(all, fmt.Sprintf(`{"device": %d}`, i))
+	}
+	return strings.Join(all, ", ")
 }

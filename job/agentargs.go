@@ -1,6 +1,7 @@
 package job
 
 import (
+	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
@@ -33,8 +34,23 @@ type AgentConfig struct {
 	CheckpointPattern string // regular expression with the group step
 	Progress          string // regular expression with the group step, and optionally loss
 	Recognizers       string // JSON of recognizers that come before the known ones
+	Accelerators      Words  // command that prints figures of the slot's accelerators
+	DCGM              string // URL of a DCGM exporter
 	Command           []string
 }
+
+// Words is a command as the value of a flag, in JSON.
+type Words []string
+
+func (w *Words) String() string {
+	if w == nil || len(*w) == 0 {
+		return ""
+	}
+	text, _ := json.Marshal([]string(*w)) // of strings: it cannot fail
+	return string(text)
+}
+
+func (w *Words) Set(text string) error { return json.Unmarshal([]byte(text), (*[]string)(w)) }
 
 // Declare defines the agent's flags on fs, bound to c.
 func (c *AgentConfig) Declare(fs *flag.FlagSet) {
@@ -61,6 +77,9 @@ func (c *AgentConfig) Declare(fs *flag.FlagSet) {
 	fs.StringVar(&c.CheckpointSignal, "checkpoint-signal", "", "Request a checkpoint before a planned stop by `SIGNAL`.")
 	fs.StringVar(&c.CheckpointPattern, "checkpoint-pattern", "", "Regular expression `PATTERN` for checkpoint steps in the output.")
 	fs.StringVar(&c.Recognizers, "recognizers", "", "Recognize progress in the output as `JSON` says, too.")
+	c.Accelerators = nil // Var sets no default
+	fs.Var(&c.Accelerators, "accelerators", "Figures of accelerators are printed by a command, a `JSON` list.")
+	fs.StringVar(&c.DCGM, "dcgm", "", "Figures of accelerators are served by the DCGM exporter at `URL`.")
 	fs.StringVar(&c.Progress, "progress", "", "Regular expression `PATTERN` for progress in the output.")
 }
 

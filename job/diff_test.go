@@ -21,6 +21,8 @@ func sample() Job {
 			DependsOn: []string{"ps"}, Update: &Updating{MaxUnavailable: 2}, StopGrace: Duration(30e9),
 			Resources: Resources{CPU: 1000, Memory: 1 << 30, Devices: map[string]int{"gpu": 1}, Shm: 1 << 20},
 			Pod:       map[string]any{"a": "b"},
+
+			Accelerators: &Accelerators{Command: []string{"gpus"}, DCGM: "http://localhost:9400/metrics"},
 		}},
 		Progress:   &Progress{Pattern: "step (?P<step>\\d+)"},
 		Checkpoint: &Checkpoint{Dir: "ckpt", Signal: "SIGUSR1", Pattern: "saved (?P<step>\\d+)"},

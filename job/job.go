@@ -73,11 +73,14 @@ type Role struct {
 	SourceRoot string `hcl:"-" json:",omitempty"`
 	SourceSize Bytes  `hcl:"-" json:",omitempty"`
 
-	DependsOn []string       `hcl:"depends_on,references" change:"update" doc:"Roles that must be running before this one starts; on destroy it stops before them. Written role.NAME."`
-	Update    *Updating      `hcl:"update,block" change:"update" json:",omitempty" doc:"How an edit reaches the slots of an unranked role: some at a time. A ranked role is updated as a whole, since its world needs all."`
-	StopGrace Duration       `hcl:"stop_grace,optional" default:"30s" change:"replace" doc:"Time between SIGTERM and SIGKILL on a planned stop."`
-	Resources Resources      `hcl:"resources,block" change:"replace" doc:"What each slot reserves on its node."`
-	Pod       map[string]any `hcl:"pod,any" change:"replace" doc:"Overlay on the pod, for Kubernetes settings that eltrain does not have. The local provider does not support it."`
+	DependsOn []string  `hcl:"depends_on,references" change:"update" doc:"Roles that must be running before this one starts; on destroy it stops before them. Written role.NAME."`
+	Update    *Updating `hcl:"update,block" change:"update" json:",omitempty" doc:"How an edit reaches the slots of an unranked role: some at a time. A ranked role is updated as a whole, since its world needs all."`
+	StopGrace Duration  `hcl:"stop_grace,optional" default:"30s" change:"replace" doc:"Time between SIGTERM and SIGKILL on a planned stop."`
+	Resources Resources `hcl:"resources,block" change:"replace" doc:"What each slot reserves on its node."`
+
+	Accelerators *Accelerators `hcl:"accelerators,block" change:"replace" json:",omitempty" doc:"Where the figures of a slot's accelerators come from. Without it there are none."`
+
+	Pod map[string]any `hcl:"pod,any" change:"replace" doc:"Overlay on the pod, for Kubernetes settings that eltrain does not have. The local provider does not support it."`
 }
 
 // Program is what runs in a slot. Its attributes may refer to slot.index, slot.role, slot.job and slot.address.
@@ -138,6 +141,12 @@ type Resources struct {
 	Memory  Bytes          `hcl:"memory,optional" change:"replace" doc:"Memory, as \"1GiB\"."`
 	Devices map[string]int `hcl:"devices,optional" change:"replace" doc:"Whole devices by name, as { \"nvidia.com/gpu\" = 8 }."`
 	Shm     Bytes          `hcl:"shm,optional" change:"replace" doc:"Size of /dev/shm, for providers that create one."`
+}
+
+// Accelerators says where the figures of a slot's accelerators come from, by one of its fields.
+type Accelerators struct {
+	Command []string `hcl:"command,optional" change:"replace" json:",omitempty" doc:"Program that prints figures of the slot's devices, as [\"eltrain-nvml\"]: see metrics.md. It runs beside the training processes, in their directory and as their user."`
+	DCGM    string   `hcl:"dcgm,optional" change:"replace" json:",omitempty" doc:"URL of a DCGM exporter on the slot's node, as \"http://localhost:9400/metrics\". Not together with command."`
 }
 
 // Limits is the maximum that a job may hold. A nil pointer or an absent device is unlimited.

@@ -14,7 +14,9 @@ type Launch struct {
 	MaxRestarts int         `json:"max_restarts"` // TORCHELASTIC_MAX_RESTARTS
 	Checkpoint  *Checkpoint `json:"checkpoint,omitempty"`
 	Progress    *Progress   `json:"progress,omitempty"`
-	Fingerprint string      `json:"fingerprint"`
+	// Accelerators is where figures of the slot's accelerators come from; nil if there are none.
+	Accelerators *Accelerators `json:"accelerators,omitempty"`
+	Fingerprint  string        `json:"fingerprint"`
 	// Source is the digest of the role's source files, which the job's Group has, if the provider ships them.
 	Source string `json:"source,omitempty"`
 	// Pod is the role's overlay on its pod, for providers with Capabilities.Pods.

@@ -50,7 +50,7 @@ type ProcessFigures struct {
 
 	// From looks at PID twice a second. StateAge is for how long State has held it (see ThreadState.Held), or has not; a blocked thread
 	// counts as held only as long as the process does nothing. Busy is the recent use of a processor, as share of one. IdleAge is since
-	// it last used more than a little of one, read, wrote or printed.
+	// it last used more than a little of one, read, wrote or printed, or since the slot's accelerators last did more than a little.
 	StateAge *float64 `json:"state_age_seconds,omitempty"`
 	Busy     *float64 `json:"busy,omitempty"`
 	IdleAge  *float64 `json:"idle_age_seconds,omitempty"`
@@ -131,6 +131,8 @@ type SlotFigures struct {
 	// TCPRetransmits counts segments in the agent's network namespace: a pod's own; without pods, the machine's.
 	TCPRetransmits *int64       `json:"tcp_retransmits,omitempty"`
 	RDMA           *RDMAFigures `json:"rdma,omitempty"` // nil without a device
+
+	Accelerators []AcceleratorFigures `json:"accelerators,omitempty"` // by Device, at most MaxAccelerators
 }
 
 // RDMAFigures are counters of the kernel (/sys/class/infiniband), summed over the ports of all devices. What no device counts is nil.

@@ -519,6 +519,7 @@ func (s *Sealer) Launch(l Launch) (Launch, error) {
 	open := func(text string) string { return s.open(text, &missing) }
 	l.Program, l.Pod = l.Program.withTexts(open), mapValues(l.Pod, s.opened(open))
 	l.Checkpoint, l.Progress = l.Checkpoint.withTexts(open), l.Progress.withTexts(open)
+	l.Accelerators = l.Accelerators.withTexts(open)
 	if missing {
 		return l, ErrSealed
 	}
@@ -613,7 +614,15 @@ func (r Role) withPrograms(by func(string) string) Role {
 			r.PerSlot[i] = programs[i].withTexts(by)
 		}
 	}
+	r.Accelerators = r.Accelerators.withTexts(by)
 	return r
+}
+
+func (a *Accelerators) withTexts(by func(string) string) *Accelerators {
+	if a == nil {
+		return nil
+	}
+	return &Accelerators{Command: mapTexts(a.Command, by), DCGM: by(a.DCGM)}
 }
 
 func (p Program) withTexts(by func(string) string) Program {

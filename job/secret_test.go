@@ -77,7 +77,8 @@ func secretJob(secret string) Job {
 	program := Program{Image: "reg/" + secret, Command: []string{"train", "--token=" + secret}, WorkingDir: "d-" + secret, Env: map[string]string{"T": secret, "PLAIN": "x"}}
 	return Job{Name: "gpt", Provider: "local", Secrets: []string{secret},
 		Roles: []Role{{Name: "worker", Replicas: 2, Processes: 1, Program: program, PerSlot: []Program{program, program}, DependsOn: []string{secret},
-			Pod: map[string]any{"spec": map[string]any{"hostname": secret, "list": []any{"a " + secret, 3.5, map[string]any{"k": secret}}}}}},
+			Accelerators: &Accelerators{Command: []string{"gpus", secret}, DCGM: "http://" + secret},
+			Pod:          map[string]any{"spec": map[string]any{"hostname": secret, "list": []any{"a " + secret, 3.5, map[string]any{"k": secret}}}}}},
 		Checkpoint: &Checkpoint{Dir: "ckpt-" + secret, Signal: "SIGUSR1", Pattern: "saved (?P<step>\\d+) " + secret}, Progress: &Progress{Pattern: "step (?P<step>\\d+) " + secret},
 		Heal: Heal{Signatures: "[" + secret + "]"}}
 }
@@ -92,15 +93,15 @@ func TestASealedJobHasNoSecretAndIsLaunchedWithIt(t *testing.T) {
 	}
 	sealed.Roles[0].DependsOn = nil // names are not sealed
 	sealed.Secrets = nil            // never in JSON
-	if text := fmt.Sprintf("%+v %+v %+v", sealed, *sealed.Checkpoint, *sealed.Progress); strings.Contains(text, secret) {
+	if text := fmt.Sprintf("%+v %+v %+v %+v", sealed, *sealed.Checkpoint, *sealed.Progress, *sealed.Roles[0].Accelerators); strings.Contains(text, secret) {
 		t.Fatalf("the secret is in %s", text)
 	}
 	r := &sealed.Roles[0]
-	opened, err := s.Launch(Launch{Program: r.For(1), Pod: r.Pod, Checkpoint: sealed.Checkpoint, Progress: sealed.Progress})
+	opened, err := s.Launch(Launch{Program: r.For(1), Pod: r.Pod, Checkpoint: sealed.Checkpoint, Progress: sealed.Progress, Accelerators: r.Accelerators})
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Launch{Program: plain.Roles[0].Program, Pod: plain.Roles[0].Pod, Checkpoint: plain.Checkpoint, Progress: plain.Progress}
+	want := Launch{Program: plain.Roles[0].Program, Pod: plain.Roles[0].Pod, Checkpoint: plain.Checkpoint, Progress: plain.Progress, Accelerators: plain.Roles[0].Accelerators}
 	if diff := cmp.Diff(want, opened); diff != "" {
 		t.Errorf("the launch differs from the declaration (-declared +launched):\n%s", diff)
 	}

@@ -72,6 +72,7 @@ job "full" {
       devices = { "nvidia.com/gpu" = 2 }
       shm     = "1GiB"
     }
+    accelerators { command = ["gpus"] }
   }
   role "ps" {
     command = ["ps"]
@@ -176,6 +177,10 @@ func TestEveryFieldDecodes(t *testing.T) {
 		}
 	}
 	walk(reflect.ValueOf(mustParse(t, inJob(`progress { recognizers = "[]" }`)).Jobs[0])) // not together with pattern
+	walk(reflect.ValueOf(mustParse(t, inJob(`role "x" {
+		command = ["x"]
+		accelerators { dcgm = "http://localhost:9400/metrics" }
+	}`)).Jobs[0])) // not together with command
 	walk(reflect.ValueOf(j))
 	for key := range all {
 		if !seen[key] {

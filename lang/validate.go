@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"net/url"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -121,6 +122,9 @@ func (l *loader) checkRole(r *job.Role, t *tree) {
 			l.complain(b.at("max_unavailable"), b, "Invalid max_unavailable", "At least 1 slot has to be down to be replaced, not %d.", r.Update.MaxUnavailable)
 		}
 	}
+	if b := t.block("accelerators"); b != nil && r.Accelerators != nil && b.sound("command", "dcgm") {
+		l.checkAccelerators(r.Accelerators, b)
+	}
 	l.checkEnv(r, t)
 	if b := t.block("resources"); b != nil {
 		l.checkDevices(r.Resources.Devices, b)
@@ -133,6 +137,23 @@ func eachProgram(r *job.Role) []job.Program {
 		return r.PerSlot
 	}
 	return []job.Program{r.Program}
+}
+
+// checkAccelerators requires one source of figures.
+func (l *loader) checkAccelerators(a *job.Accelerators, t *tree) {
+	byCommand, byDCGM := t.attrs["command"] != nil, t.attrs["dcgm"] != nil
+	switch {
+	case byCommand && byDCGM:
+		l.complain(t.at("dcgm"), t, "Two sources of figures", "The figures come either from a command or from a DCGM exporter: set only one of the two.")
+	case byCommand && (len(a.Command) == 0 || a.Command[0] == ""):
+		l.complain(t.at("command"), t, "Empty command", "The command names a program and its arguments, as [\"eltrain-nvml\"].")
+	case byDCGM:
+		if u, err := url.Parse(a.DCGM); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+			l.complain(t.at("dcgm"), t, "Invalid URL", "The URL of a DCGM exporter begins with http:// or https:// and names a host, as in \"http://localhost:9400/metrics\".")
+		}
+	case !byCommand:
+		l.complain(t.at("command"), t, "Empty accelerators block", "Set command or dcgm, or remove the block.")
+	}
 }
 
 func (l *loader) checkCommand(r *job.Role, t *tree) {

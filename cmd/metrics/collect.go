@@ -220,6 +220,9 @@ func (s sink) slot(labels []string, r *elastic.RankUsage) {
 	known(s, slotStalled, f.CPUStalled, with("cpu")...)
 	known(s, slotStalled, f.IOStalled, with("io")...)
 	known(s, slotRetransmits, f.TCPRetransmits, labels...)
+	for i := range f.Accelerators {
+		s.accelerator(with(strconv.Itoa(f.Accelerators[i].Device)), &f.Accelerators[i])
+	}
 	if d := f.RDMA; d != nil {
 		known(s, slotRDMABytes, d.Received, with("received")...)
 		known(s, slotRDMABytes, d.Sent, with("sent")...)
@@ -230,6 +233,20 @@ func (s sink) slot(labels []string, r *elastic.RankUsage) {
 			known(s, slotRDMA, n, with(event)...)
 		}
 	}
+}
+
+func (s sink) accelerator(labels []string, a *job.AcceleratorFigures) {
+	with := func(label string) []string { return append(labels[:4:4], label) }
+	known(s, deviceUtilization, a.Utilization, labels...)
+	known(s, deviceUsed, a.MemoryUsed, labels...)
+	known(s, deviceMemory, a.MemoryTotal, labels...)
+	known(s, deviceTemperature, a.Temperature, labels...)
+	known(s, deviceClock, a.Clock, with("processors")...)
+	known(s, deviceClock, a.MemoryClock, with("memory")...)
+	known(s, devicePower, a.Power, labels...)
+	known(s, deviceErrors, a.ECCCorrected, with("corrected")...)
+	known(s, deviceErrors, a.ECCUncorrected, with("uncorrected")...)
+	known(s, deviceXID, a.XID, labels...)
 }
 
 // known sends what is known.

@@ -89,3 +89,17 @@ var (
 	slotRDMA        = counter("slot_rdma_events_total", "Events that RDMA devices of the slot's machine counted, by kind.", append(slotLabels[:3:3], "event")...)
 	slotRDMABytes   = counter("slot_rdma_bytes_total", "Bytes that those devices moved, by direction.", append(slotLabels[:3:3], "direction")...)
 )
+
+// Accelerators of slots, with metrics_by_slot. device is a number below job.MaxDevice.
+var (
+	deviceLabels = append(slotLabels[:3:3], "device")
+
+	deviceUtilization = gauge("accelerator_utilization_ratio", "Recent part of the time in which the accelerator worked, 0 to 1.", deviceLabels...)
+	deviceUsed        = gauge("accelerator_memory_used_bytes", "Memory of the accelerator that is in use.", deviceLabels...)
+	deviceMemory      = gauge("accelerator_memory_bytes", "Memory of the accelerator.", deviceLabels...)
+	deviceTemperature = gauge("accelerator_temperature_celsius", "Temperature of the accelerator.", deviceLabels...)
+	deviceClock       = gauge("accelerator_clock_hertz", "Clock rate, of its processors and of its memory.", append(deviceLabels[:4:4], "clock")...)
+	devicePower       = gauge("accelerator_power_watts", "Power that it draws.", deviceLabels...)
+	deviceErrors      = counter("accelerator_ecc_errors_total", "Errors of its memory since its driver was loaded, corrected or uncorrected.", append(deviceLabels[:4:4], "kind")...)
+	deviceXID         = gauge("accelerator_xid", "Number of its newest NVIDIA XID error; 0 if there was none.", deviceLabels...)
+)

@@ -67,6 +67,10 @@ func everything(t testing.TB) *master {
 	rdma := &job.RDMAFigures{Received: new(int64(5)), Sent: new(int64(6)), LinkDowned: new(int64(1))}
 	figures := &job.SlotFigures{
 		At: jobtest.Epoch, MemoryLimit: new(int64(4 << 30)), MemoryUsed: new(int64(1 << 30)), MemoryStalled: new(0.5), CPUStalled: new(1.5), IOStalled: new(0.0), TCPRetransmits: new(int64(7)), RDMA: rdma,
+		Accelerators: []job.AcceleratorFigures{{Device: 2}, {
+			Device: 5, UUID: "GPU-8f6d", Utilization: new(0.93), MemoryUsed: new(int64(79 << 30)), MemoryTotal: new(int64(80 << 30)), Temperature: new(61.5), Clock: new(int64(1.98e9)),
+			MemoryClock: new(int64(2.619e9)), Power: new(412.7), ECCCorrected: new(int64(2)), ECCUncorrected: new(int64(0)), XID: new(int64(79)),
+		}},
 	}
 	process := &job.ProcessFigures{
 		PID: 7, State: job.ThreadBlocked, Processes: 5, Threads: 96, OpenFiles: new(int64(0)), CPUSeconds: new(12.5), RSS: new(int64(1 << 30)), PSS: new(int64(1 << 29)), PeakRSS: new(int64(1 << 31)),

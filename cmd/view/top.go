@@ -132,7 +132,12 @@ func (s Screen) topJob(b *bytes.Buffer, j *TopJob) {
 		b.WriteString("  No agent has registered.\n")
 		return
 	}
-	rows := [][]string{{"RANK", "SLOT", "STATE", "STEP", "STEPS/S", "LOSS", "CPU", "MEMORY", "LIMIT", "READ/S", "WRITTEN/S", "THREADS", "FILES", "WAITS IN"}}
+	rows := [][]string{{"RANK", "SLOT", "STATE", "STEP", "STEPS/S", "LOSS", "CPU", "MEMORY", "LIMIT"}}
+	devices := slices.ContainsFunc(j.Ranks, func(r TopRank) bool { return r.Figures != nil && len(r.Figures.Accelerators) > 0 })
+	if devices {
+		rows[0] = append(rows[0], "ACCEL", "ACCEL MEMORY")
+	}
+	rows[0] = append(rows[0], "READ/S", "WRITTEN/S", "THREADS", "FILES", "WAITS IN")
 	looks := []style{faint}
 	for i := range j.Ranks {
 		r := &j.Ranks[i]
@@ -154,7 +159,12 @@ func (s Screen) topJob(b *bytes.Buffer, j *TopJob) {
 		if files != nil {
 			count = itoa(int(*files))
 		}
-		rows = append(rows, append(row, amount(memory), amount(limit), perSecond(r.Read), perSecond(r.Written), orDash(threads, 0), count, dash(waits)))
+		row = append(row, amount(memory), amount(limit))
+		if devices {
+			used, memory := accelerators(r.Figures)
+			row = append(row, used, memory)
+		}
+		rows = append(rows, append(row, perSecond(r.Read), perSecond(r.Written), orDash(threads, 0), count, dash(waits)))
 		looks = append(looks, look)
 	}
 	for i, line := range aligned(rows) {
@@ -166,6 +176,32 @@ func (s Screen) topJob(b *bytes.Buffer, j *TopJob) {
 	for i := range j.Ranks {
 		s.topHistory(b, &j.Ranks[i])
 	}
+}
+
+// accelerators are the mean use of a slot's accelerators and the memory that is in use of all, of those of which it is known.
+func accelerators(f *job.SlotFigures) (use, memory string) {
+	if f == nil {
+		return "-", "-"
+	}
+	var sum, n float64
+	var used *int64
+	for i := range f.Accelerators {
+		a := &f.Accelerators[i]
+		if a.Utilization != nil {
+			sum, n = sum+*a.Utilization, n+1
+		}
+		if a.MemoryUsed != nil {
+			if used == nil {
+				used = new(int64)
+			}
+			*used += *a.MemoryUsed
+		}
+	}
+	use = "-"
+	if n > 0 {
+		use = strconv.FormatFloat(100*sum/n, 'f', 0, 64) + "%"
+	}
+	return use, amount(used)
 }
 
 // topHistory shows a rank's history, if there is one.

@@ -62,6 +62,24 @@ func TestTop(t *testing.T) {
 	golden(t, "top.json", text.String())
 }
 
+// Columns for accelerators are there where a slot of the job has figures.
+func TestTopWithAccelerators(t *testing.T) {
+	usage := someUsage()
+	u := usage["gpt"]
+	with := func(rank int, all ...job.AcceleratorFigures) {
+		u.Ranks[rank].Figures = &job.SlotFigures{At: jobtest.Epoch, Accelerators: all}
+	}
+	with(1, job.AcceleratorFigures{Utilization: new(1.0), MemoryUsed: new(int64(70 << 30))}, job.AcceleratorFigures{Device: 1, Utilization: new(0.5), MemoryUsed: new(int64(60 << 30))}, job.AcceleratorFigures{Device: 2})
+	with(2, job.AcceleratorFigures{Utilization: new(0.0), MemoryUsed: new(int64(0))})
+	with(3, job.AcceleratorFigures{XID: new(int64(79))})
+	var r Redactor
+	var text bytes.Buffer
+	if err := WriteTop(Screen{Writer: &text}, Top(usage, &r)); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "top_accelerators.txt", text.String())
+}
+
 func TestTopOfSomeSlots(t *testing.T) {
 	var r Redactor
 	selector, err := job.ParseSelector("job.gpt.worker[1-2]")

@@ -241,6 +241,12 @@ func agentConfig(l job.Launch) job.AgentConfig {
 	if l.Progress != nil {
 		a.Progress, a.Recognizers = literal(l.Progress.Pattern), literal(l.Progress.Recognizers)
 	}
+	if l.Accelerators != nil {
+		for _, word := range l.Accelerators.Command {
+			a.Accelerators = append(a.Accelerators, literal(word))
+		}
+		a.DCGM = literal(l.Accelerators.DCGM)
+	}
 	for _, word := range l.Program.Command {
 		a.Command = append(a.Command, literal(word))
 	}

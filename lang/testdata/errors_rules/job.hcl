@@ -244,3 +244,25 @@ job "indivisible" {
     group "pipeline" { size = 2 }
   }
 }
+
+job "no_figures" {
+  role "none" {
+    command = ["x"]
+    accelerators {}
+  }
+  role "both" {
+    command = ["x"]
+    accelerators {
+      command = ["y"]
+      dcgm    = "http://localhost:9400/metrics"
+    }
+  }
+  role "empty" {
+    command = ["x"]
+    accelerators { command = [] }
+  }
+  role "file" {
+    command = ["x"]
+    accelerators { dcgm = "localhost:9400" }
+  }
+}
