@@ -4,13 +4,16 @@ GO      ?= go
 BIN     := bin/eltrain
 VERSION := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
 
-.PHONY: help build demo test soak testbed check bench fuzz deps clean
+.PHONY: help build nvml demo test soak testbed check bench fuzz deps clean
 
 help: ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
 
 build: ## bin/eltrain, and bin/eltrain-agent beside it
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X main.commit=$(VERSION)" -o bin/ ./cmd/eltrain ./cmd/eltrain-agent
+
+nvml: ## bin/eltrain-nvml, which prints figures of NVIDIA devices; needs a C compiler
+	CGO_ENABLED=1 CGO_CFLAGS="-O2 -Wno-deprecated-declarations" $(GO) -C nvml build -trimpath -ldflags "-s -w" -o ../bin/eltrain-nvml .
 
 demo: build ## a real elastic job on this machine: plan, train, heal, grow, end
 	./examples/demo.sh $(CURDIR)/$(BIN)

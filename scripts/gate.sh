@@ -7,6 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 go=${GO:-go}
+export CGO_CFLAGS="${CGO_CFLAGS:--O2 -g} -Wno-deprecated-declarations" # of NVML's header, in nvml
 unset CI # where it is set eltrain distrusts its files, and the tests of that set it themselves
 
 # A package that is not named here is in tier 3.
@@ -18,7 +19,7 @@ values='^Test(Scenarios|Life|Rendezvous|Topology|Ranks)'
 # These limit a process to less memory than the race detector takes.
 limited=(./internal/confine)
 contract=(./deploy ./e2e/faults ./e2e/heal ./e2e/kubernetes ./e2e/podsite ./e2e/volcano ./providers/kubernetes ./providers/volcano ./state/kubernetes)
-modules=(testbed e2e/policy e2e/alerts) # of their own
+modules=(testbed e2e/policy e2e/alerts nvml) # of their own
 
 adapters() {
 	comm -23 <($go list ./... | sort) <($go list "${pure[@]}" "${deterministic[@]}" "${contract[@]}" | sort)
@@ -73,6 +74,7 @@ tier3() {
 	$go test -race -short -timeout 10m "${contract[@]}"
 	(cd e2e/policy && $go test -race -count 1 ./...)
 	(cd e2e/alerts && $go test -race -count 1 ./...)
+	(cd nvml && $go test -race -count 1 ./...)
 }
 
 # The packages share one control plane, one after the other: each needs all of a small machine.

@@ -7,7 +7,12 @@ go=${GO:-go}
 # MODULE VERSION FOLDER of each, with Go's own library first.
 modules() {
 	echo "Go . $($go env GOROOT)"
-	$go list -deps -f '{{with .Module}}{{if not .Main}}{{.Path}} {{.Version}} {{.Dir}}{{end}}{{end}}' ./cmd/... | grep . | LC_ALL=C sort -u
+	{ dependencies . ./cmd/... && dependencies nvml ./...; } | LC_ALL=C sort -u
+}
+
+# Those of packages in a module of ours, without ours.
+dependencies() {
+	$go -C "$1" list -deps -f '{{with .Module}}{{if not .Main}}{{.Path}} {{.Version}} {{.Dir}}{{end}}{{end}}' "$2" | grep . | grep -v '^github.com/eltrain/eltrain '
 }
 
 declare -A users texts
