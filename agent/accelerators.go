@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math"
 	"os"
 	"os/exec"
@@ -35,6 +36,9 @@ var defaultPaces = paces{every: 5 * time.Second, most: time.Minute, quiet: time.
 // figuresPerSecond is how much of a command's output is read in a second, in bytes.
 const figuresPerSecond = 64 << 10
 
+// maxFailures bounds the lines about errors of devices in an exit.
+const maxFailures = 8
+
 // accelerators follows the figures of the slot's accelerators while training processes run. Their source may block, die, or say
 // anything: that costs its figures and nothing else.
 type accelerators struct {
@@ -45,6 +49,7 @@ type accelerators struct {
 
 	mu       sync.Mutex
 	devices  map[int]dated // nil while no processes run
+	errors   map[int]deviceErrors
 	cancel   context.CancelFunc
 	done     chan struct{} // of the newest begin
 	starting bool          // a command
@@ -85,7 +90,7 @@ func (a *accelerators) begin() {
 		}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	a.cancel, a.done, a.devices = cancel, make(chan struct{}), map[int]dated{}
+	a.cancel, a.done, a.devices, a.errors = cancel, make(chan struct{}), map[int]dated{}, map[int]deviceErrors{}
 	go a.follow(ctx, a.done)
 }
 
@@ -151,6 +156,7 @@ func (a *accelerators) said(figures job.AcceleratorFigures, now time.Time) {
 	if a.devices == nil {
 		return // ended
 	}
+	a.errors[figures.Device] = a.errors[figures.Device].with(&figures)
 	for device, d := range a.devices {
 		if now.Sub(d.at) > a.paces.trust {
 			delete(a.devices, device)
@@ -159,6 +165,52 @@ func (a *accelerators) said(figures job.AcceleratorFigures, now time.Time) {
 	if _, known := a.devices[figures.Device]; known || len(a.devices) < job.MaxAccelerators {
 		a.devices[figures.Device] = dated{figures, now}
 	}
+}
+
+// deviceErrors are those that a device has had while the processes ran. They stay when its figures are too old: a lost device has none.
+type deviceErrors struct {
+	uuid        string
+	before, xid *int64 // XID error that was said first, which may be of before the processes ran, and newest one; 0 is none
+	count       *int64 // uncorrected memory errors as last said
+	uncorrected int64  // of them, those since
+}
+
+func (e deviceErrors) with(f *job.AcceleratorFigures) deviceErrors {
+	e.uuid = cmp.Or(f.UUID, e.uuid)
+	if f.XID != nil {
+		if e.before == nil || *f.XID == 0 { // none yet: its source may have begun anew
+			e.before = f.XID
+		}
+		e.xid = f.XID
+	}
+	if n := f.ECCUncorrected; n != nil {
+		if e.count != nil {
+			e.uncorrected += max(0, *n-*e.count)
+		}
+		e.count = n
+	}
+	return e
+}
+
+// failures are lines about errors of the devices while the processes ran, for the output of one that failed. Package signature says
+// which of them are the hardware's.
+func (a *accelerators) failures() (lines []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, device := range slices.Sorted(maps.Keys(a.errors)) {
+		e := a.errors[device]
+		name := fmt.Sprintf("[eltrain] accelerator %d", device)
+		if e.uuid != "" {
+			name += " (" + e.uuid + ")"
+		}
+		if e.xid != nil && *e.xid != *e.before {
+			lines = append(lines, fmt.Sprintf("%s: Xid %d", name, *e.xid))
+		}
+		if e.uncorrected > 0 {
+			lines = append(lines, fmt.Sprintf("%s: uncorrected memory errors: %d", name, e.uncorrected))
+		}
+	}
+	return lines[max(0, len(lines)-maxFailures):]
 }
 
 // figures are those that are not too old, by device.

@@ -150,7 +150,7 @@ func killedOf(t *testing.T) (left bool) {
 
 // TestFiguresFollowTheCommand: newer ones replace older ones, also of a counter that begins again, and old ones are forgotten.
 func TestFiguresFollowTheCommand(t *testing.T) {
-	a := &accelerators{paces: defaultPaces, devices: map[int]dated{}}
+	a := &accelerators{paces: defaultPaces, devices: map[int]dated{}, errors: map[int]deviceErrors{}}
 	at := time.Now()
 	a.said(job.AcceleratorFigures{Device: 1, ECCUncorrected: new(int64(7)), Utilization: new(0.5)}, at)
 	a.said(job.AcceleratorFigures{Device: 1, ECCUncorrected: new(int64(0))}, at.Add(time.Second))
@@ -311,7 +311,7 @@ func TestDCGMExporter(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := httptest.NewServer(http.HandlerFunc(test.answer))
 			defer s.Close()
-			a := &accelerators{log: quiet, paces: defaultPaces, devices: map[int]dated{}}
+			a := &accelerators{log: quiet, paces: defaultPaces, devices: map[int]dated{}, errors: map[int]deviceErrors{}}
 			err := a.readDCGM(t.Context(), s.URL)
 			if err == nil || !strings.Contains(err.Error(), test.fails) {
 				t.Errorf("the error is %v, without %q", err, test.fails)
@@ -359,12 +359,65 @@ func TestFiguresOfOtherSlotsDevices(t *testing.T) {
 	} {
 		t.Setenv("NVIDIA_VISIBLE_DEVICES", visible)
 		t.Setenv("CUDA_VISIBLE_DEVICES", "")
-		a := &accelerators{paces: defaultPaces, visible: visibleDevices(), devices: map[int]dated{}}
+		a := &accelerators{paces: defaultPaces, visible: visibleDevices(), devices: map[int]dated{}, errors: map[int]deviceErrors{}}
 		for device, id := range map[int]string{1: "GPU-8f6d-1", 2: "GPU-77aa-2", 3: ""} {
 			a.said(job.AcceleratorFigures{Device: device, UUID: id}, time.Now())
 		}
 		if got := a.numbers(); !cmp.Equal(got, want) {
 			t.Errorf("%q: figures of %d, not %d", visible, got, want)
 		}
+	}
+}
+
+// TestErrorsOfDevices: those since the processes began count, also of a device that has no figures any more.
+func TestErrorsOfDevices(t *testing.T) {
+	at := time.Now()
+	type said = job.AcceleratorFigures
+	xid, ecc := func(n int64) said { return said{Device: 3, UUID: "GPU-8f6d", XID: &n} }, func(n int64) said { return said{ECCUncorrected: &n} }
+	const failed, memory = "[eltrain] accelerator 3 (GPU-8f6d): Xid ", "[eltrain] accelerator 0: uncorrected memory errors: "
+	for name, test := range map[string]struct {
+		said []said
+		want []string
+	}{
+		"none":                      {[]said{xid(0), ecc(0), {Device: 7}}, nil},
+		"of before":                 {[]said{xid(79), ecc(4), xid(79), ecc(4)}, nil},
+		"new":                       {[]said{xid(0), ecc(4), ecc(5), xid(79), ecc(7)}, []string{memory + "3", failed + "79"}},
+		"newer than one of before":  {[]said{xid(31), xid(79)}, []string{failed + "79"}},
+		"not known at first":        {[]said{{Device: 3}, xid(79), {}, ecc(4), ecc(5)}, []string{memory + "1"}},
+		"a counter that begins":     {[]said{ecc(9), ecc(0), ecc(1)}, []string{memory + "1"}},
+		"a source that begins":      {[]said{xid(79), xid(0), xid(79)}, []string{failed + "79"}},
+		"no figures after the last": {[]said{xid(0), xid(79), {Device: 3}}, []string{failed + "79"}},
+	} {
+		a := &accelerators{paces: defaultPaces, devices: map[int]dated{}, errors: map[int]deviceErrors{}}
+		for _, f := range test.said {
+			a.said(f, at)
+		}
+		a.said(job.AcceleratorFigures{Device: 9}, at.Add(time.Hour))
+		if diff := cmp.Diff(test.want, a.failures()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// TestFailureHasTheErrorsOfDevices: after the last output of the process.
+func TestFailureHasTheErrorsOfDevices(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 300*time.Millisecond, "sh", "-c", `i=0; while [ $i -lt 100 ]; do echo line $i; i=$((i+1)); done; until test -e fail; do sleep 0.01; done; exit 1`)
+	b.config.WorkingDir = b.dir
+	b.config.Accelerators = job.Words{"sh", "-c", `echo '{"device":0,"xid":0}'; until test -e fall; do sleep 0.01; done; echo '{"device":0,"xid":79}'; sleep 3600`}
+	b.launch(t)
+	b.service.run(1, 1)
+	xid := func(n int64) func(r elastic.Report) bool {
+		return func(r elastic.Report) bool {
+			return r.Figures != nil && len(r.Figures.Accelerators) == 1 && *r.Figures.Accelerators[0].XID == n
+		}
+	}
+	b.service.await(t, "a device without errors", xid(0))
+	b.write(t, "fall", "")
+	b.service.await(t, "its error", xid(79))
+	b.write(t, "fail", "")
+	e := b.service.awaitState(t, job.MemberFailed, 1).Exit
+	if n := len(e.Tail); n != tailLines || e.Tail[n-2] != "line 99" || e.Tail[n-1] != "[eltrain] accelerator 0: Xid 79" {
+		t.Errorf("the last output has %d lines: %q", n, e.Tail)
 	}
 }

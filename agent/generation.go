@@ -342,8 +342,8 @@ const (
 	longestEnd = 10 * time.Minute
 )
 
-// failure completes an exit with the error file and the last output of the process.
-func (p *process) failure() job.Exit {
+// failure completes an exit with the error file and the last output of the process, and lines about its slot's devices.
+func (p *process) failure(devices []string) job.Exit {
 	exit := *p.exit
 	if f, ok := readErrorFile(p.errorFile); ok {
 		exit.Message = f.message
@@ -354,7 +354,8 @@ func (p *process) failure() job.Exit {
 			exit.At = f.written
 		}
 	}
-	exit.Tail = p.reader.last()
+	tail := p.reader.last()
+	exit.Tail = append(tail[max(0, len(tail)+len(devices)-tailLines):], devices...)
 	return fit(exit, maxExit)
 }
 
@@ -594,7 +595,7 @@ func (s *supervisor) reportFailure() {
 	}
 	s.failureReported = true
 	s.rootCause.Stop()
-	s.events <- failed{s.first().failure()}
+	s.events <- failed{s.first().failure(s.devices.failures())}
 	if s.alive > 0 && !s.stopping {
 		s.grace = brokenGrace
 		s.terminate()

@@ -92,7 +92,7 @@ var Causes = []Cause{
 		Actions: ofSlots, Default: job.RemedyRestart, Memory: 1.5, Limit: 3},
 	{Code: job.StartFailed, weight: definite, Budgeted: true, What: "the command could not be started: missing, not executable, no such directory", Seen: "the system's error",
 		Actions: ofSlots, Default: job.RemedyFail},
-	{Code: job.Accelerator, weight: definite, OfNode: true, Budgeted: true, What: "an accelerator failed", Seen: "XID, ECC and \"uncorrectable\" errors in what the processes print",
+	{Code: job.Accelerator, weight: definite, OfNode: true, Budgeted: true, What: "an accelerator failed", Seen: "XID, ECC and \"uncorrectable\" errors in what the processes print, and new ones in the figures of their devices",
 		Actions: ofSlots, Default: job.RemedyReplace},
 	{Code: job.DeviceOutOfMemory, weight: definite, Budgeted: true, What: "an accelerator's memory is full", Seen: "the framework's message in what the processes print",
 		Actions: ofSlots, Default: job.RemedyFail},
