@@ -33,8 +33,10 @@ var rooms = map[string][]string{
 	"history":                {"job"},
 	"detect":                 {"job"},
 	"checkpoint":             {"job"},
-	"elastic":                {"job", "detect", "history", "internal/connlimit", "internal/regular"},
-	"agent":                  {"job", "elastic", "history", "checkpoint", "progress", "internal/atomicfile", "internal/execsocket", "internal/logmarks", "internal/regular"}, // elastic: wire types and client
+	"nodecheck":              {"job"},
+	"nodecheck/probe":        {"job"},
+	"elastic":                {"job", "detect", "history", "nodecheck", "internal/connlimit", "internal/regular"},
+	"agent":                  {"job", "elastic", "history", "checkpoint", "nodecheck/probe", "progress", "internal/atomicfile", "internal/execsocket", "internal/logmarks", "internal/regular"}, // elastic: wire types and client
 	"state":                  {"job", "conditions", "internal/atomicfile", "internal/regular"},
 	"state/statetest":        {"job", "conditions", "state", "internal/hang"},
 	"state/memory":           {"job", "state"},
@@ -112,6 +114,7 @@ var unreachable = map[string][]string{
 	"signature": {"net/http", "os/exec", "k8s.io/"},
 
 	"checkpoint": {"net/http", "os/exec", "k8s.io/"},
+	"nodecheck":  {"net/http", "os/exec", "k8s.io/"},
 
 	"lang/importer": {"net/http", "os/exec", "k8s.io/"},
 

@@ -127,6 +127,7 @@ type agent struct {
 	record   *record
 	launcher *launcher
 	executor *executor
+	checker  *checker
 	session  *session
 	life     *life
 	events   chan event
@@ -208,6 +209,7 @@ func newAgent(c job.AgentConfig, rec *record, log *slog.Logger) (*agent, error) 
 	a.session = newSession(&a.config, a.currentReport, a.events, a.beats, log)
 	a.launcher.progressed = a.session.reportNow
 	a.executor = newExecutor(c.Dir, a.launcher.forker, log)
+	a.checker = newChecker(a.launcher, a.events)
 	a.watch.sampler = newSampler()
 	a.saver = newSaver(a.checkpoints, a.session.reportNow)
 	return a, nil
@@ -228,6 +230,7 @@ func (a *agent) makeErrorDir() (string, error) {
 
 func (a *agent) close() {
 	a.executor.close()
+	a.checker.end()
 	a.watch.sampler.close()
 	a.saver.close()
 	a.launcher.forker.close()
@@ -326,6 +329,10 @@ func (a *agent) step(e event) {
 			a.perform(effect.Act)
 		case examine:
 			a.examine(effect.request)
+		case inspect:
+			a.checker.begin(effect.check)
+		case disregard:
+			a.checker.end()
 		case report:
 			a.session.reportNow()
 		case lastWord:
@@ -338,6 +345,7 @@ func (a *agent) step(e event) {
 
 // start starts the processes of a world. The port is released at the last moment.
 func (a *agent) start(p elastic.Place) {
+	a.checker.end()
 	a.ports.held.release()
 	a.ports.released.end()
 	a.ports.held, a.ports.released = nil, a.ports.held
@@ -424,7 +432,9 @@ func (a *agent) reserve() {
 // have exited: in a container the agent is their init.
 func (a *agent) measure() {
 	if a.generation == nil {
-		reapOrphans()
+		if !a.checker.busy() {
+			reapOrphans()
+		}
 		a.report(figures{})
 		return
 	}
@@ -519,7 +529,7 @@ func (a *agent) publish() {
 	defer a.mu.Unlock()
 	r := &a.outgoing.Report
 	r.State, r.Generation, r.Rank, r.WorldSlots = l.state, l.generation, l.rank, l.slots
-	r.InPlace, r.PIDs, r.Exit, r.Acts = l.inPlace, l.pids, l.exit, l.results()
+	r.InPlace, r.PIDs, r.Exit, r.Acts, r.Check = l.inPlace, l.pids, l.exit, l.results(), l.check.done
 	switch r.Port = 0; {
 	case a.ports.held != nil:
 		r.Port = a.ports.held.Port

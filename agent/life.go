@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"slices"
 	"time"
 
 	"github.com/eltrain/eltrain/elastic"
@@ -38,6 +39,7 @@ type life struct {
 	lastAnswer     answered      // the newest answer
 	acts           []begunAct    // of those in the order, what was begun
 	newestAct      string        // the greatest ID of an act that was begun
+	check          nodeCheck
 }
 
 // procs is the state of the processes.
@@ -79,6 +81,11 @@ type (
 	overdue struct{}
 	// acted: an act has ended.
 	acted struct{ job.ActResult }
+	// checked: a check of the node has ended. NotStarted is the system's error if its program could not be started.
+	checked struct {
+		job.Checked
+		notStarted *job.Exit
+	}
 	// evidence: what was asked for has been found.
 	evidence struct {
 		request int
@@ -97,6 +104,7 @@ func (failed) isEvent()     {}
 func (stopped) isEvent()    {}
 func (overdue) isEvent()    {}
 func (acted) isEvent()      {}
+func (checked) isEvent()    {}
 func (evidence) isEvent()   {}
 func (unanswered) isEvent() {}
 
@@ -116,6 +124,10 @@ type (
 	perform struct{ job.Act }
 	// examine the processes, for a request of the service's; 0 ends that.
 	examine struct{ request int }
+	// inspect the node; the outcome follows as checked.
+	inspect struct{ check elastic.Check }
+	// disregard ends that without an outcome.
+	disregard struct{}
 	// reserve another port for MASTER_PORT.
 	reserve struct{}
 	// report to the service now.
@@ -126,14 +138,16 @@ type (
 	end struct{ reason job.EndReason }
 )
 
-func (start) isEffect()    {}
-func (stop) isEffect()     {}
-func (perform) isEffect()  {}
-func (examine) isEffect()  {}
-func (reserve) isEffect()  {}
-func (report) isEffect()   {}
-func (lastWord) isEffect() {}
-func (end) isEffect()      {}
+func (start) isEffect()     {}
+func (stop) isEffect()      {}
+func (perform) isEffect()   {}
+func (examine) isEffect()   {}
+func (inspect) isEffect()   {}
+func (disregard) isEffect() {}
+func (reserve) isEffect()   {}
+func (report) isEffect()    {}
+func (lastWord) isEffect()  {}
+func (end) isEffect()       {}
 
 // newLife is an agent that has just started.
 func newLife(stopGrace time.Duration) *life {
@@ -146,7 +160,7 @@ func (l *life) Step(e event) []effect {
 	case ordered:
 		asked := l.order.Evidence
 		l.order = e.Order
-		effects := append(l.followOrder(), l.beginActs()...) // the order first: what it stops gets no signal
+		effects := slices.Concat(l.endCheck(), l.followOrder(), l.beginCheck(), l.beginActs()) // the order first: what it stops gets no signal
 		if l.order.Evidence != asked {
 			effects = append(effects, examine{l.order.Evidence})
 		}
@@ -162,6 +176,8 @@ func (l *life) Step(e event) []effect {
 		return []effect{report{}}
 	case failed:
 		return l.failed(e)
+	case checked:
+		return l.checked(e)
 	case acted:
 		return l.endAct(e.ActResult)
 	case stopped:
@@ -278,7 +294,7 @@ func (l *life) stopped(e stopped) []effect {
 	case l.ending != "":
 		return l.finish()
 	case l.state == job.MemberRunning:
-		return append(l.wait(), l.followOrder()...)
+		return slices.Concat(l.wait(), l.followOrder(), l.beginCheck())
 	}
 	// Failed: the report without PIDs says that nothing runs; a verdict that came meanwhile applies now.
 	if next := l.followOrder(); next != nil {

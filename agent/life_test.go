@@ -50,12 +50,26 @@ func parseEvent(t *testing.T, d *datadriven.TestData) event {
 		if d.HasArg("gen") {
 			o.World = &elastic.Place{Generation: number("gen"), GroupRank: number("rank"), GroupSize: number("slots")}
 		}
+		if d.HasArg("check") {
+			o.Check = &elastic.Check{Number: number("check")}
+		}
 		for i, arg := range d.CmdArgs {
 			if arg.Key == "act" { // ID KIND [VALUE]
 				o.Acts = append(o.Acts, job.Act{ID: arg.Vals[0], Kind: job.ActKind(arg.Vals[1]), Value: strings.Join(d.CmdArgs[i].Vals[2:], "")})
 			}
 		}
 		return ordered{Order: o}
+	case "checked": // NUMBER [failed=PART] [not_started]
+		c := checked{Checked: job.Checked{Number: number("number")}}
+		if d.HasArg("failed") {
+			var part string
+			d.ScanArgs(t, "failed", &part)
+			c.Failed = job.CheckPart(part)
+		}
+		if d.HasArg("not_started") {
+			c.notStarted = &job.Exit{Code: codeNotFound, NotStarted: "no such program"}
+		}
+		return c
 	case "acted":
 		return acted{job.ActResult{ID: d.CmdArgs[0].Key, State: job.ActState(d.CmdArgs[1].Key)}}
 	case "started":
@@ -93,6 +107,10 @@ func describe(e effect) string {
 		return text
 	case perform:
 		return strings.TrimSpace(fmt.Sprintf("perform %s: %s %s", e.ID, e.Kind, e.Value))
+	case inspect:
+		return fmt.Sprintf("begin check %d", e.check.Number)
+	case disregard:
+		return "end the check"
 	case reserve:
 		return "reserve another port"
 	case report:
@@ -113,6 +131,9 @@ func state(l *life) string {
 	if l.exit != nil {
 		text += fmt.Sprintf(", exit %d", l.exit.Code)
 	}
+	if c := l.check.done; c != nil {
+		text += strings.TrimSuffix(fmt.Sprintf(", check %d %s", c.Number, c.Failed), " ")
+	}
 	for _, r := range l.results() {
 		text += fmt.Sprintf(", %s %s", r.ID, r.State)
 	}
@@ -122,24 +143,36 @@ func state(l *life) string {
 	return text + "\n"
 }
 
-// For all events in any order: processes are started only while none run, a generation never runs twice, an agent that is to
-// leave never starts any again, and a fence or an order to leave always ends the agent.
+// For all events in any order: processes are started only while none run and the node is not checked, a generation never runs twice, a
+// check has a greater number than those that have ended, an agent that is to leave never starts anything again, and a fence or an
+// order to leave always ends the agent.
 func TestLifeNeverRunsTwoGenerationsAtOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := newLife(30 * time.Second)
 		alive, newest, gone, ended := false, 0, false, false
+		checks, lastCheck := 0, 0 // the number of the check that runs, and of the last that has ended
 		take := func(e event) {
 			for _, effect := range l.Step(e) {
 				switch effect := effect.(type) {
 				case start:
-					if alive || gone || effect.place.Generation <= newest {
-						t.Fatalf("started generation %d: alive %v, newest %d, leaving %v", effect.place.Generation, alive, newest, gone)
+					if alive || gone || checks > 0 || effect.place.Generation <= newest {
+						t.Fatalf("started generation %d: alive %v, check %d, newest %d, leaving %v", effect.place.Generation, alive, checks, newest, gone)
 					}
 					alive, newest = true, effect.place.Generation
 				case stop:
 					if !alive {
 						t.Fatal("a stop without processes")
 					}
+				case inspect:
+					if alive || gone || checks > 0 && effect.check.Number <= checks || effect.check.Number <= lastCheck {
+						t.Fatalf("began check %d: alive %v, leaving %v, check %d, last %d", effect.check.Number, alive, gone, checks, lastCheck)
+					}
+					checks = effect.check.Number
+				case disregard:
+					if checks == 0 {
+						t.Fatal("ended a check that did not run")
+					}
+					checks = 0
 				case end:
 					if alive {
 						t.Fatal("exited while processes run")
@@ -152,7 +185,7 @@ func TestLifeNeverRunsTwoGenerationsAtOnce(t *testing.T) {
 			if ended {
 				return
 			}
-			switch rapid.IntRange(0, 9).Draw(t, "event") {
+			switch rapid.IntRange(0, 11).Draw(t, "event") {
 			case 0, 1:
 				gen := rapid.IntRange(1, 8).Draw(t, "generation")
 				take(ordered{Order: elastic.Order{Do: elastic.Run, World: &elastic.Place{Generation: gen}}})
@@ -186,6 +219,17 @@ func TestLifeNeverRunsTwoGenerationsAtOnce(t *testing.T) {
 				}
 			case 9:
 				take(unanswered{})
+			case 10:
+				take(ordered{Order: elastic.Order{Do: elastic.Wait, Check: &elastic.Check{Number: rapid.IntRange(1, 4).Draw(t, "check")}}})
+			case 11:
+				if c := (checked{Checked: job.Checked{Number: checks}}); checks > 0 {
+					if checks = 0; rapid.Bool().Draw(t, "started") {
+						lastCheck = c.Number
+					} else {
+						c.notStarted = &job.Exit{Code: codeNotFound}
+					}
+					take(c)
+				}
 			}
 		}
 		if !gone || ended {

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -40,6 +41,9 @@ type outgoing struct {
 	// acknowledge: answer at once, not when the beat is due.
 	acknowledge bool
 }
+
+// abilities are what this version of the agent can do for a request or an order.
+var abilities = append(slices.Clone(job.ActKinds), job.CanCheck)
 
 // session is the agent's conversation with the service: one request is always open. Results go to events.
 type session struct {
@@ -247,7 +251,7 @@ func (s *session) register(ctx context.Context) error {
 	s.seq++
 	reply, err := s.client.Register(ctx, s.config.Job, elastic.RegisterRequest{
 		UID: s.config.UID, Slot: s.config.Slot, Incarnation: s.config.Incarnation, Seq: s.seq,
-		Host: s.config.Host, Node: s.config.Node, Can: job.ActKinds, AgentPID: os.Getpid(), Recent: recent, Report: report,
+		Host: s.config.Host, Node: s.config.Node, Can: abilities, AgentPID: os.Getpid(), Recent: recent, Report: report,
 	})
 	if err != nil {
 		return err

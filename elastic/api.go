@@ -25,7 +25,8 @@ type RegisterRequest struct {
 	Host        string `json:"host"`           // where peers reach it
 	Node        string `json:"node,omitempty"` // its node
 	AgentPID    int    `json:"agent_pid,omitempty"`
-	// Can are the acts that it knows; none if left out, as by agents of versions without acts.
+	// Can are the acts that it knows, and "check_node" if it checks its node when it is told to; none if left out, as by agents of
+	// versions without acts.
 	Can []job.ActKind `json:"can,omitempty"`
 	// Seq numbers an incarnation's requests, registrations included, from 1. Requests can overtake each other, also one that was
 	// sent before the last registration; the report of an overtaken one is ignored. 0 is no number.
@@ -69,6 +70,8 @@ type Report struct {
 
 	Checkpoint *job.CheckpointSight `json:"checkpoint,omitempty"` // nil if its checkpoint directory is not known, or not read yet
 	Saving     bool                 `json:"saving,omitempty"`     // a checkpoint is being written there
+
+	Check *job.Checked `json:"check,omitempty"` // of the newest check of its node that has ended
 }
 
 // SyncRequest is heartbeat, report and request for the current order in one.
@@ -111,6 +114,15 @@ type Order struct {
 	// Acts are to be done, in order and each once: an act whose ID is not greater than that of one before is not done. Their outcomes
 	// are in the reports as long as they are listed here.
 	Acts []job.Act `json:"acts,omitempty"`
+	// Check is what the member is to check of its node while it waits. Without it a check that runs is to end.
+	Check *Check `json:"check,omitempty"`
+}
+
+// Check is a check of a node.
+type Check struct {
+	Number  int      `json:"number"`            // each is done once; a later one has a greater number
+	Seconds float64  `json:"seconds"`           // the bound of what the member does alone
+	Command []string `json:"command,omitempty"` // a program in place of the agent's own patterns
 }
 
 // Do is what a member is to do.

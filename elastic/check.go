@@ -153,6 +153,12 @@ func checkMember(slot string, incarnation int, r *Report) error {
 			return &Error{Malformed, "figures: " + err.Error()}
 		}
 	}
+	if c := r.Check; c != nil {
+		if c.Number < 0 || !(c.Seconds >= 0) || len(c.Failed) > maxName {
+			return &Error{Malformed, "check has a negative number, or a name that is too long"}
+		}
+		c.Message = lastOf(c.Message, job.MaxCheckMessage)
+	}
 	if r.Exit != nil {
 		trimExit(r.Exit)
 	}

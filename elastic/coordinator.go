@@ -502,6 +502,7 @@ func (j *jobState) facts(m *member) job.Member {
 		State: r.State, Host: s.host, Generation: r.Generation, InPlace: r.InPlace, PIDs: r.PIDs, Exit: r.Exit,
 		Step: r.Step, FirstStep: r.FirstStep, Loss: r.Loss, StepRate: r.StepRate, Saved: r.Saved, Checkpoint: r.Checkpoint, CPU: r.CPU, Memory: r.Memory,
 		Acts: r.Acts, Ranks: rankStatuses(r.Ranks), Can: s.can, Registered: m.registered, Left: s.left, Silent: m.silent, Expired: m.expired,
+		Check: j.rdzv.outcomeOf(s),
 	}
 }
 

@@ -56,6 +56,10 @@ func (r *Rendezvous) classOf(s *slot) class {
 		return training
 	case s.member && r.trains():
 		return starting
+	case state == job.MemberWaiting && r.isRejected(s):
+		return absent
+	case state == job.MemberWaiting && !r.isChecked(s):
+		return coming
 	case state == job.MemberWaiting:
 		return joined
 	}
@@ -78,7 +82,7 @@ func (r *Rendezvous) orderToRun(s *slot) Order {
 		return Order{Do: Run, World: s.place, Evidence: r.evidenceOf(s)}
 	}
 	kill := s.member && r.isToBeKilled()
-	return Order{Do: Wait, Checkpoint: s.checkpoint && !kill, Force: kill, InPlace: s.InPlace}
+	return Order{Do: Wait, Checkpoint: s.checkpoint && !kill, Force: kill, InPlace: s.InPlace, Check: r.checkOf(s)}
 }
 
 // maxExamined bounds the slots of a world that are asked for evidence: those of the first ranks. Each costs a few kilobytes here.
@@ -114,7 +118,7 @@ func (r *Rendezvous) placeUnranked(s *slot) {
 		if s.place != nil && s.place.Generation == generation {
 			return
 		}
-		if s.unranked == nil || r.want.Hold {
+		if s.unranked == nil || r.want.Hold || !r.isChecked(s) {
 			s.place = nil
 			return
 		}
@@ -139,7 +143,7 @@ func (o Order) equal(p Order) bool {
 	if (o.World == nil) != (p.World == nil) || o.World != nil && *o.World != *p.World {
 		return false
 	}
-	return o.Do == p.Do && o.Checkpoint == p.Checkpoint && o.Force == p.Force && o.InPlace == p.InPlace && o.Evidence == p.Evidence && slices.Equal(o.Acts, p.Acts)
+	return o.Do == p.Do && o.Checkpoint == p.Checkpoint && o.Force == p.Force && o.InPlace == p.InPlace && o.Evidence == p.Evidence && slices.Equal(o.Acts, p.Acts) && o.Check.equal(p.Check)
 }
 
 // sameExit compares the fields that a plan depends on.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/nodecheck"
 )
 
 // Rendezvous forms worlds of one job's members. It is stepped with events; what they require comes back as Ready: a world to
@@ -33,6 +34,8 @@ type Rendezvous struct {
 	stopping   stopping  // how members that still run were told to stop
 	headUntil  time.Time // until then only rank 0 is ordered to run; zero once all are
 	settleAt   time.Time // when a world forms, or grows, without missing slots; zero if it does not
+
+	checks nodecheck.Checks
 
 	peers     peerList
 	adopting  time.Time // until when members of the previous master may register; see Desired.News
@@ -96,6 +99,7 @@ type slot struct {
 	checkpoint  bool      // its last stop was planned; kept while it waits, so that its order does not change
 	place       *Place    // the place to run in; nil for none
 	acts        []job.Act // that its member is to do
+	check       int       // the number of the check that its member has to pass; 0 for none
 	can         []job.ActKind
 	class       class
 	order       Order
@@ -203,11 +207,13 @@ func (r *Rendezvous) Step(now time.Time, e Event) error {
 		if r.claim != nil {
 			r.claimUntil = r.claimUntil.Add(e.For)
 		}
+		r.checks.Extend(e.For)
 	case Examine:
 		r.examine(e.Wanted)
 	case Tick:
 		r.tick()
 	}
+	r.followChecks()
 	r.advance()
 	r.tellPeers()
 	return err
@@ -225,7 +231,7 @@ func (r *Rendezvous) Ready() Ready {
 
 // Next is when a Tick is due; zero for never.
 func (r *Rendezvous) Next() time.Time {
-	next := earlier(earlier(r.settleAt, r.headUntil), r.tellDue())
+	next := earlier(earlier(r.settleAt, r.headUntil), earlier(r.tellDue(), r.checks.Next()))
 	if r.claim != nil && len(r.claim.ranks) < r.claim.size {
 		next = earlier(next, r.claimUntil)
 	}
@@ -349,6 +355,7 @@ func (r *Rendezvous) storeReport(s *slot, report Report) {
 		s.left = r.now
 	}
 	s.report = report
+	r.updateCheck(s)
 	if s.role == nil {
 		r.refresh(s)
 		return
@@ -447,6 +454,7 @@ func (r *Rendezvous) removeMember(s *slot) {
 	r.orders = append(r.orders, s.Address)
 	missed := s.report.State != job.MemberSucceeded && (s.wanted || !s.awaited)
 	s.present, s.awaited = false, false
+	r.checks.Drop(r.now, s.Address)
 	r.settled = false
 	switch {
 	case !missed:

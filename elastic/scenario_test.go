@@ -27,6 +27,8 @@ import (
 //	                                         the planner wants an act; a member reports its outcome; the planner has taken them
 //	reload 1 [step=100] [save]               worlds up to generation 1 are to end
 //	does worker[1] [step=5] [state=T] [busy=0.9] [in=ep_poll] [stack=(a,b)] [entered=(GROUP,6)] [waits=(GROUP,7)]     what its process does from now on; a stack and collectives are evidence
+//	check [all] [worker[1]=2] [timeout=8s]   which members check their node; none without arguments. register with checks: can do so
+//	checked worker[0] [number=1] [took=1.5] [failed=matmul]    what a member has found out
 //	kill through=1                           worlds up to generation 1 hang
 //	gone worker[1] [incarnation=1] [succeeded]
 //	disconnect worker[1]
@@ -129,6 +131,12 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 		}
 		s.want.Reload = job.Reload{Request: "r", Through: through, Step: int64(number(t, d, "step", 0)), Save: d.HasArg("save")}
 		s.set()
+	case "check":
+		s.checks(t, d)
+	case "checked":
+		for _, a := range s.selected(t, d) {
+			s.checked(t, d, a)
+		}
 	case "kill":
 		s.want.Kill = number(t, d, "through", 0)
 		s.set()
@@ -325,6 +333,9 @@ func orderText(o Order) string {
 	for _, a := range o.Acts {
 		fmt.Fprintf(&b, ", %s: %s %s", a.ID, a.Kind, a.Value)
 	}
+	if o.Check != nil {
+		fmt.Fprintf(&b, ", does %s", checkText(o.Check))
+	}
 	if o.Checkpoint {
 		b.WriteString(", after a checkpoint")
 	}
@@ -490,6 +501,8 @@ func (s *scenario) register(t *testing.T, d *datadriven.TestData, a job.Address)
 			request.Node = s.node(arg.Vals)
 		case "can":
 			request.Can = job.ActKinds
+		case "checks":
+			request.Can = []job.ActKind{job.CanCheck}
 		}
 	}
 	_, err := s.c.Register(s.now, scenarioJob, request)
@@ -677,6 +690,9 @@ func (s *scenario) facts() {
 		}
 		for _, a := range m.Member.Acts {
 			fmt.Fprintf(&s.out, ", %s %s", a.ID, a.State)
+		}
+		if c := m.Member.Check; c != nil {
+			fmt.Fprintf(&s.out, ", check %d %s", c.Number, outcomeText(c))
 		}
 		if len(m.Member.Can) > 0 {
 			fmt.Fprintf(&s.out, ", can %s", m.Member.Can)

@@ -18,6 +18,7 @@ func (r *Rendezvous) wanted(d Desired) {
 	lostMember := r.setSlots(d.Slots)
 	added, removed := r.assign()
 	r.assignActs()
+	r.assignChecks()
 	if first {
 		r.adopting = r.now.Add(max(leaseOf(d.Want), d.News))
 		r.claimUntil = r.adopting
@@ -93,6 +94,7 @@ func (r *Rendezvous) dismiss(s *slot) (missed bool) {
 	missed = s.member && s.report.State != job.MemberSucceeded
 	r.changes++
 	r.orders = append(r.orders, s.Address)
+	r.checks.Drop(r.now, s.Address)
 	if r.claim != nil && r.claim.ranks[s.report.Rank] == s {
 		r.voidClaim()
 	}

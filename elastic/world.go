@@ -20,6 +20,7 @@ const (
 )
 
 func (r *Rendezvous) tick() {
+	r.checks.Tick(r.now)
 	if !r.headUntil.IsZero() && !r.now.Before(r.headUntil) {
 		r.releaseAll()
 	}

@@ -24,6 +24,9 @@ const (
 // ActKinds are the acts that this version knows.
 var ActKinds = []ActKind{ActSignal, ActCheckpoint, ActFind, ActRestart}
 
+// CanCheck is what a member can do that checks its node when its order says so. That is no act: no request asks for it.
+const CanCheck ActKind = "check_node"
+
 // ActResult is the outcome of an act at one agent. Path is the checkpoint's, and Step its step, 0 if that is unknown.
 type ActResult struct {
 	ID    string   `json:"id"`

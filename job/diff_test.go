@@ -28,7 +28,7 @@ func sample() Job {
 		Checkpoint: &Checkpoint{Dir: "ckpt", Signal: "SIGUSR1", Pattern: "saved (?P<step>\\d+)"},
 		Rendezvous: Rendezvous{Settle: Duration(5e9), Timeout: Duration(600e9)},
 		Topology:   Topology{RankBy: []string{"node.labels.rack"}},
-		Detect:     Detect{Lease: Duration(15e9), Hang: &HangLimits{Floor: Duration(30e9), Ceiling: Duration(1800e9)}},
+		Detect:     Detect{Lease: Duration(15e9), Hang: &HangLimits{Floor: Duration(30e9), Ceiling: Duration(1800e9)}, Check: &NodeCheck{When: CheckAlways, Timeout: Duration(60e9), Command: []string{"check"}}},
 		Heal:       Heal{Budget: Budget{Restarts: 10, Window: Duration(86400e9)}, On: []On{{Cause: "oom", Memory: 1.5, Limit: 3}}, ExitCodes: map[string]string{"3": ExitFails}},
 		Lifecycle:  Lifecycle{PreventDestroy: true, IgnoreChanges: []string{"role.worker.replicas"}},
 	}

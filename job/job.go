@@ -33,7 +33,7 @@ type Job struct {
 	Checkpoint  *Checkpoint `hcl:"checkpoint,block" change:"replace" doc:"Where checkpoints are, how to request one, and how to find completed ones in the output. An empty block says that the job needs none, or finds them itself."`
 	Rendezvous  Rendezvous  `hcl:"rendezvous,block" change:"update" doc:"How a world forms."`
 	Topology    Topology    `hcl:"topology,block" change:"update" doc:"How ranks follow the network, and how they divide the work."`
-	Detect      Detect      `hcl:"detect,block" change:"update" doc:"When a member is considered lost."`
+	Detect      Detect      `hcl:"detect,block" change:"update" doc:"When a member is considered lost, when a world hangs, and when nodes are checked."`
 	Heal        Heal        `hcl:"heal,block" change:"update" doc:"How failures are healed, and how often."`
 
 	Lifecycle Lifecycle `hcl:"lifecycle,block" change:"update" json:",omitzero" doc:"Protection of the job, and attributes that others may change."`
@@ -183,10 +183,11 @@ type Topology struct {
 	Groups Layout   `hcl:"group,block" change:"update" json:",omitempty" doc:"A dimension of the program's parallel layout, as in its own settings: from the one in which neighboring ranks differ to the one that changes last."`
 }
 
-// Detect says when a member is considered lost, and when a world hangs.
+// Detect says when a member is considered lost, when a world hangs, and when nodes are checked.
 type Detect struct {
 	Lease Duration    `hcl:"lease,optional" default:"15s" change:"update" doc:"A registered member without a heartbeat for this long is lost."`
 	Hang  *HangLimits `hcl:"hang,block" change:"update" json:",omitempty" doc:"When a world without progress is said to hang."`
+	Check *NodeCheck  `hcl:"check,block" change:"update" json:",omitempty" doc:"When nodes are checked before slots train on them, and how."`
 }
 
 // Limits are those of a hang, with defaults where the job says nothing.

@@ -19,11 +19,12 @@ type NodeRecord struct {
 	Mark *NodeMark `json:"mark,omitempty"`
 }
 
-// NodeIncident is an incident whose cause lay in a node.
+// NodeIncident is an incident whose cause lay in a node, or a check in which it was slow.
 type NodeIncident struct {
 	At    time.Time `json:"at"`
 	Job   string    `json:"job"` // as it was called then
 	Cause Cause     `json:"cause"`
+	Why   []Reason  `json:"why,omitempty"` // what a check has found
 }
 
 // NodeMark lets a node be used last for a while.

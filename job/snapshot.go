@@ -118,7 +118,9 @@ type Member struct {
 	CPU        CPU         `json:"cpu,omitempty"`        // recent usage of all its processes
 	Memory     Bytes       `json:"memory,omitempty"`     // resident, all its processes
 	Acts       []ActResult `json:"acts,omitempty"`       // outcomes of acts that it was told
-	Can        []ActKind   `json:"can,omitempty"`        // acts that it knows
+	Can        []ActKind   `json:"can,omitempty"`        // acts that it knows, and CanCheck
+	// Check is of the newest check of its node; nil if none was asked for.
+	Check *CheckOutcome `json:"check,omitempty"`
 	// Checkpoint is what it sees in its checkpoint directory; nil if that is not known, or there is none.
 	Checkpoint *CheckpointSight `json:"checkpoint,omitempty"`
 	// Ranks are its training processes, by local rank.
@@ -244,6 +246,8 @@ type Want struct {
 	Idle bool `json:"idle,omitempty"`
 	// Acts are what members are to do, in order.
 	Acts []WantAct `json:"acts,omitempty"`
+	// Check is which members check their node before they join; nil if none does.
+	Check *WantCheck `json:"check,omitempty"`
 	// Reload ends worlds.
 	Reload Reload `json:"reload,omitzero"`
 	// Kill ends the worlds up to this generation at once: their processes are killed.

@@ -170,6 +170,10 @@ func TestUndeclarableJobsAreFound(t *testing.T) {
 			j.Detect.Hang = &job.HangLimits{Ceiling: job.Duration(60e9)}
 			return nil
 		}, "Floor too short"},
+		"check": {func(_ []job.Job, j *job.Job, _ *job.Role) []job.Job {
+			j.Detect.Check = &job.NodeCheck{When: job.CheckAlways, Timeout: j.Rendezvous.Timeout}
+			return nil
+		}, "Timeout above the rendezvous timeout"},
 		"lease":   {func(_ []job.Job, j *job.Job, _ *job.Role) []job.Job { j.Detect.Lease = 0; return nil }, "Lease too short"},
 		"pattern": {func(_ []job.Job, j *job.Job, _ *job.Role) []job.Job { j.Progress.Pattern = "("; return nil }, "Invalid pattern"},
 		"ignored": {func(_ []job.Job, j *job.Job, _ *job.Role) []job.Job {

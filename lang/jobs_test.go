@@ -92,7 +92,7 @@ job "full" {
   }
   rendezvous {
     settle  = "1s"
-    timeout = "2s"
+    timeout = "20s"
   }
   topology {
     rank_by = ["node.labels.rack"]
@@ -106,6 +106,11 @@ job "full" {
     hang {
       floor   = "10s"
       ceiling = "1h"
+    }
+    check {
+      when    = "always"
+      timeout = "10s"
+      command = ["check-node"]
     }
   }
   heal {

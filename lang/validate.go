@@ -468,6 +468,9 @@ func (l *loader) checkPolicies(j *job.Job, t *tree) {
 	if b := t.block("detect").block("hang"); b != nil {
 		l.checkHang(j.Detect.Hang, b)
 	}
+	if b := t.block("detect").block("check"); b != nil {
+		l.checkNodeCheck(j, b)
+	}
 	heal := t.block("heal")
 	if b := heal.block("budget"); b != nil {
 		l.checkBudget(j.Heal.Budget, b)
@@ -491,6 +494,27 @@ func (l *loader) checkHang(h *job.HangLimits, t *tree) {
 			at = t.at("floor")
 		}
 		l.complain(at, t, "Ceiling below the floor", "floor is %s and ceiling is %s. Raise ceiling, or set it to 0s for no limit.", h.Floor, h.Ceiling)
+	}
+}
+
+func (l *loader) checkNodeCheck(j *job.Job, t *tree) {
+	c := j.Detect.Check
+	if t.sound("when") && !slices.Contains(job.CheckTimes, c.When) {
+		times := make([]string, len(job.CheckTimes))
+		for i, when := range job.CheckTimes {
+			times[i] = string(when)
+		}
+		l.complain(t.at("when"), t, "Unknown time of a check", "%q is not when a node can be checked; possible are %s.%s", c.When, list(times), suggest(string(c.When), times))
+	}
+	switch {
+	case !t.sound("timeout"):
+	case c.Timeout.Std() < job.LeastCheck:
+		l.complain(t.at("timeout"), t, "Timeout too short", "On a busy host a good node would not pass in %s: the minimum is %s.", c.Timeout, job.Duration(job.LeastCheck))
+	case c.Timeout >= j.Rendezvous.Timeout:
+		l.complain(t.at("timeout"), t, "Timeout above the rendezvous timeout", "A check may take %s, and slots wait for a world for at most %s. Shorten it, or raise rendezvous.timeout.", c.Timeout, j.Rendezvous.Timeout)
+	}
+	if t.sound("command") && len(c.Command) > 0 && c.Command[0] == "" {
+		l.complain(t.at("command"), t, "Missing program", "The first element is the program to run, and it is empty.")
 	}
 }
 

@@ -88,6 +88,8 @@ const (
 	Output           job.Code = "output"            // one of the last lines of its output
 	Reported         job.Code = "reported"          // what its infrastructure reports about it
 	NodeTrouble      job.Code = "node_trouble"      // what is known about its node
+	NodeCheckFailed  job.Code = "node_check_failed" // a part of the check of its node failed
+	NodeCheckSlow    job.Code = "node_check_slow"   // the check of its node took over twice the median
 	NoWorldFormed    job.Code = "no_world_formed"   // the rendezvous took too long
 	AgentNotThere    job.Code = "agent_not_there"   // the world waits for its agent to register
 	NoPlace          job.Code = "no_place"          // the world waits for it, and it has no place
@@ -111,6 +113,7 @@ const (
 	QueuedLong            job.Code = "queued_long"              // the same, for longer than a rendezvous may take
 	RestartDelayed        job.Code = "restart_delayed"          // slots failed again without progress in between, and start again later
 	EndedUnheard          job.Code = "ended_unheard"            // processes have ended, and no master has read from their agents how
+	CheckingNodes         job.Code = "checking_nodes"           // the nodes of slots are checked before they join a world
 	StuckOnDrained        job.Code = "stuck_on_drained"         // no other node has room for slots on a drained node
 	NoOtherNode           job.Code = "no_other_node"            // slots are to be restarted on another node, and none has room
 	ProviderNotConfigured job.Code = "provider_not_configured"  // its provider is not configured
@@ -135,7 +138,7 @@ var Waiting = map[job.Code]bool{
 	NoRoom: true, NeverFits: true, AboveLimits: true, ReplacementTooLarge: true, RetryWaits: true, QueuedLong: true, StuckOnDrained: true, NoOtherNode: true,
 	ProviderNotConfigured: true, ProviderRefuses: true, NameInUse: true, ImageMissing: true, ImageUnsupported: true, PodUnsupported: true,
 	MoveBlocked: true, AtOtherSite: true,
-	Overridden: true, StillStopping: false, RollingUpdate: false, Queued: false, RestartDelayed: false, EndedUnheard: false,
+	Overridden: true, StillStopping: false, RollingUpdate: false, Queued: false, RestartDelayed: false, EndedUnheard: false, CheckingNodes: false,
 	EndsWhole: false, StartsWhole: false, RoleUpdatesWhole: false, FailsWhole: false, NotRunningOutOfScope: false,
 }
 

@@ -34,7 +34,7 @@ func (p *pass) fault(w *work, s *job.Slot, cause job.Cause, exit *job.Exit, more
 	}
 	p.noteFault(w, f)
 	s.Exit, s.Cause, s.Stopped = kept(exit), f.Cause, false
-	p.noteNodeFault(w, s)
+	p.noteNodeFault(w, s, more)
 	s.Crashes++
 	if f.Early && s.CrashesSince.IsZero() {
 		s.CrashesSince = p.in.Now

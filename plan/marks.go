@@ -39,18 +39,36 @@ const (
 	nodeProblemsTold = 4
 )
 
-// nodeFault is a fault of a slot that lies in its node.
+// nodeFault is a fault of a slot that lies in its node, or a suspicion of the node by itself.
 type nodeFault struct {
 	slot  *job.Slot
 	cause job.Cause
 	at    onNode
+	why   []job.Reason
 }
 
-// noteNodeFault notes the slot's newest fault if it lies in the node.
-func (p *pass) noteNodeFault(w *work, s *job.Slot) {
-	if s.Node != "" && incident.Of(s.Cause).OfNode {
-		p.nodeFaults = append(p.nodeFaults, nodeFault{s, s.Cause, onNode{w.spec.Provider, s.Node}})
+// noteNodeFault notes the slot's newest fault if it lies in the node. What a check has found is kept with it.
+func (p *pass) noteNodeFault(w *work, s *job.Slot, why []job.Reason) {
+	if s.Node == "" || !incident.Of(s.Cause).OfNode {
+		return
 	}
+	if s.Cause != job.NodeFaulty {
+		why = nil
+	}
+	p.nodeFaults = append(p.nodeFaults, nodeFault{s, s.Cause, onNode{w.spec.Provider, s.Node}, why})
+}
+
+// weightOf is how much there is against a node, in incidents. A check that it has failed is enough to mark it.
+func weightOf(n *job.NodeRecord, node *job.Node) (weight int) {
+	for _, i := range n.Incidents {
+		if weight++; i.Cause == job.NodeFaulty {
+			weight += markedAfter - 1
+		}
+	}
+	if len(problems(node)) > 0 {
+		weight++
+	}
+	return weight
 }
 
 // forgetIncidents drops what no longer counts against a node.
@@ -70,15 +88,15 @@ func (p *pass) markNodes() {
 		return
 	}
 	for _, f := range p.nodeFaults {
-		if f.slot.Cause != f.cause {
+		if f.slot.Cause != f.cause && f.cause != job.Straggler {
 			continue // another's fault explains it
 		}
 		p.addNodeRecord(f.at)
 		n := p.nodeRecord(f.at.provider, f.at.node)
-		if k := len(n.Incidents); k > 0 && p.in.Now.Sub(n.Incidents[k-1].At) < sameEvent {
-			continue
+		if k := len(n.Incidents); k > 0 && p.in.Now.Sub(n.Incidents[k-1].At) < sameEvent && (f.why == nil || n.Incidents[k-1].Cause == f.cause) {
+			continue // what a check has found counts by itself
 		}
-		n.Incidents = append(n.Incidents, job.NodeIncident{At: p.in.Now, Job: f.slot.Address.Job, Cause: f.cause})
+		n.Incidents = append(n.Incidents, job.NodeIncident{At: p.in.Now, Job: f.slot.Address.Job, Cause: f.cause, Why: f.why})
 		n.Incidents = n.Incidents[max(0, len(n.Incidents)-incidentsKept):]
 		p.out.Dirty = true
 	}
@@ -112,7 +130,7 @@ func (p *pass) mark(n *job.NodeRecord, node *job.Node) {
 	lasts := min(firstMark<<min(times-1, 10), longestMark)
 	why := problems(node)
 	for _, i := range n.Incidents {
-		why = append(why, job.Because(NodeIncident, "job", "job."+i.Job, "cause", string(i.Cause), "at", i.At.UTC().Format(time.RFC3339)))
+		why = append(why, job.Because(NodeIncident, "job", "job."+i.Job, "cause", string(i.Cause), "at", i.At.UTC().Format(time.RFC3339)).With(i.Why...))
 	}
 	n.Mark = &job.NodeMark{At: p.in.Now, Until: p.in.Now.Add(lasts), Times: times, Why: why}
 	p.out.Dirty = true
@@ -163,7 +181,7 @@ func dueMarks(records []job.NodeRecord, listed map[onNode]*job.Node, now time.Ti
 	for i := range records {
 		n := &records[i]
 		reports := len(problems(listed[onNode{n.Provider, n.Name}])) > 0
-		isDue := len(n.Incidents) >= markedAfter || reports && len(n.Incidents) >= markedAfter-1
+		isDue := len(n.Incidents) > 0 && weightOf(n, listed[onNode{n.Provider, n.Name}]) >= markedAfter
 		isDue = isDue && (n.Mark == nil || newest(n).After(n.Mark.At) || reports && !n.Marked(now))
 		switch {
 		case n.Marked(now):

@@ -35,6 +35,8 @@ import (
 //	late           worlds show no step from now on, until they are told to
 //	shows JOB STEP RATE [TOTAL]    the job's world is at a step, of so many
 //	suspected JOB CAUSE AGO [certain] [cost=0.5]    detection suspects its world, since so long; without CAUSE nothing any more
+//	check NODE VERDICT [PART]    what checks of the node yield from now on; without VERDICT they pass
+//	checked        the newest check of each slot's node
 //	goodput        where the time went until now, of each job
 //	deaf SLOT      its agent does not learn that its world has ended, until one of its processes fails
 //	restarts       how often slots were healed, and restarted in place
@@ -300,6 +302,10 @@ func (w *world) command(d *datadriven.TestData) (string, error) {
 		return w.avoided(), nil
 	case "marks":
 		return w.marks(), nil
+	case "check":
+		return "", w.setCheck(d.CmdArgs)
+	case "checked":
+		return w.checked(), nil
 	default:
 		return "", fmt.Errorf("no such command")
 	}
@@ -535,6 +541,39 @@ func (w *world) marks() string {
 	return cmp.Or(b.String(), "none\n")
 }
 
+// setCheck sets what checks of a node yield.
+func (w *world) setCheck(args []datadriven.CmdArg) error {
+	o := job.CheckOutcome{Seconds: 1}
+	if len(args) > 1 {
+		o.Verdict = job.CheckVerdict(args[1].Key)
+		switch o.Verdict {
+		case job.CheckFaulty:
+			o.Part, o.Message = job.CheckPart(args[2].Key), "wrong"
+		case job.CheckStraggler:
+			o.Seconds, o.Median = 3.2, 1
+		case job.CheckRuns:
+		default:
+			return fmt.Errorf("no verdict %s", o.Verdict)
+		}
+	}
+	if w.checks == nil {
+		w.checks = map[string]job.CheckOutcome{}
+	}
+	w.checks[args[0].Key] = o
+	return nil
+}
+
+// checked shows the newest check of each running slot's node.
+func (w *world) checked() string {
+	var b strings.Builder
+	for _, inc := range w.incs {
+		if inc.State != job.Gone && inc.Member != nil && inc.Member.Check != nil {
+			fmt.Fprintf(&b, "%s #%d on %s: check %d %s\n", inc.Slot.Short(), inc.Number, inc.Node, inc.Member.Check.Number, inc.Member.Check.Verdict)
+		}
+	}
+	return cmp.Or(b.String(), "none\n")
+}
+
 func lines(s string) []string {
 	var out []string
 	for _, l := range strings.Split(s, "\n") {
@@ -681,6 +720,10 @@ func setJob(j *job.Job, key, value string) error {
 			}
 		}
 		j.Heal.On = append(j.Heal.On, on)
+	case "check":
+		c := job.DefaultCheck
+		c.When = job.CheckWhen(value)
+		j.Detect.Check = &c
 	case "limit":
 		c := job.CPU(n * 1000)
 		j.Limits = &job.Limits{CPU: &c}

@@ -1,6 +1,7 @@
 package plan_test
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -42,6 +43,8 @@ type world struct {
 	late bool
 	// suspicions are what detection says, by job.
 	suspicions map[string][]job.Suspicion
+	// checks is what a check of a node yields; it passes if there is nothing.
+	checks map[string]job.CheckOutcome
 	// slowStop: incarnations that are asked to stop keep running until stopped.
 	slowStop bool
 	stopping map[*job.Incarnation]bool
@@ -334,9 +337,12 @@ func (w *world) serve() {
 				members[inc.Slot] = inc
 			}
 		}
+		for a, inc := range members {
+			w.check(want.Check, a, inc)
+		}
 		w.serveWorld(name, rec, want, members)
 		for _, a := range want.Unranked {
-			if inc := members[a]; inc != nil && inc.Member.State == job.MemberWaiting && !want.Hold {
+			if inc := members[a]; inc != nil && inc.Member.State == job.MemberWaiting && want.Check.Admits(inc.Member.Check) && !want.Hold {
 				inc.Member.State = job.MemberRunning
 			}
 		}
@@ -346,6 +352,23 @@ func (w *world) serve() {
 			}
 		}
 	}
+}
+
+// check checks a member's node, if that is wanted and was not done.
+func (w *world) check(want *job.WantCheck, a job.Address, inc *job.Incarnation) {
+	if want == nil || inc.Member.State != job.MemberWaiting {
+		return
+	}
+	number := want.Slots[a.Short()]
+	if want.All {
+		number = max(number, 1)
+	}
+	if done := inc.Member.Check; number == 0 || done != nil && done.Number >= number && done.Verdict != job.CheckRuns {
+		return
+	}
+	o := w.checks[inc.Node]
+	o.Number, o.At, o.Verdict = number, w.now, cmp.Or(o.Verdict, job.CheckPassed)
+	inc.Member.Check = &o
 }
 
 func (w *world) serveWorld(name string, rec *job.Record, want job.Want, members map[job.Address]*job.Incarnation) {
@@ -377,7 +400,7 @@ func (w *world) serveWorld(name string, rec *job.Record, want job.Want, members 
 			a := job.Address{Job: name, Role: role.Role, Index: i}
 			wanted[a] = true
 			inc := members[a]
-			if inc != nil && (inc.Member.State == job.MemberWaiting || inc.Member.State == job.MemberRunning) {
+			if inc != nil && (inc.Member.State == job.MemberWaiting && want.Check.Admits(inc.Member.Check) || inc.Member.State == job.MemberRunning) {
 				there = append(there, inc)
 			}
 		}

@@ -42,6 +42,7 @@ func (p *pass) track(w *work) {
 	}
 	p.suspect(w)
 	p.reportIdle(w)
+	p.reportChecks(w)
 }
 
 // nodesOf is the provider's nodes by name; nil if it is not known.
@@ -212,12 +213,14 @@ func (p *pass) trackMember(w *work, s *job.Slot, inc *job.Incarnation) {
 	switch m.State {
 	case job.MemberWaiting:
 		p.standBy(s)
+		p.judgeNode(w, s, m.Check)
 	case job.MemberRunning:
 		if p.outlives(w, s, m) {
 			p.fault(w, s, job.Hang, nil, job.Because(KillOutlived, "slot", s.Address.Short()))
 			return
 		}
 		p.advance(s, job.Running)
+		p.judgeNode(w, s, m.Check)
 	case job.MemberSucceeded:
 		p.succeed(s)
 	case job.MemberLeaving:

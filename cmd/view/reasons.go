@@ -252,6 +252,8 @@ var sentences = map[job.Code]sentence{
 	plan.Output:           fact("output: ${message}"),
 	plan.Reported:         fact("${message}"),
 	plan.NodeTrouble:      fact("node ${node}: ${message}"),
+	plan.NodeCheckFailed:  ofSlot(nodeCheckFailed),
+	plan.NodeCheckSlow:    fact("the check of node ${node} took ${seconds} s, the median is ${median} s"),
 	plan.NoWorldFormed:    says("no world formed for ${timeout}"),
 	plan.AgentNotThere:    fact("its agent has not registered"),
 	plan.NoPlace:          fact("it has no place"),
@@ -303,6 +305,7 @@ var sentences = map[job.Code]sentence{
 	plan.RestartCostsMore:      says("a restart costs ${cost}, and gains ${gain} until the training ends"),
 	plan.FirstStepDue:          says("Waiting for the first step of generation ${generation}."),
 	plan.RestartDelayed:        says("${slots}: ${of}, again without progress in between. The next restart comes after ${delay}."),
+	plan.CheckingNodes:         says("${slots}: the node is checked before training."),
 	plan.EndedUnheard:          says("${slots}: no process is running. The next apply reads from the agents how they ended, and continues from there."),
 	plan.NoOtherNode:           says("No other node has room for the slots of job.${job} that are to be restarted elsewhere."),
 	plan.StuckOnDrained:        stuckOnDrained,
@@ -333,7 +336,7 @@ var sentences = map[job.Code]sentence{
 	plan.NodeUnlisted:     says("node ${node} is not listed by its provider"),
 	plan.NodeAvoided:      nodeAvoided,
 	plan.NodeMarked:       nodeMarked,
-	plan.NodeIncident:     says("${cause} of ${job} at ${at:date}"),
+	plan.NodeIncident:     nodeIncident,
 	plan.NodeProblem:      says("${name} is reported: ${message}"),
 	plan.TooManyToMark:    tooManyToMark,
 	plan.MoreNodes:        says("and ${count} more nodes"),
@@ -624,6 +627,42 @@ func nodeAvoided(r job.Reason, _ []string) string {
 		text += " and others"
 	}
 	return says(text+": lost or moved from there")(r, nil)
+}
+
+// checkParts name the parts of a node check.
+var checkParts = map[job.CheckPart]string{
+	job.CheckMatmul: "products of matrices", job.CheckMemory: "memory", job.CheckGPU: "GPUs", job.CheckCommand: "its program",
+	job.CheckExchange: "the exchange with other nodes",
+}
+
+// nodeCheckFailed says which part of a node check failed, and why.
+func nodeCheckFailed(r job.Reason, _ []string) string {
+	text := "the node check failed"
+	if r.Args["node"] != "" {
+		text = "the check of node ${node} failed"
+	}
+	part := job.CheckPart(r.Args["part"])
+	switch name := checkParts[part]; {
+	case part == job.CheckTime:
+		text += ": no end after ${seconds} s"
+	case name != "":
+		text += ": " + name
+	default: // of a later version
+		text += ": ${part}"
+	}
+	if r.Args["message"] != "" {
+		text += ": ${message}"
+	}
+	return says(text)(r, nil)
+}
+
+// nodeIncident says when a node had an incident, and what a check has found.
+func nodeIncident(r job.Reason, of []string) string {
+	text := says("${cause} of ${job} at ${at:date}")(r, nil)
+	if len(of) > 0 {
+		text += " (" + strings.Join(of, "; ") + ")"
+	}
+	return text
 }
 
 // nodeMarked says why a node is used last.

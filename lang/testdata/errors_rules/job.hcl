@@ -97,7 +97,14 @@ job "policies" {
   }
   rendezvous { settle = "20m" }
   topology { rank_by = ["rack", "node.labels.x", "node.labels.x"] }
-  detect { lease = "100ms" }
+  detect {
+    lease = "100ms"
+    check {
+      when    = "allways"
+      timeout = "1s"
+      command = [""]
+    }
+  }
   heal {
     budget {
       restarts = -1

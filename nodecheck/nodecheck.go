@@ -1,0 +1,202 @@
+// Package nodecheck judges nodes by what the agents on them find out before they join a world.
+//
+// It is pure: it uses no clock, and time is an argument. It must not know who asks, nor how the work is done; for that see
+// nodecheck/probe.
+package nodecheck
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/eltrain/eltrain/job"
+)
+
+// A node is slow if it takes slowFactor times the median of at least leastCompared nodes, and leastExcess more: what takes
+// milliseconds varies by more than that.
+const (
+	slowFactor    = 2
+	leastCompared = 3
+	leastExcess   = 500 * time.Millisecond
+)
+
+// WorkBound is how long a node may take for what it does alone, of the bound of a whole check.
+func WorkBound(timeout time.Duration) time.Duration { return timeout / 2 }
+
+// reportBound is until when its report has to be there: agents end their own work in time, so one that says nothing is stuck.
+func reportBound(timeout time.Duration) time.Duration { return timeout * 5 / 8 }
+
+// Checks are the checks of one job's members. Those that run at the same time are judged together. A member waits for the others
+// no longer than it may have taken itself.
+type Checks struct {
+	of      map[job.Address]*check
+	working int       // how many have not reported
+	waiting int       // how many have, and wait for the others
+	due     time.Time // no bound ends before; zero if none runs
+	changed []job.Address
+}
+
+// check is the newest check of one member.
+type check struct {
+	slot    job.Address
+	report  *job.Checked // nil until its own work is done
+	by      time.Time    // until when it may work, and waits for others that do
+	outcome job.CheckOutcome
+}
+
+// Ask begins a check of a member, unless it has or had one of this number or a later one.
+func (c *Checks) Ask(now time.Time, slot job.Address, number int, timeout time.Duration) {
+	if x := c.of[slot]; x != nil && x.outcome.Number >= number {
+		return
+	}
+	c.Drop(now, slot)
+	if c.of == nil {
+		c.of = map[job.Address]*check{}
+	}
+	x := &check{slot: slot, by: now.Add(reportBound(timeout)), outcome: job.CheckOutcome{Number: number, Verdict: job.CheckRuns, At: now}}
+	c.of[slot] = x
+	c.working++
+	c.await(x.by)
+	c.changed = append(c.changed, slot)
+}
+
+// Report takes what a member has found out. What does not belong to its check that runs is ignored.
+func (c *Checks) Report(now time.Time, slot job.Address, r *job.Checked) {
+	x := c.of[slot]
+	if x == nil || r == nil || r.Number < x.outcome.Number || x.outcome.Verdict != job.CheckRuns || x.report != nil {
+		return
+	}
+	x.report = r
+	c.working--
+	c.waiting++
+	if r.Failed != "" {
+		c.waiting--
+		c.conclude(now, x, job.CheckOutcome{Verdict: job.CheckFaulty, Part: r.Failed, Message: r.Message, Seconds: r.Seconds})
+	}
+	c.advance(now)
+}
+
+// Drop forgets a member's check: it runs no more, or another incarnation has the slot.
+func (c *Checks) Drop(now time.Time, slot job.Address) {
+	x := c.of[slot]
+	if x == nil {
+		return
+	}
+	if x.outcome.Verdict == job.CheckRuns {
+		if x.report == nil {
+			c.working--
+		} else {
+			c.waiting--
+		}
+	}
+	delete(c.of, slot)
+	c.changed = append(c.changed, slot)
+	c.advance(now)
+}
+
+// Tick ends what is overdue.
+func (c *Checks) Tick(now time.Time) {
+	if !c.due.IsZero() && !now.Before(c.due) {
+		c.advance(now)
+	}
+}
+
+// Next is when a Tick is due; zero for never.
+func (c *Checks) Next() time.Time { return c.due }
+
+// Extend moves all bounds: the service did not run for a while.
+func (c *Checks) Extend(by time.Duration) {
+	for _, x := range c.of {
+		x.by = x.by.Add(by)
+	}
+	if !c.due.IsZero() {
+		c.due = c.due.Add(by)
+	}
+}
+
+// Outcome is the state of a member's newest check; nil if it has none.
+func (c *Checks) Outcome(slot job.Address) *job.CheckOutcome {
+	if x := c.of[slot]; x != nil {
+		return &x.outcome
+	}
+	return nil
+}
+
+// Changed returns the members whose check has changed, once.
+func (c *Checks) Changed() []job.Address {
+	changed := c.changed
+	c.changed = nil
+	slices.SortFunc(changed, job.Address.Compare)
+	return slices.Compact(changed)
+}
+
+func (c *Checks) await(t time.Time) {
+	if c.due.IsZero() || t.Before(c.due) {
+		c.due = t
+	}
+}
+
+// advance ends the work that is overdue, and judges members that wait for no other, or have done so for long enough.
+func (c *Checks) advance(now time.Time) {
+	over := !c.due.IsZero() && !now.Before(c.due)
+	if !over && (c.working > 0 || c.waiting == 0) {
+		return
+	}
+	var ready []*check
+	late := false
+	for _, x := range c.of {
+		switch {
+		case x.outcome.Verdict != job.CheckRuns:
+		case x.report != nil:
+			ready = append(ready, x)
+			late = late || !now.Before(x.by)
+		case !now.Before(x.by):
+			c.working--
+			c.conclude(now, x, job.CheckOutcome{Verdict: job.CheckFaulty, Part: job.CheckTime, Seconds: now.Sub(x.outcome.At).Seconds()})
+		}
+	}
+	if len(ready) > 0 && (c.working == 0 || late) {
+		c.waiting -= len(ready)
+		c.judge(now, ready)
+	}
+	c.due = time.Time{}
+	for _, x := range c.of {
+		if x.outcome.Verdict == job.CheckRuns {
+			c.await(x.by)
+		}
+	}
+}
+
+// judge ends the checks of members that did their work at the same time.
+func (c *Checks) judge(now time.Time, ready []*check) {
+	slices.SortFunc(ready, func(a, b *check) int { return a.slot.Compare(b.slot) })
+	median := medianOf(ready)
+	for _, x := range ready {
+		took := x.report.Seconds
+		if len(ready) >= leastCompared && took > slowFactor*median && took-median > leastExcess.Seconds() {
+			c.conclude(now, x, job.CheckOutcome{Verdict: job.CheckStraggler, Seconds: took, Median: median})
+			continue
+		}
+		c.conclude(now, x, job.CheckOutcome{Verdict: job.CheckPassed, Seconds: took})
+	}
+}
+
+func (c *Checks) conclude(now time.Time, x *check, o job.CheckOutcome) {
+	o.Number, o.At = x.outcome.Number, now
+	x.outcome = o
+	c.changed = append(c.changed, x.slot)
+}
+
+// medianOf is the median of what the work took.
+func medianOf(checks []*check) float64 {
+	times := make([]float64, len(checks))
+	for i, x := range checks {
+		times[i] = x.report.Seconds
+	}
+	slices.SortFunc(times, cmp.Compare[float64])
+	half := len(times) / 2
+	if len(times)%2 == 1 {
+		return times[half]
+	}
+	return (times[half-1] + times[half]) / 2
+}

@@ -1,0 +1,89 @@
+package plan
+
+import (
+	"slices"
+	"strconv"
+
+	"github.com/eltrain/eltrain/incident"
+	"github.com/eltrain/eltrain/job"
+)
+
+// wantCheck is which members of a job check their node before they join a world; nil if none does.
+func (w *work) wantCheck(spec *job.Job) *job.WantCheck {
+	c := spec.Detect.NodeCheck()
+	if c.When != job.CheckAlways {
+		return nil
+	}
+	if spec.Detect.Check == nil { // what is declared was compared
+		c.Timeout = min(c.Timeout, spec.Rendezvous.Timeout/2)
+	}
+	return &job.WantCheck{Timeout: c.Timeout, Command: c.Command, All: true, ExcludeSlow: w.excludesSlow()}
+}
+
+// excludesSlow reports whether a node that is slow in a check is not trained on.
+func (w *work) excludesSlow() bool {
+	action := w.policy(job.Straggler).Action
+	return action == job.RemedyReplace || action == job.RemedyFail
+}
+
+// judgeNode makes a fault of a check that a slot's node has not passed. A slow node is a suspicion of the node, and no fault unless the job
+// has stragglers healed.
+func (p *pass) judgeNode(w *work, s *job.Slot, c *job.CheckOutcome) {
+	switch {
+	case c == nil || s.Phase != job.Registered && s.Phase != job.Running:
+	case c.Verdict == job.CheckFaulty:
+		p.fault(w, s, job.NodeFaulty, nil, checkFailed(s, c))
+	case c.Verdict == job.CheckStraggler && !p.knowsSlow(w, s, c):
+		why := checkSlow(s, c)
+		p.nodeFaults = append(p.nodeFaults, nodeFault{slot: s, cause: job.Straggler, at: onNode{w.spec.Provider, s.Node}, why: []job.Reason{why}})
+		if s.Phase == job.Registered && w.excludesSlow() {
+			p.fault(w, s, job.Straggler, nil, why)
+			return
+		}
+		p.noteFault(w, incident.Fault{SlotFault: incident.FaultOf(s.Address, job.Straggler, nil), Evidence: []job.Reason{why}, Reported: true})
+	}
+}
+
+// knowsSlow reports whether it is recorded that a node was slow in a check.
+func (p *pass) knowsSlow(w *work, s *job.Slot, c *job.CheckOutcome) bool {
+	n := p.nodeRecord(w.spec.Provider, s.Node)
+	return s.Node == "" || n != nil && slices.ContainsFunc(n.Incidents, func(i job.NodeIncident) bool {
+		return i.Cause == job.Straggler && i.At.After(c.At.Add(-sameEvent))
+	})
+}
+
+// checkFailed is the evidence of a check that failed.
+func checkFailed(s *job.Slot, c *job.CheckOutcome) job.Reason {
+	args := []string{"slot", s.Address.Short(), "part", string(c.Part), "seconds", seconds(c.Seconds)}
+	if s.Node != "" {
+		args = append(args, "node", s.Node)
+	}
+	if c.Message != "" {
+		args = append(args, "message", c.Message)
+	}
+	return job.Because(NodeCheckFailed, args...)
+}
+
+// checkSlow is the evidence of a check that took long.
+func checkSlow(s *job.Slot, c *job.CheckOutcome) job.Reason {
+	return job.Because(NodeCheckSlow, "slot", s.Address.Short(), "node", s.Node, "seconds", seconds(c.Seconds), "median", seconds(c.Median))
+}
+
+func seconds(s float64) string { return strconv.FormatFloat(s, 'f', 1, 64) }
+
+// reportChecks reports the slots whose node is being checked.
+func (p *pass) reportChecks(w *work) {
+	checked := map[string][]int{}
+	for _, s := range w.slots {
+		inc := w.current(s)
+		if s.Phase == job.Registered && inc != nil && inc.Member != nil && inc.Member.Check != nil && inc.Member.Check.Verdict == job.CheckRuns {
+			checked[s.Address.Role] = append(checked[s.Address.Role], s.Address.Index)
+		}
+	}
+	for i := range w.spec.Roles {
+		if role := w.spec.Roles[i].Name; len(checked[role]) > 0 {
+			p.out.Waits = append(p.out.Waits, Wait{Job: w.name, Role: role, Passing: true, Reasons: []job.Reason{
+				job.Because(CheckingNodes, "slots", job.Fold(role, checked[role]))}})
+		}
+	}
+}
