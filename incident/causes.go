@@ -59,7 +59,7 @@ type Cause struct {
 }
 
 var (
-	ofSlots  = []job.Remedy{job.RemedyRestart, job.RemedyReplace, job.RemedyFail}
+	ofSlots  = []job.Remedy{job.RemedyRestart, job.RemedyCheck, job.RemedyReplace, job.RemedyFail}
 	ofWorlds = []job.Remedy{job.RemedyReport, job.RemedyRestart, job.RemedyReplace, job.RemedyFail}
 )
 
@@ -112,7 +112,7 @@ var Causes = []Cause{
 	{Code: job.ProcessFailed, weight: exitCode, Budgeted: true, What: "a process exited with a code other than 0", Seen: "the exit code",
 		Actions: ofSlots, Default: job.RemedyRestart},
 	{Code: job.Network, weight: connection, Budgeted: true, What: "a connection between processes failed", Seen: "errors of NCCL, gloo and sockets in what the processes print",
-		Actions: ofSlots, Default: job.RemedyRestart, Limit: 1, Window: often, Then: job.RemedyReplace},
+		Actions: ofSlots, Default: job.RemedyRestart, Limit: 1, Window: often, Then: job.RemedyCheck},
 	{Code: job.NoProgress, weight: definite, What: "the job failed at the same step after each of `limit` restarts", Seen: "the steps of its incidents",
 		Actions: []job.Remedy{job.RemedyReport, job.RemedyFail}, Default: job.RemedyFail, Limit: 3},
 	{Code: job.PendingTimeout, weight: definite, What: "the job waits for places for longer than `after`, which has no default", Seen: "its slots, and what its infrastructure says of those that do not start",

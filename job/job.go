@@ -242,7 +242,7 @@ type Budget struct {
 // On adjusts healing for one cause. What is not set is as the table of causes says.
 type On struct {
 	Cause   string   `hcl:"cause,label" doc:"The cause, like \"oom\" or \"hang\"."`
-	Action  Remedy   `hcl:"action,optional" change:"update" json:",omitempty" doc:"What is done: \"report\" (nothing), \"reload\" (the world ends without a checkpoint, and the next resumes from the newest), \"restart\" (in place), \"replace\" (on another node, if there is one), or \"fail\" (the job fails). Which are possible depends on the cause."`
+	Action  Remedy   `hcl:"action,optional" change:"update" json:",omitempty" doc:"What is done: \"report\" (nothing), \"reload\" (the world ends without a checkpoint, and the next resumes from the newest), \"restart\" (in place), \"check\" (the same, after a check of the nodes of its world), \"replace\" (on another node, if there is one), or \"fail\" (the job fails). Which are possible depends on the cause."`
 	Memory  Factor   `hcl:"memory,optional" change:"update" doc:"Of \"oom\": factor on the slot's memory at each occurrence, like \"x1.5\"."`
 	Limit   int      `hcl:"limit,optional" change:"update" doc:"How often that is done for one slot within window; then more is. Of \"oom\": how often the slot's memory grows."`
 	Window  Duration `hcl:"window,optional" change:"update" json:",omitempty" doc:"The window of limit."`

@@ -40,7 +40,8 @@ func (d *Detect) NodeCheck() NodeCheck {
 type WantCheck struct {
 	Timeout Duration `json:"timeout"`
 	Command []string `json:"command,omitempty"`
-	// All members have to pass a check once. Slots, by short address, have to pass the one of this number or a later one.
+	// All members have to pass a check once. Slots, by short address, have to pass the one of this number or a later one: 1, or the
+	// generation of the world before which it is.
 	All   bool           `json:"all,omitempty"`
 	Slots map[string]int `json:"slots,omitempty"`
 	// ExcludeSlow: a member whose node is slow does not join.

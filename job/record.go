@@ -40,6 +40,9 @@ type Record struct {
 	Reload Reload `json:"reload,omitzero"`
 	// Kill is what healing last decided about worlds that hang.
 	Kill Kill `json:"kill,omitzero"`
+	// Check is the generation of the world before which healing has the nodes of its members checked; 0 for none. It is over once that
+	// world has formed.
+	Check int `json:"check,omitempty"`
 }
 
 // LaunchedAs returns the job's name in its infrastructure and for its agents, where name is its current name.
@@ -221,12 +224,13 @@ const (
 	RemedyReport  Remedy = "report"  // nothing
 	RemedyReload  Remedy = "reload"  // the world ends without a checkpoint, and the next resumes from the newest
 	RemedyRestart Remedy = "restart" // in place, or on the same node if the agent has ended
+	RemedyCheck   Remedy = "check"   // the same, after a check of the nodes of its world
 	RemedyReplace Remedy = "replace" // on another node, if there is one
 	RemedyFail    Remedy = "fail"    // the job fails
 )
 
 // Remedies are all of them, from cheap to expensive.
-var Remedies = []Remedy{RemedyReport, RemedyReload, RemedyRestart, RemedyReplace, RemedyFail}
+var Remedies = []Remedy{RemedyReport, RemedyReload, RemedyRestart, RemedyCheck, RemedyReplace, RemedyFail}
 
 // Action is what healing did, from cheap to expensive.
 type Action string

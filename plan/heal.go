@@ -265,17 +265,21 @@ func (p *pass) heal(w *work) {
 	if len(failing) == 0 || p.fails(w, failing) || p.overBudget(w) {
 		return
 	}
-	action, delayed := job.Action(""), []*job.Slot(nil)
+	action, delayed, checked := job.Action(""), []*job.Slot(nil), false
 	for _, s := range failing {
 		if p.pending(s.Since, w.policy(s.Cause).Delay(s.Crashes)) {
 			delayed = append(delayed, s)
 			continue
 		}
+		checked = checked || p.remedy(w, s) == job.RemedyCheck
 		a := p.retry(w, s)
 		w.noteRepair(s)
 		if action == "" || severity(a) > severity(action) {
 			action = a
 		}
+	}
+	if checked { // a broken connection has two ends
+		w.rec.Check = w.world.Generation + 1
 	}
 	if action != "" {
 		p.decided(w, action)
@@ -325,7 +329,11 @@ func (p *pass) remedy(w *work, s *job.Slot) job.Remedy {
 	case incident.Of(s.Cause).OfWorld(): // its processes were killed, and it stays unless it is to go
 		return job.RemedyReplace
 	}
-	return w.policy(s.Cause).For(w.rec.Incidents, s.Cause, s.Address, p.in.Now)
+	remedy := w.policy(s.Cause).For(w.rec.Incidents, s.Cause, s.Address, p.in.Now)
+	if check := w.spec.Detect.NodeCheck(); remedy == job.RemedyCheck && (check.When == job.CheckNever || !inWorld(w.spec, s)) {
+		return job.RemedyReplace
+	}
+	return remedy
 }
 
 // hopeless says why no restart can help; zero if one may.

@@ -9,15 +9,53 @@ import (
 )
 
 // wantCheck is which members of a job check their node before they join a world; nil if none does.
-func (w *work) wantCheck(spec *job.Job) *job.WantCheck {
+func (p *pass) wantCheck(w *work, spec *job.Job) *job.WantCheck {
 	c := spec.Detect.NodeCheck()
-	if c.When != job.CheckAlways {
+	if c.When == job.CheckNever {
 		return nil
 	}
 	if spec.Detect.Check == nil { // what is declared was compared
 		c.Timeout = min(c.Timeout, spec.Rendezvous.Timeout/2)
 	}
-	return &job.WantCheck{Timeout: c.Timeout, Command: c.Command, All: true, ExcludeSlow: w.excludesSlow()}
+	want := &job.WantCheck{Timeout: c.Timeout, Command: c.Command, All: c.When == job.CheckAlways, ExcludeSlow: w.excludesSlow()}
+	suspects := p.suspectNodes(spec.Provider)
+	for _, s := range w.slots {
+		number := 0
+		switch {
+		case s.Incarnation == 0 || !s.Phase.Live():
+		case w.rec.Check > w.world.Generation && inWorld(spec, s):
+			number = w.rec.Check
+		case suspects[s.Node]:
+			number = 1
+		}
+		if number == 0 {
+			continue
+		}
+		if want.Slots == nil {
+			want.Slots = map[string]int{}
+		}
+		want.Slots[s.Address.Short()] = number
+	}
+	if !want.All && want.Slots == nil {
+		return nil
+	}
+	return want
+}
+
+// suspectNodes are the nodes of a provider against which there is enough to mark them.
+func (p *pass) suspectNodes(provider string) (suspects map[string]bool) {
+	var listed map[onNode]*job.Node
+	for i := range p.out.Nodes {
+		n := &p.out.Nodes[i]
+		if n.Provider != provider || len(n.Incidents) == 0 {
+			continue
+		}
+		if listed == nil {
+			listed, suspects = byPlace(p.in.Snapshot.Nodes), map[string]bool{}
+		}
+		suspects[n.Name] = weightOf(n, listed[onNode{provider, n.Name}]) >= markedAfter
+	}
+	return suspects
 }
 
 // excludesSlow reports whether a node that is slow in a check is not trained on.

@@ -449,6 +449,11 @@ func (w *world) serveWorld(name string, rec *job.Record, want job.Want, members 
 	if stops || want.Hold || succeeded || len(chosen) == 0 || !enough || !complete && !settled {
 		return
 	}
+	for _, inc := range chosen {
+		if w.check(want.Check, inc.Slot, inc); !want.Check.Admits(inc.Member.Check) {
+			return // the next round forms the world without it
+		}
+	}
 	w.form(name, rec, current, chosen, want.Reload.Step)
 }
 

@@ -45,7 +45,7 @@ func (p *pass) want(w *work) {
 		want.Roles = append(want.Roles, role)
 	}
 	w.wantActs(&want)
-	want.Check = w.wantCheck(spec)
+	want.Check = p.wantCheck(w, spec)
 	p.out.Wants[w.name] = want
 	if w.begun() || !w.suspended() && p.refused(w).IsZero() {
 		p.out.Groups[w.name] = p.group(w, spec)
