@@ -331,6 +331,8 @@ func (a *agent) step(e event) {
 			a.examine(effect.request)
 		case inspect:
 			a.checker.begin(effect.check)
+		case meet:
+			a.checker.meet(effect.check)
 		case disregard:
 			a.checker.end()
 		case report:

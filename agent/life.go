@@ -86,6 +86,11 @@ type (
 		job.Checked
 		notStarted *job.Exit
 	}
+	// exchanged: an exchange of a check has ended.
+	exchanged struct {
+		number int // of the check
+		job.Exchanged
+	}
 	// evidence: what was asked for has been found.
 	evidence struct {
 		request int
@@ -105,6 +110,7 @@ func (stopped) isEvent()    {}
 func (overdue) isEvent()    {}
 func (acted) isEvent()      {}
 func (checked) isEvent()    {}
+func (exchanged) isEvent()  {}
 func (evidence) isEvent()   {}
 func (unanswered) isEvent() {}
 
@@ -126,7 +132,9 @@ type (
 	examine struct{ request int }
 	// inspect the node; the outcome follows as checked.
 	inspect struct{ check elastic.Check }
-	// disregard ends that without an outcome.
+	// meet a partner for an exchange; the outcome follows as exchanged.
+	meet struct{ check elastic.Check }
+	// disregard ends a check, without an outcome if there is none yet.
 	disregard struct{}
 	// reserve another port for MASTER_PORT.
 	reserve struct{}
@@ -143,6 +151,7 @@ func (stop) isEffect()      {}
 func (perform) isEffect()   {}
 func (examine) isEffect()   {}
 func (inspect) isEffect()   {}
+func (meet) isEffect()      {}
 func (disregard) isEffect() {}
 func (reserve) isEffect()   {}
 func (report) isEffect()    {}
@@ -178,6 +187,8 @@ func (l *life) Step(e event) []effect {
 		return l.failed(e)
 	case checked:
 		return l.checked(e)
+	case exchanged:
+		return l.exchanged(e)
 	case acted:
 		return l.endAct(e.ActResult)
 	case stopped:

@@ -1,13 +1,19 @@
 package agent
 
 import (
+	"bytes"
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/eltrain/eltrain/elastic"
+	"github.com/eltrain/eltrain/internal/regular"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/nodecheck/probe"
 )
@@ -15,8 +21,10 @@ import (
 // nodeCheck is what life knows of checks of the node.
 type nodeCheck struct {
 	begun int          // the number of the newest that was begun
-	runs  bool         // it has not ended
-	done  *job.Checked // the newest that has ended
+	open  bool         // the order still has it
+	runs  bool         // the node's own work has not ended
+	round int          // the newest exchange that was begun
+	done  *job.Checked // the newest whose work has ended
 }
 
 // wantedCheck is the check that the order wants done now; nil if there is none. Nothing is checked beside training processes.
@@ -29,21 +37,40 @@ func (l *life) wantedCheck() *elastic.Check {
 
 // endCheck ends a check that is not wanted any more. It is begun anew if it is wanted again.
 func (l *life) endCheck() []effect {
-	if c := l.wantedCheck(); !l.check.runs || c != nil && c.Number == l.check.begun {
+	if c := l.wantedCheck(); !l.check.open || c != nil && c.Number == l.check.begun {
 		return nil
 	}
-	l.check.runs, l.check.begun = false, l.check.begun-1
+	if l.check.runs {
+		l.check.begun--
+	}
+	l.check.open, l.check.runs = false, false
 	return []effect{disregard{}}
 }
 
-// beginCheck begins the check that is wanted, unless it was begun.
+// beginCheck begins the check that is wanted, or the exchange that is next, unless it was begun.
 func (l *life) beginCheck() []effect {
 	c := l.wantedCheck()
-	if c == nil || c.Number <= l.check.begun {
+	switch {
+	case c == nil:
+	case c.Number > l.check.begun:
+		l.check = nodeCheck{begun: c.Number, open: true, runs: true, done: l.check.done}
+		return []effect{inspect{*c}}
+	case l.check.open && !l.check.runs && c.Pair != nil && c.Pair.Round > l.check.round:
+		l.check.round = c.Pair.Round
+		return []effect{meet{*c}}
+	}
+	return nil
+}
+
+// exchanged takes the outcome of an exchange.
+func (l *life) exchanged(e exchanged) []effect {
+	if !l.check.open || l.check.done == nil || e.number != l.check.done.Number {
 		return nil
 	}
-	l.check.begun, l.check.runs = c.Number, true
-	return []effect{inspect{*c}}
+	done := *l.check.done
+	done.Exchanges = append(slices.Clone(done.Exchanges), e.Exchanged)
+	l.check.done = &done
+	return []effect{report{}}
 }
 
 // checked takes the outcome of a check. A program that cannot be started says nothing about the node.
@@ -53,8 +80,9 @@ func (l *life) checked(e checked) []effect {
 	}
 	l.check.runs = false
 	if e.notStarted != nil {
+		l.check.open = false
 		l.state, l.exit, l.check.begun = job.MemberFailed, e.notStarted, l.check.begun-1
-		return []effect{report{}}
+		return []effect{disregard{}, report{}}
 	}
 	l.check.done = &e.Checked
 	return []effect{report{}}
@@ -64,8 +92,11 @@ func (l *life) checked(e checked) []effect {
 type checker struct {
 	launcher *launcher
 	events   chan<- event
-	cancel   context.CancelFunc // of the newest work
-	done     chan struct{}      // closed once that has ended; nil before the first
+	ctx      context.Context    // of the newest check
+	cancel   context.CancelFunc // nil before the first
+	done     chan struct{}      // closed once its work has ended
+	meets    sync.WaitGroup     // its exchanges
+	listener *net.TCPListener   // for partners; nil if there can be none
 }
 
 func newChecker(l *launcher, events chan<- event) *checker {
@@ -77,10 +108,12 @@ func (c *checker) begin(check elastic.Check) {
 	c.end()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
-	c.cancel, c.done = cancel, done
+	c.ctx, c.cancel, c.done = ctx, cancel, done
+	port := c.listen()
 	go func() {
 		defer close(done)
 		outcome := c.work(ctx, check)
+		outcome.Port = port
 		killStrays()
 		select {
 		case c.events <- outcome:
@@ -91,10 +124,62 @@ func (c *checker) begin(check elastic.Check) {
 
 // end ends the work in progress, and returns when nothing of it runs: within seconds, whatever the program does.
 func (c *checker) end() {
-	if c.done != nil {
-		c.cancel()
-		<-c.done
+	if c.cancel == nil {
+		return
 	}
+	c.cancel()
+	<-c.done
+	c.meets.Wait()
+	if c.listener != nil {
+		c.listener.Close()
+		c.listener = nil
+	}
+}
+
+// listen opens the port for partners, and returns it; 0 if there is none.
+func (c *checker) listen() int {
+	l, err := net.Listen("tcp", ":0")
+	if err != nil {
+		c.launcher.log.Warn("no partner can exchange data with this node", "error", err)
+		return 0
+	}
+	c.listener = l.(*net.TCPListener)
+	return c.listener.Addr().(*net.TCPAddr).Port
+}
+
+// meet exchanges data with a partner. The outcome follows as an event.
+func (c *checker) meet(check elastic.Check) {
+	ctx, listener, pair := c.ctx, c.listener, *check.Pair
+	c.meets.Go(func() {
+		bounded, cancel := context.WithTimeout(ctx, time.Duration(pair.Seconds*float64(time.Second)))
+		defer cancel()
+		x, out := probe.Exchange{Key: c.key(pair), Round: pair.Round}, job.Exchanged{}
+		if pair.Address != "" {
+			out = x.Dial(bounded, pair.Address)
+		} else {
+			out = x.Accept(bounded, listener)
+		}
+		text := "passed"
+		if out.Failed != "" {
+			text = "failed: " + out.Failed
+		}
+		fmt.Fprintf(c.launcher.sink, "[eltrain] node check: exchange with %s after %.1fs: %s\n", pair.Peer, out.Seconds, text)
+		select {
+		case c.events <- exchanged{check.Number, out}:
+		case <-ctx.Done():
+		}
+	})
+}
+
+// key is known to the members of the job alone, and to each pair another: it is made of the job's token.
+func (c *checker) key(pair elastic.Pair) []byte {
+	config := c.launcher.config
+	token, _ := regular.ReadNamed(config.TokenFile, maxNamed) // "" where there is none
+	slots := []string{config.Slot, pair.Peer}
+	slices.Sort(slots)
+	mac := hmac.New(sha256.New, bytes.TrimSpace(token))
+	fmt.Fprintf(mac, "eltrain node check\x00%s\x00%d\x00%s", config.UID, pair.Round, strings.Join(slots, "\x00"))
+	return mac.Sum(nil)
 }
 
 // busy reports whether a check may have processes.

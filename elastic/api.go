@@ -123,6 +123,15 @@ type Check struct {
 	Number  int      `json:"number"`            // each is done once; a later one has a greater number
 	Seconds float64  `json:"seconds"`           // the bound of what the member does alone
 	Command []string `json:"command,omitempty"` // a program in place of the agent's own patterns
+	Pair    *Pair    `json:"pair,omitempty"`    // an exchange with a partner, once the rest is done
+}
+
+// Pair is one exchange of data between the nodes of two members.
+type Pair struct {
+	Round   int     `json:"round"`             // each is done once; a later one has a greater number
+	Peer    string  `json:"peer"`              // the partner's slot
+	Address string  `json:"address,omitempty"` // where to reach it; left out, it comes to this member's port
+	Seconds float64 `json:"seconds"`           // the bound of the exchange
 }
 
 // Do is what a member is to do.

@@ -19,18 +19,19 @@ import (
 
 // Limits of what a member may send, far above what is legitimate, and low enough that nothing overflows or grows without bound.
 const (
-	maxBody   = 64 << 10
-	maxSlots  = 1 << 20
-	maxHost   = 253 // of a DNS name
-	maxPIDs   = 4096
-	maxTail   = 50 // lines of an exit's output
-	maxText   = 8 << 10
-	maxSignal = 64 // of a signal's name
-	maxActs   = 64 // outcomes in a report: several times as many as are told at once
-	maxPath   = 1 << 10
-	maxName   = 64  // of a recognizer
-	maxSymbol = 512 // KSYM_NAME_LEN of the kernel
-	maxTorn   = 16  // checkpoints: several times as many as are told
+	maxBody      = 64 << 10
+	maxSlots     = 1 << 20
+	maxHost      = 253 // of a DNS name
+	maxPIDs      = 4096
+	maxTail      = 50 // lines of an exit's output
+	maxText      = 8 << 10
+	maxSignal    = 64 // of a signal's name
+	maxActs      = 64 // outcomes in a report: several times as many as are told at once
+	maxPath      = 1 << 10
+	maxName      = 64  // of a recognizer
+	maxSymbol    = 512 // KSYM_NAME_LEN of the kernel
+	maxExchanges = 16  // of a node check: several times as many as there are rounds
+	maxTorn      = 16  // checkpoints: several times as many as are told
 )
 
 // errNoBody is an empty body, which some requests may have.
@@ -156,6 +157,16 @@ func checkMember(slot string, incarnation int, r *Report) error {
 	if c := r.Check; c != nil {
 		if c.Number < 0 || !(c.Seconds >= 0) || len(c.Failed) > maxName {
 			return &Error{Malformed, "check has a negative number, or a name that is too long"}
+		}
+		if c.Port < 0 || c.Port > 65535 || len(c.Exchanges) > maxExchanges {
+			return &Error{Malformed, "the port of check is none, or it has too many exchanges"}
+		}
+		for i := range c.Exchanges {
+			x := &c.Exchanges[i]
+			if x.Round < 0 || !(x.Seconds >= 0) {
+				return &Error{Malformed, "an exchange of check has a negative number"}
+			}
+			x.Failed = lastOf(x.Failed, job.MaxCheckMessage)
 		}
 		c.Message = lastOf(c.Message, job.MaxCheckMessage)
 	}

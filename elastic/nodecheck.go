@@ -1,7 +1,9 @@
 package elastic
 
 import (
+	"net"
 	"slices"
+	"strconv"
 
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/nodecheck"
@@ -30,7 +32,7 @@ func (r *Rendezvous) assignChecks() {
 func (r *Rendezvous) updateCheck(s *slot) {
 	switch o := r.checks.Outcome(s.Address); {
 	case s.check > 0 && s.present && !s.Leave && s.report.State == job.MemberWaiting && slices.Contains(s.can, job.CanCheck):
-		r.checks.Ask(r.now, s.Address, s.check, r.want.Check.Timeout.Std())
+		r.checks.Ask(r.now, s.Address, nodecheck.Place{Host: s.host, Node: s.node}, s.check, r.want.Check.Timeout.Std())
 		r.checks.Report(r.now, s.Address, s.report.Check)
 	case o != nil && o.Verdict == job.CheckRuns:
 		r.checks.Drop(r.now, s.Address)
@@ -65,7 +67,14 @@ func (r *Rendezvous) checkOf(s *slot) *Check {
 		return nil
 	}
 	w := r.want.Check
-	return &Check{Number: o.Number, Seconds: nodecheck.WorkBound(w.Timeout.Std()).Seconds(), Command: w.Command}
+	c := &Check{Number: o.Number, Seconds: nodecheck.WorkBound(w.Timeout.Std()).Seconds(), Command: w.Command}
+	if p, is := r.checks.Pair(s.Address); is {
+		c.Pair = &Pair{Round: p.Round, Peer: p.Peer.Short(), Seconds: nodecheck.ExchangeBound(w.Timeout.Std()).Seconds()}
+		if p.Port > 0 {
+			c.Pair.Address = net.JoinHostPort(p.Host, strconv.Itoa(p.Port))
+		}
+	}
+	return c
 }
 
 // outcomeOf is a copy of the state of a member's check; nil if it has none.
@@ -83,5 +92,6 @@ func (c *Check) equal(d *Check) bool {
 	if c == nil || d == nil {
 		return c == d
 	}
-	return c.Number == d.Number && c.Seconds == d.Seconds && slices.Equal(c.Command, d.Command)
+	samePair := c.Pair == nil && d.Pair == nil || c.Pair != nil && d.Pair != nil && *c.Pair == *d.Pair
+	return samePair && c.Number == d.Number && c.Seconds == d.Seconds && slices.Equal(c.Command, d.Command)
 }

@@ -48,6 +48,8 @@ func (s *scenario) checked(t *testing.T, d *datadriven.TestData, a job.Address) 
 				t.Fatal(err)
 			}
 			r.Seconds = took
+		case "port":
+			r.Port = 5000 + a.Index
 		case "failed":
 			r.Failed, r.Message = job.CheckPart(arg.Vals[0]), "wrong"
 		}
@@ -57,7 +59,34 @@ func (s *scenario) checked(t *testing.T, d *datadriven.TestData, a job.Address) 
 	s.settle()
 }
 
+// exchanged is how a member's newest exchange went.
+func (s *scenario) exchanged(t *testing.T, d *datadriven.TestData, a job.Address) {
+	o, err := s.c.Order(scenarioJob, "u1", a, s.agents[a].incarnation)
+	if err != nil || o.Order.Check == nil || o.Order.Check.Pair == nil {
+		t.Fatalf("%s: %s has no partner: %v", d.Pos, a, err)
+	}
+	x := job.Exchanged{Round: o.Order.Check.Pair.Round, Seconds: 0.1}
+	for _, arg := range d.CmdArgs {
+		switch arg.Key {
+		case "failed":
+			x.Failed = "refused"
+		case "took":
+			if x.Seconds, err = strconv.ParseFloat(arg.Vals[0], 64); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	r := *s.agents[a].report.Check
+	r.Exchanges = append(slices.Clone(r.Exchanges), x)
+	s.agents[a].report.Check = &r
+	s.sync(a, s.agents[a].incarnation, 0)
+	s.settle()
+}
+
 func checkText(c *Check) string {
+	if p := c.Pair; p != nil {
+		return strings.TrimSuffix(fmt.Sprintf("round %d with %s in %gs at %s", p.Round, p.Peer, p.Seconds, p.Address), " at ")
+	}
 	return strings.Join(slices.Concat([]string{fmt.Sprintf("check %d in %gs", c.Number, c.Seconds)}, c.Command), " ")
 }
 

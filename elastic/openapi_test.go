@@ -36,7 +36,7 @@ func loadAPI(t testing.TB) *openapi3.T {
 // wireTypes are all types on the wire.
 var wireTypes = []any{
 	RegisterRequest{}, RegisterReply{}, SyncRequest{}, SyncReply{}, Order{}, Place{}, Membership{}, MembershipItem{}, Peers{}, Peer{},
-	ErrorReply{}, Health{}, job.Exit{}, job.Saved{}, job.CheckpointSight{}, job.FoundCheckpoint{}, job.Flaw{}, job.Act{}, job.ActResult{}, Check{}, job.Checked{}, job.RankReport{}, job.RankProgress{}, job.ProcessFigures{}, job.ThreadsByKind{}, job.SlotFigures{}, job.RDMAFigures{}, history.Recent{}, ReconcileRequest{}, ReconcileReply{}, ReconcileChanges{}, Withheld{},
+	ErrorReply{}, Health{}, job.Exit{}, job.Saved{}, job.CheckpointSight{}, job.FoundCheckpoint{}, job.Flaw{}, job.Act{}, job.ActResult{}, Check{}, Pair{}, job.Checked{}, job.Exchanged{}, job.RankReport{}, job.RankProgress{}, job.ProcessFigures{}, job.ThreadsByKind{}, job.SlotFigures{}, job.RDMAFigures{}, history.Recent{}, ReconcileRequest{}, ReconcileReply{}, ReconcileChanges{}, Withheld{},
 }
 
 // TestOpenAPIDescribesTheWireTypes: each JSON field of each type is a property of the schema of that name, with the same JSON

@@ -28,7 +28,8 @@ import (
 //	reload 1 [step=100] [save]               worlds up to generation 1 are to end
 //	does worker[1] [step=5] [state=T] [busy=0.9] [in=ep_poll] [stack=(a,b)] [entered=(GROUP,6)] [waits=(GROUP,7)]     what its process does from now on; a stack and collectives are evidence
 //	check [all] [worker[1]=2] [timeout=8s]   which members check their node; none without arguments. register with checks: can do so
-//	checked worker[0] [number=1] [took=1.5] [failed=matmul]    what a member has found out
+//	checked worker[0] [number=1] [took=1.5] [port] [failed=matmul]    what a member has found out; with port, it can be reached
+//	exchanged worker[0] [took=0.1] [failed]    how a member's newest exchange went
 //	kill through=1                           worlds up to generation 1 hang
 //	gone worker[1] [incarnation=1] [succeeded]
 //	disconnect worker[1]
@@ -136,6 +137,10 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 	case "checked":
 		for _, a := range s.selected(t, d) {
 			s.checked(t, d, a)
+		}
+	case "exchanged":
+		for _, a := range s.selected(t, d) {
+			s.exchanged(t, d, a)
 		}
 	case "kill":
 		s.want.Kill = number(t, d, "through", 0)

@@ -81,6 +81,16 @@ type Checked struct {
 	Failed  CheckPart `json:"failed,omitempty"`
 	Message string    `json:"message,omitempty"` // why that part failed
 	Seconds float64   `json:"seconds,omitempty"` // that the parts took which a node does alone
+	Port    int       `json:"port,omitempty"`    // where a partner reaches it for an exchange; 0 if none does
+	// Exchanges are those with partners, by round.
+	Exchanges []Exchanged `json:"exchanges,omitempty"`
+}
+
+// Exchanged is how an exchange with a partner went.
+type Exchanged struct {
+	Round   int     `json:"round"`
+	Failed  string  `json:"failed,omitempty"` // why it failed
+	Seconds float64 `json:"seconds,omitempty"`
 }
 
 // CheckVerdict is what follows from a check.

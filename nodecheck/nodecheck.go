@@ -23,6 +23,12 @@ const (
 // WorkBound is how long a node may take for what it does alone, of the bound of a whole check.
 func WorkBound(timeout time.Duration) time.Duration { return timeout / 2 }
 
+// ExchangeBound is how long each of the two exchanges may take.
+func ExchangeBound(timeout time.Duration) time.Duration { return timeout / 8 }
+
+// roundBound is until when its outcome has to be there.
+func roundBound(timeout time.Duration) time.Duration { return timeout * 3 / 16 }
+
 // reportBound is until when its report has to be there: agents end their own work in time, so one that says nothing is stuck.
 func reportBound(timeout time.Duration) time.Duration { return timeout * 5 / 8 }
 
@@ -33,19 +39,34 @@ type Checks struct {
 	working int       // how many have not reported
 	waiting int       // how many have, and wait for the others
 	due     time.Time // no bound ends before; zero if none runs
+	sets    []*set
 	changed []job.Address
+}
+
+// Place is where a member is.
+type Place struct{ Host, Node string }
+
+// Pair is an exchange that a member is to do.
+type Pair struct {
+	Round int
+	Peer  job.Address
+	Host  string // of the partner, if this member connects to it
+	Port  int    // 0 if the partner connects
 }
 
 // check is the newest check of one member.
 type check struct {
 	slot    job.Address
+	place   Place
+	timeout time.Duration
+	exchanging
 	report  *job.Checked // nil until its own work is done
 	by      time.Time    // until when it may work, and waits for others that do
 	outcome job.CheckOutcome
 }
 
 // Ask begins a check of a member, unless it has or had one of this number or a later one.
-func (c *Checks) Ask(now time.Time, slot job.Address, number int, timeout time.Duration) {
+func (c *Checks) Ask(now time.Time, slot job.Address, place Place, number int, timeout time.Duration) {
 	if x := c.of[slot]; x != nil && x.outcome.Number >= number {
 		return
 	}
@@ -53,7 +74,7 @@ func (c *Checks) Ask(now time.Time, slot job.Address, number int, timeout time.D
 	if c.of == nil {
 		c.of = map[job.Address]*check{}
 	}
-	x := &check{slot: slot, by: now.Add(reportBound(timeout)), outcome: job.CheckOutcome{Number: number, Verdict: job.CheckRuns, At: now}}
+	x := &check{slot: slot, place: place, timeout: timeout, by: now.Add(reportBound(timeout)), outcome: job.CheckOutcome{Number: number, Verdict: job.CheckRuns, At: now}}
 	c.of[slot] = x
 	c.working++
 	c.await(x.by)
@@ -63,7 +84,14 @@ func (c *Checks) Ask(now time.Time, slot job.Address, number int, timeout time.D
 // Report takes what a member has found out. What does not belong to its check that runs is ignored.
 func (c *Checks) Report(now time.Time, slot job.Address, r *job.Checked) {
 	x := c.of[slot]
-	if x == nil || r == nil || r.Number < x.outcome.Number || x.outcome.Verdict != job.CheckRuns || x.report != nil {
+	if x == nil || r == nil || r.Number < x.outcome.Number || x.outcome.Verdict != job.CheckRuns {
+		return
+	}
+	if x.report != nil {
+		if x.set != nil {
+			x.take(r)
+			c.advance(now)
+		}
 		return
 	}
 	x.report = r
@@ -83,9 +111,12 @@ func (c *Checks) Drop(now time.Time, slot job.Address) {
 		return
 	}
 	if x.outcome.Verdict == job.CheckRuns {
-		if x.report == nil {
+		switch {
+		case x.set != nil:
+			x.leave()
+		case x.report == nil:
 			c.working--
-		} else {
+		default:
 			c.waiting--
 		}
 	}
@@ -108,6 +139,9 @@ func (c *Checks) Next() time.Time { return c.due }
 func (c *Checks) Extend(by time.Duration) {
 	for _, x := range c.of {
 		x.by = x.by.Add(by)
+	}
+	for _, s := range c.sets {
+		s.by = s.by.Add(by)
 	}
 	if !c.due.IsZero() {
 		c.due = c.due.Add(by)
@@ -139,14 +173,15 @@ func (c *Checks) await(t time.Time) {
 // advance ends the work that is overdue, and judges members that wait for no other, or have done so for long enough.
 func (c *Checks) advance(now time.Time) {
 	over := !c.due.IsZero() && !now.Before(c.due)
-	if !over && (c.working > 0 || c.waiting == 0) {
+	ended := c.endRounds(now)
+	if !over && !ended && (c.working > 0 || c.waiting == 0) {
 		return
 	}
 	var ready []*check
 	late := false
 	for _, x := range c.of {
 		switch {
-		case x.outcome.Verdict != job.CheckRuns:
+		case x.outcome.Verdict != job.CheckRuns || x.set != nil:
 		case x.report != nil:
 			ready = append(ready, x)
 			late = late || !now.Before(x.by)
@@ -157,28 +192,47 @@ func (c *Checks) advance(now time.Time) {
 	}
 	if len(ready) > 0 && (c.working == 0 || late) {
 		c.waiting -= len(ready)
-		c.judge(now, ready)
+		slices.SortFunc(ready, func(a, b *check) int { return a.slot.Compare(b.slot) })
+		c.pairUp(now, ready)
 	}
 	c.due = time.Time{}
 	for _, x := range c.of {
-		if x.outcome.Verdict == job.CheckRuns {
+		if x.outcome.Verdict == job.CheckRuns && x.set == nil {
 			c.await(x.by)
 		}
+	}
+	for _, s := range c.sets {
+		c.await(s.by)
 	}
 }
 
 // judge ends the checks of members that did their work at the same time.
 func (c *Checks) judge(now time.Time, ready []*check) {
-	slices.SortFunc(ready, func(a, b *check) int { return a.slot.Compare(b.slot) })
-	median := medianOf(ready)
+	if len(ready) == 0 {
+		return
+	}
+	work := medianOf(ready, func(x *check) float64 { return x.report.Seconds })
+	exchange := medianOf(ready, func(x *check) float64 { return x.best })
+	cutOff := faulty(ready)
 	for _, x := range ready {
 		took := x.report.Seconds
-		if len(ready) >= leastCompared && took > slowFactor*median && took-median > leastExcess.Seconds() {
-			c.conclude(now, x, job.CheckOutcome{Verdict: job.CheckStraggler, Seconds: took, Median: median})
-			continue
+		o := job.CheckOutcome{Verdict: job.CheckPassed, Seconds: took}
+		switch {
+		case slices.Contains(cutOff, x):
+			o = job.CheckOutcome{Verdict: job.CheckFaulty, Part: job.CheckExchange, Message: x.why, Seconds: took}
+		case isSlow(len(ready), took, work):
+			o = job.CheckOutcome{Verdict: job.CheckStraggler, Seconds: took, Median: work}
+		case isSlow(len(ready), x.best, exchange):
+			o = job.CheckOutcome{Verdict: job.CheckStraggler, Part: job.CheckExchange, Seconds: x.best, Median: exchange}
 		}
-		c.conclude(now, x, job.CheckOutcome{Verdict: job.CheckPassed, Seconds: took})
+		x.set = nil
+		c.conclude(now, x, o)
 	}
+}
+
+// isSlow reports whether a node took too long among so many.
+func isSlow(nodes int, took, median float64) bool {
+	return nodes >= leastCompared && took > slowFactor*median && took-median > leastExcess.Seconds()
 }
 
 func (c *Checks) conclude(now time.Time, x *check, o job.CheckOutcome) {
@@ -187,11 +241,11 @@ func (c *Checks) conclude(now time.Time, x *check, o job.CheckOutcome) {
 	c.changed = append(c.changed, x.slot)
 }
 
-// medianOf is the median of what the work took.
-func medianOf(checks []*check) float64 {
+// medianOf is the median of a time.
+func medianOf(checks []*check, of func(*check) float64) float64 {
 	times := make([]float64, len(checks))
 	for i, x := range checks {
-		times[i] = x.report.Seconds
+		times[i] = of(x)
 	}
 	slices.SortFunc(times, cmp.Compare[float64])
 	half := len(times) / 2

@@ -1,0 +1,168 @@
+package probe
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	"github.com/eltrain/eltrain/job"
+)
+
+const (
+	// exchangeSize is what is sent to a partner, and back: some tenths of a second at a gigabit.
+	exchangeSize = 16 << 20
+	chunkSize    = 64 << 10
+	// dialAgain is the pause between attempts to reach a partner.
+	dialAgain = 50 * time.Millisecond
+)
+
+// Exchange is one exchange with a partner. Both know the key, which is another for each: whoever else connects is ignored.
+type Exchange struct {
+	Key   []byte
+	Round int
+}
+
+// proof shows that one side knows the key.
+func (x Exchange) proof(side string) []byte {
+	mac := hmac.New(sha256.New, x.Key)
+	io.WriteString(mac, side)
+	return mac.Sum(nil)
+}
+
+// Dial connects to a partner, sends data, and compares what comes back.
+func (x Exchange) Dial(ctx context.Context, address string) job.Exchanged {
+	var conn net.Conn
+	for {
+		var err error
+		if conn, err = new(net.Dialer).DialContext(ctx, "tcp", address); err == nil {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return x.result(time.Now(), err)
+		case <-time.After(dialAgain):
+		}
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	if _, err := conn.Write(x.proof("dial")); err != nil {
+		return x.result(time.Now(), err)
+	}
+	begun := time.Now()
+	return x.result(begun, x.send(conn))
+}
+
+// send sends the data, and compares what comes back.
+func (x Exchange) send(conn net.Conn) error {
+	sent := make(chan error, 1)
+	go func() {
+		for offset := 0; offset < exchangeSize; offset += chunkSize {
+			if _, err := conn.Write(chunk(offset)); err != nil {
+				sent <- err
+				return
+			}
+		}
+		sent <- nil
+	}()
+	err := x.receive(conn)
+	if err != nil {
+		conn.Close() // ends the other
+	}
+	return errors.Join(err, <-sent)
+}
+
+func (x Exchange) receive(conn net.Conn) error {
+	if err := x.expect(conn, "answer"); err != nil {
+		return err
+	}
+	got := make([]byte, chunkSize)
+	for offset := 0; offset < exchangeSize; offset += chunkSize {
+		if _, err := io.ReadFull(conn, got); err != nil {
+			return err
+		}
+		if !bytes.Equal(got, chunk(offset)) {
+			return errors.New("data came back changed")
+		}
+	}
+	return nil
+}
+
+func (x Exchange) expect(conn net.Conn, side string) error {
+	got := make([]byte, sha256.Size)
+	if _, err := io.ReadFull(conn, got); err != nil {
+		return err
+	}
+	if subtle.ConstantTimeCompare(got, x.proof(side)) != 1 {
+		return errors.New("it is not the partner")
+	}
+	return nil
+}
+
+// Accept waits for the partner at a listener, and sends back what comes.
+func (x Exchange) Accept(ctx context.Context, l *net.TCPListener) job.Exchanged {
+	l.SetDeadline(time.Time{})
+	defer context.AfterFunc(ctx, func() { l.SetDeadline(time.Unix(1, 0)) })()
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			if ctx.Err() != nil {
+				err = errors.New("the partner did not connect")
+			}
+			return x.result(time.Now(), err)
+		}
+		begun := time.Now()
+		stranger, err := x.answer(ctx, conn)
+		if !stranger {
+			return x.result(begun, err)
+		}
+	}
+}
+
+// strangerWait is how long a connection may take to show that it is the partner's. Others wait for their turn.
+const strangerWait = time.Second
+
+// answer sends back what comes, if it is from the partner.
+func (x Exchange) answer(ctx context.Context, conn net.Conn) (stranger bool, err error) {
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	conn.SetDeadline(time.Now().Add(strangerWait))
+	if err := x.expect(conn, "dial"); err != nil {
+		return true, err
+	}
+	conn.SetDeadline(time.Time{})
+	if _, err := conn.Write(x.proof("answer")); err != nil {
+		return false, err
+	}
+	_, err = io.CopyN(conn, conn, exchangeSize)
+	return false, err
+}
+
+func (x Exchange) result(begun time.Time, err error) job.Exchanged {
+	r := job.Exchanged{Round: x.Round, Seconds: time.Since(begun).Seconds()}
+	if err != nil {
+		r.Failed = displayable(fmt.Append(nil, err))
+	}
+	return r
+}
+
+// chunk is the data at an offset.
+func chunk(offset int) []byte {
+	out := make([]byte, chunkSize)
+	next := uint64(offset)*0x9E3779B97F4A7C15 + 1
+	for i := range out {
+		if i%8 == 0 {
+			next ^= next << 13
+			next ^= next >> 7
+			next ^= next << 17
+		}
+		out[i] = byte(next >> (8 * (i % 8)))
+	}
+	return out
+}
