@@ -469,7 +469,8 @@ func (l *loader) checkPolicies(j *job.Job, t *tree) {
 		l.checkHang(j.Detect.Hang, b)
 	}
 	if b := t.block("detect").block("check"); b != nil {
-		l.checkNodeCheck(j, b)
+		rendezvous := t.block("rendezvous")
+		l.checkNodeCheck(j, b, rendezvous == nil || rendezvous.sound("timeout"))
 	}
 	heal := t.block("heal")
 	if b := heal.block("budget"); b != nil {
@@ -497,7 +498,8 @@ func (l *loader) checkHang(h *job.HangLimits, t *tree) {
 	}
 }
 
-func (l *loader) checkNodeCheck(j *job.Job, t *tree) {
+// checkNodeCheck checks when and for how long nodes are checked; known, whether the rendezvous timeout is.
+func (l *loader) checkNodeCheck(j *job.Job, t *tree, known bool) {
 	c := j.Detect.Check
 	if t.sound("when") && !slices.Contains(job.CheckTimes, c.When) {
 		times := make([]string, len(job.CheckTimes))
@@ -510,7 +512,7 @@ func (l *loader) checkNodeCheck(j *job.Job, t *tree) {
 	case !t.sound("timeout"):
 	case c.Timeout.Std() < job.LeastCheck:
 		l.complain(t.at("timeout"), t, "Timeout too short", "On a busy host a good node would not pass in %s: the minimum is %s.", c.Timeout, job.Duration(job.LeastCheck))
-	case c.Timeout >= j.Rendezvous.Timeout:
+	case known && c.Timeout >= j.Rendezvous.Timeout:
 		l.complain(t.at("timeout"), t, "Timeout above the rendezvous timeout", "A check may take %s, and slots wait for a world for at most %s. Shorten it, or raise rendezvous.timeout.", c.Timeout, j.Rendezvous.Timeout)
 	}
 	if t.sound("command") && len(c.Command) > 0 && c.Command[0] == "" {

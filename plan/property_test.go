@@ -415,7 +415,7 @@ func (c *checker) checkRolls(t *rapid.T, in plan.Input, p plan.Plan) {
 		named[r.Slot] = true
 	}
 	for _, change := range p.Changes {
-		if slices.ContainsFunc(change.Reasons, func(r job.Reason) bool { return r.Code == plan.DeclarationChanged }) {
+		if len(change.Reasons) > 0 && change.Reasons[0].Code == plan.DeclarationChanged { // else it stops for another reason as well
 			edited[change.Slot.String()] = true
 		}
 	}
@@ -436,7 +436,7 @@ func (c *checker) checkRolls(t *rapid.T, in plan.Input, p plan.Plan) {
 					down++
 				case old.Phase == job.Running && edited[s.Address.String()] && s.Phase == job.Canceling:
 					stopped++
-				case held(*old) && !up(old):
+				case old.Phase == job.Running && s.Phase == job.Canceling, held(*old) && !up(old):
 					down++
 				}
 			}
