@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/eltrain/eltrain/job"
 )
@@ -25,9 +26,8 @@ func (d *Detector) certain() finding {
 	if len(stops) > 0 {
 		return finding{stops, []job.Reason{d.because(RankStopped, stops), d.lastProgress()}, true}
 	}
-	// Where most are blocked, storage that they share is at fault, and no restart helps.
-	if blocks := d.held(job.ThreadBlocked); len(blocks) > 0 && (2*len(blocks) <= len(d.ranks) || len(d.ranks) == 1) {
-		return finding{blocks, []job.Reason{d.because(RankBlocked, blocks, "channel", blocks[0].Channel), d.lastProgress()}, true}
+	if blocks := d.blocked(); len(blocks.ranks) > 0 && !d.starts() {
+		return finding{blocks.ranks, append(blocks.evidence, d.lastProgress()), true}
 	}
 	var silent []*rank
 	for _, r := range d.ranks {
@@ -44,6 +44,29 @@ func (d *Detector) certain() finding {
 		return finding{silent, []job.Reason{d.because(RankSilent, silent), d.lastProgress()}, true}
 	}
 	return finding{}
+}
+
+// blocked finds ranks that are blocked while most others are not: where most are, storage that they share is at fault, and no restart
+// helps.
+func (d *Detector) blocked() finding {
+	blocks := d.held(job.ThreadBlocked)
+	if len(blocks) == 0 || 2*len(blocks) > len(d.ranks) && len(d.ranks) > 1 {
+		return finding{}
+	}
+	return finding{ranks: blocks, evidence: []job.Reason{d.because(RankBlocked, blocks, "channel", blocks[0].Channel)}}
+}
+
+// startup is for how long a world that has shown no step is taken to start.
+const startup = 5 * time.Minute
+
+// starts reports whether the world still starts: its processes read their programs and data, on a busy disk for long.
+func (d *Detector) starts() bool {
+	until := d.formed.Add(startup)
+	if d.shown > 0 || !d.now.Before(until) {
+		return false
+	}
+	d.lookBy(until)
+	return true
 }
 
 // held are the ranks that have been in a state for the floor.
@@ -78,6 +101,9 @@ func (d *Detector) odd() (f finding) {
 		return finding{ranks: traces, evidence: []job.Reason{d.because(RankTraced, traces)}}
 	}
 	if f := d.oddCollectives(); len(f.ranks) > 0 {
+		return f
+	}
+	if f := d.blocked(); len(f.ranks) > 0 {
 		return f
 	}
 	if f := d.among(d.behind); len(f.ranks) > 0 {
