@@ -69,8 +69,9 @@ func (q *requests) enter(l *Loop, in *plan.Input) {
 	}
 	in.Requests, in.Deferred = make([]job.Request, 0, min(len(q.order), mostRequests)), map[string]bool{}
 	in.Refused = map[string]job.Reason{}
+	fresh := 0
 	for _, r := range q.order {
-		if r.settled || len(in.Requests)-len(in.Deferred) >= mostRequests && !inEffect[r.ID] {
+		if r.settled || fresh >= mostRequests && !inEffect[r.ID] {
 			continue
 		}
 		in.Requests = append(in.Requests, r.Request)
@@ -80,18 +81,21 @@ func (q *requests) enter(l *Loop, in *plan.Input) {
 		} else if slices.ContainsFunc(r.On, leftOut) || l.sight.incomplete() && !in.KnowsNodes(r.Nodes) {
 			in.Deferred[r.ID] = true
 		} else if r.Verb == job.AskApply {
-			r.apply(l, in)
+			r.apply(l, in, inEffect[r.ID])
+		}
+		if !inEffect[r.ID] && !in.Deferred[r.ID] {
+			fresh++
 		}
 	}
 }
 
 // apply lets a request to apply take effect if the files in effect are those that it is about. It waits until they have been read
-// since it came.
-func (r *request) apply(l *Loop, in *plan.Input) {
+// since it came. One in effect stays so only with those files.
+func (r *request) apply(l *Loop, in *plan.Input, inEffect bool) {
 	f := &l.files
 	switch {
-	case r.Files == f.digest && f.stale.IsZero():
-	case l.setup.Watch && f.readings == r.came:
+	case r.Files == f.digest && (f.stale.IsZero() || inEffect):
+	case l.setup.Watch && f.readings == r.came && !inEffect:
 		in.Deferred[r.ID] = true
 		f.changed = true
 	default:
@@ -106,16 +110,17 @@ func (q *requests) awaitReading(f *files) bool {
 	})
 }
 
-// confirmed reports whether a request that the plan has accepted asks for a job's change, however many slots it removes.
+// confirmed reports whether a request that the plan has accepted asks for a job's change or end, however many slots that removes.
 func (q *requests) confirmed(p *plan.Plan, name string) bool {
 	return slices.ContainsFunc(p.Replies, func(reply job.Reply) bool {
 		r := q.open[reply.ID]
-		return reply.State == job.Accepted && r != nil && r.Verb == job.AskApply && slices.ContainsFunc(r.On, func(sel job.Selector) bool { return sel.Job == name })
+		approved := r != nil && (r.Verb == job.AskApply || r.Verb == job.AskDestroy)
+		return reply.State == job.Accepted && approved && slices.ContainsFunc(r.On, func(sel job.Selector) bool { return sel.Job == name })
 	})
 }
 
-// mostRequests bounds how many a plan replies to, the oldest first: the next ones follow as soon as these have their replies. Those in
-// effect are always among them, or the plan would forget that they are: a request made on a machine whose clock is behind may come before.
+// mostRequests bounds how many a plan takes up, the oldest first: the next ones follow as soon as these have their replies. Those in
+// effect come besides: they may wait for long, and the plan would forget that they are in effect.
 const mostRequests = 100
 
 // respond gives the replies of a stored plan that are new.

@@ -74,12 +74,13 @@ func destroy(p *pass, w *work, r *job.Request, _ *job.Handled) {
 	p.overriddenBy(w.name, o)
 }
 
-// destroyOutcome is done once nothing of the job runs. Its record leaves after the reply.
+// destroyOutcome is done once the job is destroyed, whoever asked last, and nothing of it runs. Its record leaves after the reply.
 func destroyOutcome(p *pass, w *work, r *job.Request, _ *job.Handled) (job.ReplyState, job.Reason) {
+	destroyed := p.out.Destroyed[w.name].Request != ""
 	switch last := w.rec.Handled[len(w.rec.Handled)-1].ID; {
-	case p.out.Destroyed[w.name].Request == r.ID && !w.runs():
+	case destroyed && !w.runs():
 		return job.Done, job.Reason{}
-	case p.out.Destroyed[w.name].Request == r.ID:
+	case destroyed:
 		return job.Accepted, job.Reason{}
 	case last != r.ID:
 		return job.Undone, job.Because(RequestSuperseded, "request", last)

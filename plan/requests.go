@@ -144,7 +144,7 @@ func (p *pass) refusal(r *job.Request) job.Reason {
 	if len(r.Nodes) > 0 {
 		_, known = nodeVerbs[r.Verb]
 	}
-	if !known || r.Mode != "" && !slices.Contains(v.modes, r.Mode) {
+	if aboutOne := (len(r.On) > 0) != (len(r.Nodes) > 0); !aboutOne || !known || r.Mode != "" && !slices.Contains(v.modes, r.Mode) {
 		return job.Because(VerbUnknown, "verb", string(r.Verb))
 	}
 	for _, end := range []time.Time{r.Expires, r.Until} {
@@ -238,7 +238,7 @@ func cancelJob(p *pass, w *work, r *job.Request, _ *job.Handled) {
 
 // killed reports whether the job's slots are killed at once: it was canceled by force.
 func (w *work) killed() bool {
-	return w.rec.Phase == job.JobCanceled && slices.ContainsFunc(w.rec.Handled, func(h job.Handled) bool { return h.Mode == job.Force })
+	return w.rec.Phase == job.JobCanceled && slices.ContainsFunc(w.rec.Handled, func(h job.Handled) bool { return h.Mode == job.Force && !h.State.Final() })
 }
 
 // cancelOutcome is done once nothing of the job runs.
@@ -251,7 +251,10 @@ func cancelOutcome(_ *pass, w *work, _ *job.Request, _ *job.Handled) (job.ReplyS
 
 // applyOutcome is done once the job is as declared. It fails if the job has failed, or waits for something that no change brings
 // about; it may still come to be as declared.
-func applyOutcome(p *pass, w *work, _ *job.Request, _ *job.Handled) (job.ReplyState, job.Reason) {
+func applyOutcome(p *pass, w *work, r *job.Request, _ *job.Handled) (job.ReplyState, job.Reason) {
+	if why := p.in.Refused[r.ID]; !why.IsZero() { // the files have changed since
+		return job.Undone, why
+	}
 	changes := slices.ContainsFunc(p.out.Changes, func(c Change) bool { return c.Job == w.name && c.Action != NoOp })
 	waits := slices.IndexFunc(p.out.Waits, func(x Wait) bool { return x.Job == w.name && !x.Passing && x.Reasons[0].Code != Overridden })
 	withheld := p.in.Withheld[w.name]

@@ -993,6 +993,9 @@ func render(p plan.Plan) string {
 		if len(c.Stop) > 0 {
 			after += fmt.Sprintf(" stop %s", strings.Trim(fmt.Sprint(c.Stop), "[]"))
 		}
+		if c.Force {
+			after += " by force"
+		}
 		if c.Wave > 0 {
 			after += fmt.Sprintf(" (wave %d)", c.Wave)
 		}

@@ -127,7 +127,9 @@ func (q *Requests) read(id string) (job.Request, error) {
 	var r job.Request
 	text, err := regular.Read(q.path(id, requestSuffix), maxRequest)
 	if err == nil {
-		err = json.Unmarshal(text, &r)
+		if err = json.Unmarshal(text, &r); err != nil {
+			err = fmt.Errorf("%w: %w", errMalformed, err)
+		}
 	}
 	if err != nil {
 		return r, fmt.Errorf("request %s: %w", id, err)
@@ -218,9 +220,12 @@ func (q *Requests) Pending(context.Context) ([]job.Request, error) {
 	return pending, q.prune(requests, final)
 }
 
+// errMalformed is that a file has no request.
+var errMalformed = errors.New("not a request")
+
 // damaged reports whether a file can never be read as a request.
 func damaged(err error) bool {
-	return errors.As(err, new(*regular.Error)) || errors.As(err, new(*json.SyntaxError)) || errors.As(err, new(*json.UnmarshalTypeError))
+	return errors.As(err, new(*regular.Error)) || errors.Is(err, errMalformed)
 }
 
 // pruneEvery is how often old requests are removed.
