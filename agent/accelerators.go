@@ -44,6 +44,7 @@ const maxFailures = 8
 type accelerators struct {
 	read    func(context.Context) error // returns why the source has no more figures; nil if there is none
 	visible []string                    // beginnings of the UUIDs of the slot's devices; nil if not known
+	shared  bool                        // the figures may be of devices that others use: they say nothing about the slot
 	log     *slog.Logger
 	paces   paces
 
@@ -69,6 +70,7 @@ func newAccelerators(c *job.AgentConfig, f *forker, log *slog.Logger) *accelerat
 	case len(c.Accelerators) > 0:
 		a.read = func(ctx context.Context) error { return a.run(ctx, c, f) }
 	case c.DCGM != "":
+		a.shared = a.visible == nil
 		a.read = func(ctx context.Context) error { return a.readDCGM(ctx, c.DCGM) }
 	}
 	return a
@@ -81,6 +83,7 @@ func (a *accelerators) begin() {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.errors = nil
 	if a.done != nil {
 		select {
 		case <-a.done:
@@ -195,6 +198,9 @@ func (e deviceErrors) with(f *job.AcceleratorFigures) deviceErrors {
 // failures are lines about errors of the devices while the processes ran, for the output of one that failed. Package signature says
 // which of them are the hardware's.
 func (a *accelerators) failures() (lines []string) {
+	if a.shared {
+		return nil
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, device := range slices.Sorted(maps.Keys(a.errors)) {
@@ -228,7 +234,7 @@ func (a *accelerators) figures(now time.Time) (all []job.AcceleratorFigures) {
 
 // work reports whether one of the devices does more than a little.
 func (a *accelerators) work(now time.Time) bool {
-	return slices.ContainsFunc(a.figures(now), func(f job.AcceleratorFigures) bool { return f.Utilization != nil && *f.Utilization > idleShare })
+	return !a.shared && slices.ContainsFunc(a.figures(now), func(f job.AcceleratorFigures) bool { return f.Utilization != nil && *f.Utilization > idleShare })
 }
 
 func (a *accelerators) runs(starting bool, child *process) {

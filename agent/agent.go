@@ -546,6 +546,9 @@ func (a *agent) currentReport() outgoing {
 	a.mu.Lock()
 	s, now := a.outgoing, time.Now()
 	s.Ranks = slices.Clone(s.Ranks)
+	if s.Exit != nil {
+		s.Evidence = nil // both would be more than the service accepts
+	}
 	a.lookout.enter(s.Ranks, now)
 	a.mu.Unlock()
 	a.launcher.meter.report(&s, now)

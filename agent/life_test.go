@@ -254,3 +254,20 @@ func TestLifeNeverRunsTwoGenerationsAtOnce(t *testing.T) {
 		}
 	})
 }
+
+// A check that has ended tells nobody of its port: a later master would pair others with it.
+func TestAnEndedCheckHasNoPort(t *testing.T) {
+	l := newLife(0)
+	l.order.Do, l.order.Check = elastic.Wait, &elastic.Check{Number: 1, Seconds: 10}
+	l.beginCheck()
+	l.checked(checked{Checked: job.Checked{Number: 1, Seconds: 2, Port: 7}})
+	l.exchanged(exchanged{1, job.Exchanged{Round: 1}})
+	if d := l.check.done; d == nil || d.Port != 7 || len(d.Exchanges) != 1 {
+		t.Fatalf("it has found %+v", d)
+	}
+	l.order.Check = nil
+	l.endCheck()
+	if d := l.check.done; d.Port != 0 || d.Exchanges != nil || d.Seconds != 2 {
+		t.Errorf("it still tells %+v", d)
+	}
+}

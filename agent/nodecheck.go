@@ -44,6 +44,11 @@ func (l *life) endCheck() []effect {
 		l.check.begun--
 	}
 	l.check.open, l.check.runs = false, false
+	if done := l.check.done; done != nil { // its work still tells about the node, but nothing listens for partners
+		of := *done
+		of.Port, of.Exchanges = 0, nil
+		l.check.done = &of
+	}
 	return []effect{disregard{}}
 }
 

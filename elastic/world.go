@@ -79,10 +79,16 @@ func (r *Rendezvous) isToBeKilled() bool {
 // young is how old a world may be that is ended at once before its first step: so much can be lost at most.
 const young = time.Minute
 
-// hasJustStarted reports whether the world has nothing to save: it is to show a first step, and has not yet. Some of its processes may
-// not handle a signal yet, and others wait for those without end.
+// hasJustStarted reports whether the world has nothing to save: it is to show a first step, and has not yet, nor a checkpoint. Some of
+// its processes may not handle a signal yet, and others wait for those without end.
 func (r *Rendezvous) hasJustStarted() bool {
-	return r.want.Steps && r.world.FirstStep.IsZero() && r.now.Sub(r.world.Formed) < young && !r.awaits()
+	if !r.want.Steps || !r.world.FirstStep.IsZero() || r.now.Sub(r.world.Formed) >= young || r.awaits() {
+		return false
+	}
+	return !slices.ContainsFunc(r.world.Members, func(m job.WorldMember) bool {
+		s := r.slots[m.Slot]
+		return s != nil && (s.report.Saving || s.report.Saved.Generation >= r.world.Generation)
+	})
 }
 
 // awaits reports whether a member of the world is still to register with this master. It would not learn that the world ends, and
@@ -241,7 +247,7 @@ func (r *Rendezvous) breakWorld(planned bool) {
 		r.world.Ordered = r.now
 	}
 	switch r.stopping = byGrace; {
-	case r.hasJustStarted():
+	case planned && r.hasJustStarted():
 		r.stopping = atOnce
 	case planned:
 		r.stopping = afterCheckpoint

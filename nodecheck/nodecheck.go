@@ -5,7 +5,6 @@
 package nodecheck
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
@@ -211,19 +210,26 @@ func (c *Checks) judge(now time.Time, ready []*check) {
 	if len(ready) == 0 {
 		return
 	}
-	work := medianOf(ready, func(x *check) float64 { return x.report.Seconds })
-	exchange := medianOf(ready, func(x *check) float64 { return x.best })
+	var works, exchanges []float64
+	for _, x := range ready {
+		works = append(works, x.report.Seconds)
+		if fastest, told := x.fastest(); told {
+			exchanges = append(exchanges, fastest)
+		}
+	}
+	work, exchange := median(works), median(exchanges)
 	cutOff := faulty(ready)
 	for _, x := range ready {
 		took := x.report.Seconds
+		exchanged, told := x.fastest()
 		o := job.CheckOutcome{Verdict: job.CheckPassed, Seconds: took}
 		switch {
 		case slices.Contains(cutOff, x):
 			o = job.CheckOutcome{Verdict: job.CheckFaulty, Part: job.CheckExchange, Message: x.why, Seconds: took}
 		case isSlow(len(ready), took, work):
 			o = job.CheckOutcome{Verdict: job.CheckStraggler, Seconds: took, Median: work}
-		case isSlow(len(ready), x.best, exchange):
-			o = job.CheckOutcome{Verdict: job.CheckStraggler, Part: job.CheckExchange, Seconds: x.best, Median: exchange}
+		case told && isSlow(len(exchanges), exchanged, exchange):
+			o = job.CheckOutcome{Verdict: job.CheckStraggler, Part: job.CheckExchange, Seconds: exchanged, Median: exchange}
 		}
 		x.set = nil
 		c.conclude(now, x, o)
@@ -241,13 +247,12 @@ func (c *Checks) conclude(now time.Time, x *check, o job.CheckOutcome) {
 	c.changed = append(c.changed, x.slot)
 }
 
-// medianOf is the median of a time.
-func medianOf(checks []*check, of func(*check) float64) float64 {
-	times := make([]float64, len(checks))
-	for i, x := range checks {
-		times[i] = of(x)
+// median is the median of times; 0 of none.
+func median(times []float64) float64 {
+	if len(times) == 0 {
+		return 0
 	}
-	slices.SortFunc(times, cmp.Compare[float64])
+	slices.Sort(times)
 	half := len(times) / 2
 	if len(times)%2 == 1 {
 		return times[half]

@@ -59,6 +59,36 @@ func TestChecksAreBounded(t *testing.T) {
 	}
 }
 
+// One of an odd number has a single partner, which may be the slow one: that says nothing about it.
+func TestASlowPartnerIsToldApart(t *testing.T) {
+	for n := 3; n <= 9; n++ {
+		var c Checks
+		slow := slot(2)
+		for i := range n {
+			c.Ask(epoch, slot(i), Place{}, 1, time.Minute)
+		}
+		rounds := map[job.Address][]job.Exchanged{}
+		for range 8 {
+			for i := range n {
+				if p, is := c.Pair(slot(i)); is && len(rounds[slot(i)]) < p.Round {
+					x := job.Exchanged{Round: p.Round, Seconds: 0.2}
+					if slot(i) == slow || p.Peer == slow {
+						x.Seconds = 3
+					}
+					rounds[slot(i)] = append(rounds[slot(i)], x)
+				}
+				c.Report(epoch, slot(i), &job.Checked{Number: 1, Seconds: 1, Port: 1, Exchanges: rounds[slot(i)]})
+			}
+		}
+		for i := range n {
+			v := c.Outcome(slot(i)).Verdict
+			if slot(i) != slow && v != job.CheckPassed || n >= 5 && slot(i) == slow && v != job.CheckStraggler {
+				t.Errorf("of %d, %d is %s", n, i, v)
+			}
+		}
+	}
+}
+
 // Of two partners that fail with each other, the one that succeeds with another is good.
 func TestPartnersAreToldApart(t *testing.T) {
 	var c Checks

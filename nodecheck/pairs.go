@@ -28,7 +28,7 @@ type exchanging struct {
 	passed   bool           // an exchange succeeded
 	failed   []*check       // the partners with whom it failed
 	why      string         // the last one failed
-	best     float64        // seconds of the fastest that succeeded; 0 if none did
+	took     []float64      // seconds of those that succeeded
 	satOut   bool           // it had no partner in the last round
 	lastTook float64
 }
@@ -130,9 +130,7 @@ func (s *set) count() {
 		}
 		if x.got != nil && y.got != nil && x.got.Failed == "" && y.got.Failed == "" {
 			x.passed, x.lastTook = true, max(x.got.Seconds, y.got.Seconds)
-			if x.best == 0 || x.lastTook < x.best {
-				x.best = x.lastTook
-			}
+			x.took = append(x.took, x.lastTook)
 			continue
 		}
 		x.failed = append(x.failed, y)
@@ -166,6 +164,15 @@ func (s *set) pairSlowWithFast() {
 	for i, j := 0, len(reachable)-1; i < j; i, j = i+1, j-1 {
 		s.pair(reachable[i], reachable[j])
 	}
+}
+
+// fastest is the time of a member's fastest exchange; false if it had fewer partners than rounds: a single one may have been what was
+// slow.
+func (x *check) fastest() (seconds float64, told bool) {
+	if len(x.took) < rounds {
+		return 0, false
+	}
+	return slices.Min(x.took), true
 }
 
 // faulty are the members that never passed an exchange, except those whose failure their partner explains, which failed more often. If

@@ -71,21 +71,26 @@ func (p *pass) judgeNode(w *work, s *job.Slot, c *job.CheckOutcome) {
 	case c == nil || s.Phase != job.Registered && s.Phase != job.Running:
 	case c.Verdict == job.CheckFaulty:
 		p.fault(w, s, job.NodeFaulty, nil, checkFailed(s, c))
-	case c.Verdict == job.CheckStraggler && !p.knowsSlow(w, s, c):
-		why := checkSlow(s, c)
-		p.nodeFaults = append(p.nodeFaults, nodeFault{slot: s, cause: job.Straggler, at: onNode{w.spec.Provider, s.Node}, why: []job.Reason{why}})
-		if s.Phase == job.Registered && w.excludesSlow() {
+	case c.Verdict == job.CheckStraggler:
+		why, known := checkSlow(s, c), p.knowsSlow(w, s, c)
+		if !known {
+			p.nodeFaults = append(p.nodeFaults, nodeFault{slot: s, cause: job.Straggler, at: onNode{w.spec.Provider, s.Node}, why: []job.Reason{why}})
+		}
+		switch {
+		case s.Phase == job.Registered && w.excludesSlow(): // no world takes it
 			p.fault(w, s, job.Straggler, nil, why)
+			return
+		case known:
 			return
 		}
 		p.noteFault(w, incident.Fault{SlotFault: incident.FaultOf(s.Address, job.Straggler, nil), Evidence: []job.Reason{why}, Reported: true})
 	}
 }
 
-// knowsSlow reports whether it is recorded that a node was slow in a check.
+// knowsSlow reports whether it is, or was, recorded that a node was slow in a check.
 func (p *pass) knowsSlow(w *work, s *job.Slot, c *job.CheckOutcome) bool {
 	n := p.nodeRecord(w.spec.Provider, s.Node)
-	return s.Node == "" || n != nil && slices.ContainsFunc(n.Incidents, func(i job.NodeIncident) bool {
+	return s.Node == "" || p.in.Now.Sub(c.At) >= incidentWindow || n != nil && slices.ContainsFunc(n.Incidents, func(i job.NodeIncident) bool {
 		return i.Cause == job.Straggler && i.At.After(c.At.Add(-sameEvent))
 	})
 }
