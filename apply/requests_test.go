@@ -34,3 +34,24 @@ func TestRequestsInEffectAreNeverLeftOut(t *testing.T) {
 		t.Errorf("a plan is given %d requests", len(in.Requests))
 	}
 }
+
+// Requests that are in effect for long keep no others from being read.
+func TestRequestsInEffectLeaveRoomForOthers(t *testing.T) {
+	rec := &job.Record{}
+	var pending []job.Request
+	for i := range mostRequests + 2 {
+		r := job.Request{ID: fmt.Sprintf("%03d", i), Verb: job.AskSuspend, On: []job.Selector{{Job: "other"}}}
+		pending = append(pending, r)
+		if i <= mostRequests {
+			rec.Handled = append(rec.Handled, job.Handled{Reply: job.Reply{ID: r.ID, State: job.Accepted}})
+		}
+	}
+	l := &Loop{}
+	l.book.state = state.State{Jobs: job.Records{"a": rec}}
+	q := requests{}
+	q.take(l, pending)
+	in := plan.Input{Records: l.book.state.Jobs}
+	if q.enter(l, &in); len(in.Requests) != len(pending) {
+		t.Errorf("a plan is given %d requests of %d", len(in.Requests), len(pending))
+	}
+}

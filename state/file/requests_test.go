@@ -67,11 +67,12 @@ func TestDamagedRequestsAskForNothing(t *testing.T) {
 	q := requestsIn(t)
 	good := ask(t, q, time.Now())
 	filetest.Put(t, q.path("20200101T000000.000000Z-0", requestSuffix), "{")
+	filetest.Put(t, q.path("20200101T000000.000000Z-2", requestSuffix), `{"verb": "cancel", "at": "yesterday"}`)
 	if err := os.Symlink("/dev/zero", q.path("20200101T000000.000000Z-1", requestSuffix)); err != nil {
 		t.Fatal(err)
 	}
 	all, err := q.Pending(t.Context())
-	if err != nil || len(all) != 3 || all[0].Verb != "" || all[1].Verb != "" || all[2].ID != good.ID {
+	if err != nil || len(all) != 4 || all[0].Verb != "" || all[1].Verb != "" || all[2].Verb != "" || all[3].ID != good.ID {
 		t.Errorf("pending are %+v, %v", all, err)
 	}
 	if asked, err := q.All(t.Context()); err != nil || len(asked) != 1 {
