@@ -178,7 +178,7 @@ func (s Screen) topJob(b *bytes.Buffer, j *TopJob) {
 	}
 }
 
-// accelerators are the mean use of a slot's accelerators and the memory that is in use of all, of those of which it is known.
+// accelerators returns the mean utilization of a slot's accelerators and the memory in use of all, where known.
 func accelerators(f *job.SlotFigures) (use, memory string) {
 	if f == nil {
 		return "-", "-"
