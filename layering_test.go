@@ -29,6 +29,7 @@ var rooms = map[string][]string{
 	"signature":              {"job", "internal/jsonlist", "internal/literals"},
 	"incident":               {"job"},
 	"goodput":                {"job"},
+	"scaling/model":          {},
 	"plan":                   {"job", "incident", "goodput", "signature"},
 	"history":                {"job"},
 	"detect":                 {"job"},
@@ -112,6 +113,8 @@ var unreachable = map[string][]string{
 	"goodput":   {"net/http", "os/exec", "k8s.io/"},
 	"progress":  {"net/http", "os/exec", "k8s.io/"},
 	"signature": {"net/http", "os/exec", "k8s.io/"},
+
+	"scaling/model": {"net/http", "os/exec", "k8s.io/"},
 
 	"checkpoint": {"net/http", "os/exec", "k8s.io/"},
 	"nodecheck":  {"net/http", "os/exec", "k8s.io/"},
@@ -328,7 +331,7 @@ func TestNoCommandIsNamedBelowCmd(t *testing.T) {
 }
 
 // below lists the rooms in the layers below cmd/.
-var below = []string{"job", "progress", "signature", "lang", "plan", "history", "elastic", "agent", "conditions", "apply", "notify", "providers", "state", "kube", "internal"}
+var below = []string{"job", "progress", "signature", "lang", "plan", "history", "scaling", "elastic", "agent", "conditions", "apply", "notify", "providers", "state", "kube", "internal"}
 
 // commandLine returns a pattern for commands and flags of eltrain, which it reads from docs/commands.md and docs/api.md.
 func commandLine(t *testing.T) *regexp.Regexp {
