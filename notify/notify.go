@@ -11,12 +11,10 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"os"
-	"os/exec"
 	"strings"
-	"syscall"
 	"time"
 
+	"github.com/eltrain/eltrain/internal/command"
 	"github.com/eltrain/eltrain/job"
 )
 
@@ -66,7 +64,7 @@ func Deliver(ctx context.Context, h job.Hook, b Body) error {
 		return err
 	}
 	if len(h.Command) > 0 {
-		return run(ctx, h.Command, &text)
+		return command.Run(ctx, h.Command, &text, nil)
 	}
 	return post(ctx, h, b.ID, &text)
 }
@@ -100,53 +98,4 @@ func post(ctx context.Context, h job.Hook, id string, body io.Reader) error {
 	}
 	io.CopyN(io.Discard, resp.Body, mostAnswer) // the message was accepted, whatever else comes
 	return nil
-}
-
-const (
-	// mostOutput bounds the output of a command that an error quotes, in bytes.
-	mostOutput = 1 << 10
-	// killWait bounds how long output is awaited from what a killed command has started.
-	killWait = time.Second
-)
-
-// tail keeps the end of what is written to it.
-type tail struct{ text []byte }
-
-func (t *tail) Write(p []byte) (int, error) {
-	t.text = append(t.text, p[max(0, len(p)-mostOutput):]...)
-	t.text = t.text[max(0, len(t.text)-mostOutput):]
-	return len(p), nil
-}
-
-// run runs a command in a process group of its own, which is killed as a whole when ctx ends.
-func run(ctx context.Context, command []string, body io.Reader) error {
-	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
-	var out tail
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = body, &out, &out
-	cmd.Env = environment(os.Environ())
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = killWait
-	err := cmd.Run()
-	switch {
-	case ctx.Err() != nil:
-		return fmt.Errorf("command: %w", ctx.Err())
-	case errors.Is(err, syscall.EPIPE), errors.Is(err, exec.ErrWaitDelay):
-		return nil // it exited with 0 without reading all, or with output still open
-	case err != nil && len(out.text) > 0:
-		return fmt.Errorf("command: %w: %s", err, strings.TrimSpace(strings.ToValidUTF8(string(out.text), "")))
-	case err != nil:
-		return fmt.Errorf("command: %w", err)
-	}
-	return nil
-}
-
-// environment returns an environment without the values of variables, which may be sensitive.
-func environment(all []string) (kept []string) {
-	for _, one := range all {
-		if !strings.HasPrefix(one, "ELTRAIN_VAR_") {
-			kept = append(kept, one)
-		}
-	}
-	return kept
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"github.com/eltrain/eltrain/internal/command"
 	"github.com/eltrain/eltrain/internal/hang"
 	"github.com/eltrain/eltrain/job"
 )
@@ -193,7 +194,7 @@ func TestACommandThatFailsSaysWhy(t *testing.T) {
 func TestAHugeOutputIsDropped(t *testing.T) {
 	must(t, Deliver(t.Context(), sh("head -c 20000000 /dev/zero"), body()))
 	err := Deliver(t.Context(), sh("head -c 20000000 /dev/zero | tr '\\0' x; echo the end; exit 1"), body())
-	if err == nil || len(err.Error()) > 2*mostOutput || !strings.HasSuffix(err.Error(), "the end") {
+	if err == nil || len(err.Error()) > 2*command.MostOutput || !strings.HasSuffix(err.Error(), "the end") {
 		t.Errorf("the error has %d bytes", len(err.Error()))
 	}
 }
