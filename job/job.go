@@ -35,6 +35,8 @@ type Job struct {
 	Topology    Topology    `hcl:"topology,block" change:"update" doc:"How ranks follow the network, and how they divide the work."`
 	Detect      Detect      `hcl:"detect,block" change:"update" doc:"When a member is considered lost, when a world hangs, and when nodes are checked."`
 	Heal        Heal        `hcl:"heal,block" change:"update" doc:"How failures are healed, and how often."`
+	Deadline    string      `hcl:"deadline,optional" change:"update" json:",omitempty" doc:"When the training has to be over, as \"2026-12-01T08:00:00Z\": its elastic roles get the smallest size that meets it, as far as how many steps there are in all is known."`
+	StopWhen    *StopWhen   `hcl:"stop_when,block" change:"update" json:",omitempty" doc:"A figure of the training that ends the job once it is reached."`
 
 	Lifecycle Lifecycle `hcl:"lifecycle,block" change:"update" json:",omitzero" doc:"Protection of the job, and attributes that others may change."`
 
@@ -112,14 +114,6 @@ func (f Files) Digest() string {
 		fmt.Fprintf(h, "%q %s\n", path, f[path])
 	}
 	return hex.EncodeToString(h.Sum(nil))
-}
-
-// Scaling bounds an elastic role.
-type Scaling struct {
-	Min   int   `hcl:"min,required" change:"update" doc:"The minimum that can train: it is admitted as a whole or not at all."`
-	Max   int   `hcl:"max,required" change:"update" doc:"The maximum number of slots."`
-	Step  int   `hcl:"step,optional" default:"1" change:"update" doc:"Legal sizes are multiples of step."`
-	Sizes []int `hcl:"sizes,optional" change:"update" doc:"Legal sizes, listed. Not together with step."`
 }
 
 // Updating says how an edit reaches the slots of an unranked role.

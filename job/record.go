@@ -43,6 +43,12 @@ type Record struct {
 	// Check is the generation of the world before which healing has the nodes of its members checked; 0 for none. It is over once that
 	// world has formed.
 	Check int `json:"check,omitempty"`
+	// Scaled is what policies last decided about elastic roles, by role.
+	Scaled map[string]Scaled `json:"scaled,omitempty"`
+	// Measured is what earlier worlds have shown of how long a step takes; nil if nothing.
+	Measured *Measured `json:"measured,omitempty"`
+	// Stopping is since when the figure of the job's StopWhen counts; nil if it does not.
+	Stopping *Stopping `json:"stopping,omitempty"`
 }
 
 // LaunchedAs returns the job's name in its infrastructure and for its agents, where name is its current name.

@@ -526,6 +526,16 @@ func (s *Sealer) Launch(l Launch) (Launch, error) {
 	return l, nil
 }
 
+// Source returns s with its sensitive values restored. The error is ErrSealed if one is unknown.
+func (s *Sealer) Source(source MetricSource) (MetricSource, error) {
+	missing := false
+	opened := source.withTexts(func(text string) string { return s.open(text, &missing) })
+	if missing {
+		return opened, ErrSealed
+	}
+	return opened, nil
+}
+
 // Knows reports whether every sensitive value of a sealed job is known.
 func (s *Sealer) Knows(j *Job) bool {
 	missing := false
@@ -602,7 +612,33 @@ func (j Job) withTexts(by func(string) string) Job {
 func (r Role) withTexts(by func(string) string) Role {
 	r = r.withPrograms(by)
 	r.Pod = mapValues(r.Pod, func(text string) any { return by(text) })
+	r.Scaling = r.Scaling.withTexts(by)
 	return r
+}
+
+func (s *Scaling) withTexts(by func(string) string) *Scaling {
+	if s == nil || len(s.Policies) == 0 {
+		return s
+	}
+	copied := *s
+	copied.Policies = slices.Clone(s.Policies)
+	for i := range copied.Policies {
+		if source := copied.Policies[i].Source; source != nil {
+			mapped := source.withTexts(by)
+			copied.Policies[i].Source = &mapped
+		}
+	}
+	return &copied
+}
+
+func (m MetricSource) withTexts(by func(string) string) MetricSource {
+	m.Address, m.Query, m.Field, m.Command = by(m.Address), by(m.Query), by(m.Field), mapTexts(m.Command, by)
+	headers := m.Headers
+	m.Headers = maps.Clone(headers)
+	for name, value := range headers {
+		m.Headers[name] = by(value)
+	}
+	return m
 }
 
 func (r Role) withPrograms(by func(string) string) Role {

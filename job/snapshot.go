@@ -14,6 +14,8 @@ type Snapshot struct {
 	Worlds       map[string]World `json:"worlds,omitempty"` // by job name
 	// Suspicions are what detection says of the newest worlds, by job name.
 	Suspicions map[string][]Suspicion `json:"suspicions,omitempty"`
+	// Surveys are what the sources of scaling policies said, by job and role.
+	Surveys []Survey `json:"surveys,omitempty"`
 	// Held has the jobs that must not be launched yet, by UID, with the reason in their infrastructure's words.
 	Held map[string]string `json:"held,omitempty"`
 }

@@ -241,6 +241,9 @@ func (e *jobEval) collect(address string, t *tree) {
 		switch f.Kind {
 		case job.Label, job.References, job.Patterns:
 		case job.Block:
+			if f.Repeated() {
+				continue
+			}
 			b := t.block(f.Name)
 			switch {
 			case t.failed[f.Name]:

@@ -64,6 +64,103 @@ job "full" {
       min  = 2
       max  = 8
       step = 2
+
+      enabled             = true
+      dry_run             = true
+      evaluation_interval = "20s"
+      tolerance           = 0.2
+      max_scale_up        = 4
+      max_scale_down      = 2
+      freeze              = "15m"
+      explore             = 1
+      on_check_error      = "ignore"
+      cooldown {
+        up   = "9m"
+        down = "4m"
+      }
+      stabilization_window {
+        up   = "1m"
+        down = "3m"
+      }
+      fallback {
+        failures = 2
+        replicas = 4
+      }
+      policy "tokens" {
+        source "training" {
+          metric = "tokens_per_second"
+          ranks  = "sum"
+          window = "3m"
+        }
+        strategy "target-value" {
+          target = 1000.5
+          rising = false
+        }
+      }
+      policy "rank" {
+        source "training" {
+          metric = "loss"
+          rank   = 1
+        }
+        strategy "threshold" {
+          above   = 1
+          below   = 2
+          percent = -10
+          within  = 3
+        }
+      }
+      policy "idle" {
+        source "prometheus" {
+          address = "http://prometheus:9090"
+          query   = "avg(up)"
+          offset  = "1m"
+          headers = { Authorization = "Bearer x" }
+          timeout = "3s"
+        }
+        strategy "threshold" {
+          below = 30
+          delta = -2
+        }
+      }
+      policy "queue" {
+        source "http" {
+          address = "http://queue:80/length"
+          field   = "queue.length"
+        }
+        strategy "pass-through" {}
+      }
+      policy "spot" {
+        source "capacity" {
+          metric = "price"
+          label  = "node.labels.price"
+        }
+        strategy "threshold" {
+          above = 3
+          delta = -2
+        }
+      }
+      policy "own" {
+        source "exec" {
+          command = ["./size.sh"]
+        }
+        strategy "pass-through" {}
+      }
+      policy "nights" {
+        schedule {
+          start    = "0 20 * * 1-5"
+          duration = "11h"
+          timezone = "Europe/Berlin"
+        }
+        strategy "fixed-value" {
+          replicas = 8
+        }
+      }
+      policy "worth-it" {
+        strategy "efficiency" {
+          min_efficiency = 0.8
+          payback        = "20m"
+        }
+      }
     }
     update { max_unavailable = 2 }
     resources {
@@ -137,6 +234,15 @@ job "full" {
     prevent_destroy = true
     ignore_changes  = [priority]
   }
+  deadline = "2026-12-01T08:00:00Z"
+  stop_when {
+    metric = "loss"
+    ranks  = "max"
+    above  = 0
+    below  = 1.8
+    for    = "200 steps"
+    as     = "failed"
+  }
 }
 provider "kubernetes" {}
 `
@@ -169,7 +275,7 @@ func TestEveryFieldDecodes(t *testing.T) {
 				for i := range got.Len() {
 					walk(got.Index(i))
 				}
-				seen[key] = got.Len() > 0
+				seen[key] = seen[key] || got.Len() > 0
 			case reflect.Pointer:
 				if !got.IsNil() {
 					seen[key] = true

@@ -79,6 +79,7 @@ func (l *loader) checkJob(j *job.Job, t *tree) {
 	l.checkLimits(j, t, roles)
 	l.checkGroups(j, t.block("topology"), roles)
 	l.checkPolicies(j, t)
+	l.checkEnds(j, t)
 }
 
 // checkSources rejects a source that has checkpoints: each would replace the slots that have written it.
@@ -203,65 +204,6 @@ func (l *loader) checkDevices(devices map[string]int, t *tree) {
 			l.complain(t.at("devices"), t, "Invalid number of devices", "There cannot be %d of %q: write 0 or more.", devices[name], name)
 		}
 	}
-}
-
-func (l *loader) checkScaling(r *job.Role, role, t *tree) {
-	s := r.Scaling
-	sound := t.sound("min", "max", "step", "sizes")
-	if t.sound("min") && s.Min < 1 {
-		l.complain(t.at("min"), t, "Invalid minimum", "A role needs at least 1 slot, so min cannot be %d.", s.Min)
-		sound = false
-	}
-	if t.sound("min", "max") && s.Max < s.Min {
-		l.complain(t.at("max"), t, "Minimum above maximum", "max is %d and min is %d: max must be at least min.", s.Max, s.Min)
-		sound = false
-	}
-	if t.sound("max") && s.Max > MaxSlots {
-		sound = false // reported as too many slots
-	}
-	if t.sound("step") && s.Step < 1 {
-		l.complain(t.at("step"), t, "Invalid step", "step must be at least 1, not %d.", s.Step)
-		sound = false
-	}
-	if t.attrs["step"] != nil && t.attrs["sizes"] != nil {
-		l.complain(t.at("sizes"), t, "Both step and sizes", "Legal sizes are either the multiples of step or a list. Remove one of the two.")
-		sound = false
-	}
-	if t.sound("sizes") && t.attrs["sizes"] != nil {
-		if len(s.Sizes) == 0 {
-			l.complain(t.at("sizes"), t, "No legal size", "The list of sizes is empty. Remove it to allow all.")
-			sound = false
-		}
-		for _, size := range s.Sizes {
-			if t.sound("min", "max") && s.Min <= s.Max && (size < s.Min || size > s.Max) {
-				l.complain(t.at("sizes"), t, "Size out of bounds", "The size %d is not between min = %d and max = %d.", size, s.Min, s.Max)
-				sound = false
-				break
-			}
-		}
-	}
-	if !sound {
-		return
-	}
-	if r.Ceil(s.Min) == 0 {
-		l.complain(&t.def, t, "No legal size", "No multiple of step = %d is between min = %d and max = %d.", s.Step, s.Min, s.Max)
-		return
-	}
-	if !role.sound("replicas") || r.Legal(r.Replicas) {
-		return
-	}
-	if r.Replicas < s.Min || r.Replicas > s.Max {
-		l.complain(role.at("replicas"), role, "Replicas out of bounds", "The role starts with replicas = %d, which is not between min = %d and max = %d.", r.Replicas, s.Min, s.Max)
-		return
-	}
-	l.complain(role.at("replicas"), role, "Not a legal size", "The role starts with replicas = %d, which is not a legal size: %s.", r.Replicas, legalSizes(s))
-}
-
-func legalSizes(s *job.Scaling) string {
-	if len(s.Sizes) > 0 {
-		return fmt.Sprintf("sizes lists %v", s.Sizes)
-	}
-	return fmt.Sprintf("it is not a multiple of step = %d", s.Step)
 }
 
 // checkStartOrder finds cycles in depends_on.

@@ -1,0 +1,84 @@
+package scaling
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/eltrain/eltrain/job"
+)
+
+// efficient is the most that a policy of efficiency allows. A size that the role has may be a little less efficient than one that
+// it is to get, so that it does not come and go. A size of which nothing was measured is tried, the next larger one at a time, if even at perfect
+// scaling it would pay, and as long as explorations are left.
+func (d *decision) efficient(p *job.Policy) Proposal {
+	in, s := &d.in, p.Strategy
+	out := Proposal{Policy: p.Name, cap: true, Size: in.Size}
+	now := Throughput{}
+	if in.Growth != nil {
+		now = in.Growth.Throughput(in.Size)
+	}
+	if !now.Measured || now.Mean <= 0 {
+		out.Reason = job.Because(NotMeasured, "size", strconv.Itoa(in.Size))
+		return out
+	}
+	base, per := d.perSlot()
+	least := s.LeastEfficiency()
+	kept := least * (1 - in.Scaling.Tolerated())
+	out.Size = in.Sizes.Least()
+	enough := now.Mean/float64(in.Size)/per >= least // to try larger sizes
+	for size := range in.Sizes.All() {
+		t := in.Growth.Throughput(size)
+		share := 0.0
+		if t.Mean > 0 {
+			share = t.Mean / float64(size) / per
+		}
+		switch {
+		case size <= base:
+		case size <= in.Size && (!t.Measured || share >= kept):
+		case size > in.Size && t.Measured && share >= least && d.pays(now.Mean, t.Mean, s.PaysWithin()):
+		case size > in.Size && enough && !t.Measured && out.Size == in.Size && (t.Mean == 0 || t.High/float64(size)/per >= least) &&
+			in.Scaled.Explored < in.Scaling.Explorations() && d.pays(now.Mean, now.Mean*float64(size)/float64(in.Size), s.PaysWithin()):
+			out.Size = size
+			d.out.Explores = true
+			out.Reason = job.Because(NotMeasured, "size", strconv.Itoa(size))
+			return out
+		default:
+			out.Reason = d.limit(size, share, least, now, t)
+			return out
+		}
+		out.Size = size
+	}
+	out.Reason = job.Because(EfficientUpTo, "size", strconv.Itoa(out.Size), "min_efficiency", number(least), "base", strconv.Itoa(base))
+	return out
+}
+
+// limit is why a size is not used.
+func (d *decision) limit(size int, share, least float64, now, then Throughput) job.Reason {
+	args := []string{"next", strconv.Itoa(size), "min_efficiency", number(least), "restart", short(d.in.Restart)}
+	if then.Mean > 0 {
+		args = append(args, "efficiency", number(share), "gain", number(then.Mean/now.Mean-1))
+	}
+	return job.Because(EfficientUpTo, args...)
+}
+
+// perSlot is the smallest size of which something was measured, and what one of its slots yields. The present size is.
+func (d *decision) perSlot() (size int, throughput float64) {
+	for n := range d.in.Sizes.All() {
+		if t := d.in.Growth.Throughput(n); t.Measured && t.Mean > 0 {
+			return n, t.Mean / float64(n)
+		}
+	}
+	return d.in.Size, d.in.Growth.Throughput(d.in.Size).Mean / float64(d.in.Size)
+}
+
+// pays reports whether the gain of another throughput makes up for the restart in time, and before the training is over.
+func (d *decision) pays(now, then float64, within time.Duration) bool {
+	if then <= now {
+		return false
+	}
+	if d.in.Left > 0 {
+		within = min(within, d.in.Left)
+	}
+	back := d.in.Restart.Seconds() * now / (then - now)
+	return back <= within.Seconds()
+}
