@@ -14,6 +14,7 @@ import (
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/plan"
 	"github.com/eltrain/eltrain/providers"
+	"github.com/eltrain/eltrain/scaling"
 	"github.com/eltrain/eltrain/state"
 )
 
@@ -63,6 +64,8 @@ type Parts struct {
 	Check func(ctx context.Context, records job.Records) (map[string]string, error)
 	// Notify delivers a message of a notify block, whose text contains the given sentence; nil if there are no such blocks.
 	Notify func(ctx context.Context, m job.Message, sentence string) error
+	// Sample asks a source of a scaling policy, other than those about the training, capacity and the queue, for its value. ctx bounds it.
+	Sample func(ctx context.Context, s *job.MetricSource) (float64, error)
 }
 
 // Requests are operators' requests, for whoever leads.
@@ -327,6 +330,8 @@ func (d *Driver) carryOut(ctx context.Context, e Effect) (any, error) {
 		ctx, cancel := within(NotifyTimeout)
 		defer cancel()
 		return nil, d.parts.Notify(ctx, e.Message, d.words.Sentence(e.Message.Reason))
+	case Sample:
+		return d.sample(ctx, &e)
 	case Respond:
 		ctx, cancel := within(storeTimeout)
 		defer cancel()
@@ -369,6 +374,24 @@ func (d *Driver) carryOut(ctx context.Context, e Effect) (any, error) {
 		return nil, d.parts.Providers[e.Provider].Forget(ctx, e.UID, e.Name)
 	}
 	return nil, fmt.Errorf("unknown effect %s", e.ID())
+}
+
+// sample asks a source.
+func (d *Driver) sample(ctx context.Context, e *Sample) (any, error) {
+	if e.Source.Kind == job.TrainingSource {
+		return MeasureTraining(d.parts.Service.Observe()[e.Job], &e.Source)
+	}
+	opened, err := d.parts.Sealer.Source(e.Source)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, e.Bound)
+	defer cancel()
+	value, err := d.parts.Sample(ctx, &opened)
+	if err != nil {
+		return nil, err
+	}
+	return scaling.Finite(value)
 }
 
 // hear reads the service's facts, unless they are known.

@@ -160,6 +160,17 @@ type Respond struct{ Reply job.Reply }
 // Notify delivers a message of a notify block. There is one of each block at a time.
 type Notify struct{ Message job.Message }
 
+// Sample asks a source of a scaling policy. The Result is a float64; the error is scaling.ErrNotTraining if there is none because
+// nothing trains.
+type Sample struct {
+	At       time.Time // of its evaluation
+	Job, UID string    // Job as its agents know it
+	Role     string
+	Policy   string
+	Source   job.MetricSource
+	Bound    time.Duration
+}
+
 // Again retries an effect that failed temporarily, at a given time.
 type Again struct {
 	Effect
@@ -189,7 +200,10 @@ func (e Forget) ID() ID { return ID{Kind: "forget", Of: e.UID} }
 func (e Tell) ID() ID   { return ID{Kind: "tell", Of: e.news(), Number: e.Number} }
 func (e Answer) ID() ID { return ID{Kind: "answer", Number: e.Request} }
 func (e Notify) ID() ID { return ID{Kind: "notify", Of: e.Message.ID} }
-func (e Drop) ID() ID   { return e.Effect }
+func (e Sample) ID() ID {
+	return ID{Kind: "sample", Of: e.UID + " " + e.Role + " " + e.Policy, Number: int(e.At.UnixMilli())}
+}
+func (e Drop) ID() ID { return e.Effect }
 func (e Respond) ID() ID {
 	return ID{Kind: "respond", Of: e.Reply.ID + " " + string(e.Reply.State)}
 }

@@ -60,6 +60,7 @@ type lanes struct {
 	decisions *lane // journaled decisions, for which nothing waits
 	replies   *lane // to operators' requests, in order
 	messages  *lane // of notify blocks, of each one at a time
+	sources   *lane // of scaling policies
 	files     *lane // one at a time, since what was read is shared
 	providers map[string]providerLanes
 
@@ -71,12 +72,15 @@ type lanes struct {
 // notifyParallelism is how many messages are delivered at once: more than any directory has receivers that hang.
 const notifyParallelism = 16
 
+// sourceParallelism is how many sources are asked at once.
+const sourceParallelism = 32
+
 // newLanes makes the lanes. The user's parallelism is shared by all providers; otherwise each has its own. Preparations have
 // a lane of the same size: sharing one, a hundred gangs submitted at once would wait behind the pods of the first.
 func newLanes(p Parts) *lanes {
 	newProviderLanes := func(most int) providerLanes { return providerLanes{newLane(most), newLane(most), newLane(most)} }
 	ls := &lanes{
-		records: &lane{most: 1, lasts: true}, decisions: &lane{most: 1, lasts: true}, replies: &lane{most: 1, lasts: true}, files: newLane(1), messages: newLane(notifyParallelism),
+		records: &lane{most: 1, lasts: true}, decisions: &lane{most: 1, lasts: true}, replies: &lane{most: 1, lasts: true}, files: newLane(1), messages: newLane(notifyParallelism), sources: newLane(sourceParallelism),
 		providers: map[string]providerLanes{}, waiting: map[ID]*ticket{},
 	}
 	shared := newProviderLanes(p.Parallelism)
@@ -110,6 +114,8 @@ func (ls *lanes) lane(e Effect) *lane {
 		return ls.replies
 	case Notify:
 		return ls.messages
+	case Sample:
+		return ls.sources
 	}
 	return ls.records
 }

@@ -186,6 +186,8 @@ func (l *Loop) outcome(o Outcome) {
 		l.requests.responded(l, e, o.Err)
 	case Notify:
 		l.alerts.ended(l, e, o.Err)
+	case Sample:
+		l.sight.surveys.sampled(l, e, o)
 	case Launch, Stop, Forget:
 		l.exec.ended(l, e, o)
 	}
@@ -203,6 +205,7 @@ func (l *Loop) advance() {
 		l.book.store(l)
 	}
 	l.alerts.deliver(l)
+	l.sight.surveys.take(l)
 	l.beat()
 	if !l.exec.busy() {
 		l.book.chronicle(l)
@@ -244,7 +247,7 @@ func (l *Loop) next() time.Time {
 	}
 	at := l.turn.pulse
 	if !l.end.stopped() {
-		at = earliest(earliest(earliest(at, l.files.again), l.publisher.due()), l.alerts.retry(l))
+		at = earliest(earliest(earliest(at, l.files.again), l.publisher.due()), earliest(l.alerts.retry(l), l.sight.surveys.due))
 	}
 	if l.turn.phase == resting && l.end.turns() {
 		at = earliest(at, l.turn.at(l.rest.until))

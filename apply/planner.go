@@ -71,7 +71,7 @@ func (p *Planner) Offline(ctx context.Context, now time.Time) Live {
 		_, waits := plan.Waiting[k.Code]
 		return waits || ofNodes[k.Code]
 	}, append(conditionsOf(decided.Waits), aboutNodes(decided.Nodes, in.Snapshot.Nodes, now)...))
-	return Live{Records: withEnds(records, decided.Records), Snapshot: in.Snapshot, Waits: slices.Concat(decided.Waits, refused), Conditions: latest.All(), Released: in.Released}
+	return Live{Records: withEnds(records, decided.Records), Snapshot: in.Snapshot, Waits: slices.Concat(decided.Waits, refused), Scaling: decided.Scaling, Conditions: latest.All(), Released: in.Released}
 }
 
 // Nodes returns what is known of nodes while no master runs.

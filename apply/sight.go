@@ -33,6 +33,7 @@ type sight struct {
 	version   uint64
 	facts     map[string]elastic.Facts // by the names that agents know
 	fresh     bool                     // something has changed since the newest plan
+	surveys   surveys
 
 	snapshot job.Snapshot                     // of the newest plan
 	live     map[incarnation]*job.Incarnation // the snapshot's, without those that are Gone
@@ -46,7 +47,7 @@ type provided struct {
 }
 
 func newSight(order []string) sight {
-	s := sight{order: slices.Sorted(slices.Values(order)), providers: make(map[string]*provided, len(order))}
+	s := sight{order: slices.Sorted(slices.Values(order)), providers: make(map[string]*provided, len(order)), surveys: newSurveys()}
 	for _, name := range order {
 		s.providers[name] = &provided{}
 	}
@@ -235,6 +236,7 @@ func (l *Loop) known() plan.Input {
 	}
 	in.Bars, in.Extra = s.fits(&in)
 	merge(&snapshot, l.book.names.fromService(s.facts), records)
+	snapshot.Surveys = l.sight.surveys.all()
 	in.Snapshot = snapshot
 	return in
 }

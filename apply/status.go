@@ -16,6 +16,8 @@ type Live struct {
 	Records  job.Records  `json:"records"`
 	Snapshot job.Snapshot `json:"snapshot"`
 	Waits    []plan.Wait  `json:"waits,omitempty"`
+	// Scaling is what policies decided about elastic roles.
+	Scaling []plan.RoleScaling `json:"scaling,omitempty"`
 	// Conditions are those that hold.
 	Conditions []conditions.Condition `json:"conditions,omitempty"`
 	// Released are the jobs that were removed from the state and may still run, by UID.
@@ -47,7 +49,7 @@ func (l *Loop) Live(now time.Time, facts map[string]elastic.Facts) Live {
 			waits = append(waits, plan.Wait{Job: name, Reasons: []job.Reason{c.Reason}})
 		}
 	}
-	return Live{Records: records, Snapshot: snapshot, Waits: waits, Conditions: held, Released: l.book.state.Released}
+	return Live{Records: records, Snapshot: snapshot, Waits: waits, Scaling: l.turn.newest.Scaling, Conditions: held, Released: l.book.state.Released}
 }
 
 // Nodes is what is known of nodes, for `eltrain nodes`.

@@ -40,6 +40,7 @@ const (
 	Stray              job.Code = "stray"               // it belongs to an earlier job of the name, or to none
 	NothingRuns        job.Code = "nothing_runs"        // nothing of the job is running
 	Remains            job.Code = "remains"             // it is what is left of an earlier job
+	ScaledByPolicy     job.Code = "scaled_by_policy"    // scaling policies decided about the size of its role
 	MoreReasons        job.Code = "more_reasons"        // there are more than are listed
 )
 
@@ -122,6 +123,7 @@ const (
 	ImageMissing          job.Code = "image_missing"            // a role has no image, and its provider needs one
 	ImageUnsupported      job.Code = "image_unsupported"        // a role has an image, and its provider runs none
 	PodUnsupported        job.Code = "pod_unsupported"          // a role has a pod overlay, and its provider has no pods
+	WouldScale            job.Code = "would_scale"              // what policies would do that only tell
 	MoveBlocked           job.Code = "move_blocked"             // a job of the new name already exists
 	AtOtherSite           job.Code = "at_other_site"            // it runs at another site than its provider looks at
 	NotPruned             job.Code = "not_pruned"               // it is no longer in the files, and jobs are not to be removed
@@ -137,7 +139,7 @@ const (
 var Waiting = map[job.Code]bool{
 	NoRoom: true, NeverFits: true, AboveLimits: true, ReplacementTooLarge: true, RetryWaits: true, QueuedLong: true, StuckOnDrained: true, NoOtherNode: true,
 	ProviderNotConfigured: true, ProviderRefuses: true, NameInUse: true, ImageMissing: true, ImageUnsupported: true, PodUnsupported: true,
-	MoveBlocked: true, AtOtherSite: true,
+	MoveBlocked: true, AtOtherSite: true, WouldScale: true,
 	Overridden: true, StillStopping: false, RollingUpdate: false, Queued: false, RestartDelayed: false, EndedUnheard: false, CheckingNodes: false,
 	EndsWhole: false, StartsWhole: false, RoleUpdatesWhole: false, FailsWhole: false, NotRunningOutOfScope: false,
 }
@@ -194,6 +196,8 @@ const (
 
 // What notices report, and why a job failed or was canceled.
 const (
+	ScaleDecided      job.Code = "scale_decided"        // policies changed the size of a role
+	StopReached       job.Code = "stop_reached"         // the figure that ends the job was reached
 	PhaseEntered      job.Code = "phase_entered"        // the job entered a phase
 	StartsAnew        job.Code = "starts_anew"          // a job that had ended starts again
 	JobFailed         job.Code = "job_failed"           // the job failed

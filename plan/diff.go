@@ -22,6 +22,9 @@ func (p *pass) settle(w *work) {
 	if w.active() && w.broken() {
 		p.failJob(w, job.Because(SlotFailed))
 	}
+	if w.active() {
+		p.stopWhenReached(w)
+	}
 	if w.rec.Phase.Ended() {
 		p.end(w, job.Because(JobEnded, "phase", string(w.rec.Phase)))
 	}

@@ -34,6 +34,7 @@ func Make(in Input) Plan {
 	}
 	p.markNodes()
 	p.measure()
+	p.scaleByPolicies()
 	for _, w := range p.jobs {
 		p.replaceAll(w)
 	}
@@ -61,6 +62,7 @@ func Make(in Input) Plan {
 		p.withheld(w)
 		p.overridden(w)
 		p.settleSite(w)
+		p.explainScaling(w)
 		p.judge(w)
 	}
 	p.strays()
@@ -131,6 +133,7 @@ type work struct {
 	retried   bool                    // it had failed, and starts again unchanged
 	finished  map[string]bool         // roles with a slot that succeeded: no more starts in them
 	gated     map[string]bool         // by role: launches wait for their gang
+	sized     map[string]*RoleScaling // by role: what policies decided
 }
 
 // health is what this pass finds wrong with a job.

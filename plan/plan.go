@@ -110,6 +110,8 @@ type Plan struct {
 	Wake time.Time `json:"wake,omitzero"`
 	// Sizes are those of elastic roles whose size differs from the declared one, or changes.
 	Sizes []Size `json:"sizes,omitempty"`
+	// Scaling is what policies decided about elastic roles, or would decide, in the order of the jobs and roles.
+	Scaling []RoleScaling `json:"scaling,omitempty"`
 	// Caveats are what the jobs' providers cannot enforce.
 	Caveats []string `json:"caveats,omitempty"`
 	// Released is the input's, updated. It is stored with the records.

@@ -259,8 +259,11 @@ func (u *unit) explain() {
 	}
 	why := job.Because(Scaled, "min", strconv.Itoa(u.sizes.Min), "max", strconv.Itoa(u.sizes.Max),
 		"from", strconv.Itoa(from), "to", strconv.Itoa(u.count))
-	if u.w.askedSize(u.role) > 0 {
+	switch {
+	case u.w.askedSize(u.role) > 0:
 		why = u.w.whyAsked(u.role)
+	case u.w.policySize(u.role) > 0:
+		why = u.w.whyScaled(u.role)
 	}
 	for _, s := range slots {
 		u.w.because(s, why)

@@ -29,11 +29,13 @@ func (p *Plan) Resizes() bool {
 	return slices.ContainsFunc(p.Sizes, func(s Size) bool { return s.Changes() })
 }
 
-// sizes are the numbers of slots that a role may have: as declared, up to what an operator asked for. The declared ones by
-// themselves only say which addresses there are.
+// sizes are the numbers of slots that a role may have: as declared, up to what an operator asked for, or what policies decided. The
+// declared ones by themselves only say which addresses there are.
 func (w *work) sizes(r *job.Role) job.Sizes {
 	sizes := r.Sizes()
 	if n := w.askedSize(r); n > 0 {
+		sizes.Max = n
+	} else if n := w.policySize(r); n > 0 {
 		sizes.Max = n
 	}
 	return sizes
@@ -65,6 +67,9 @@ func (w *work) whyMost(r *job.Role) job.Reason {
 	if w.askedSize(r) > 0 {
 		return w.whyAsked(r)
 	}
+	if w.policySize(r) > 0 {
+		return w.whyScaled(r)
+	}
 	return job.Because(RoleMax, "most", strconv.Itoa(w.sizes(r).Max))
 }
 
@@ -91,6 +96,8 @@ func (p *pass) size(w *work, r *job.Role, now int) {
 		s.Reasons = w.reasonsToGo(r.Name)
 	case now > before && asked > 0:
 		s.Reasons = []job.Reason{w.whyAsked(r)}
+	case now > before && w.policySize(r) > 0:
+		s.Reasons = []job.Reason{w.whyScaled(r)}
 	}
 	p.out.Sizes = append(p.out.Sizes, s)
 }

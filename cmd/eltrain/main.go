@@ -84,7 +84,7 @@ func mainCommands() []*command {
 func otherCommands() []*command {
 	return []*command{
 		agentCommand(), cancelCommand(), checkpointCommand(), consoleCommand(), cordonCommand(), drainCommand(), eventsCommand(), execCommand(), fmtCommand(), forceUnlockCommand(), graphCommand(), importCommand(), initCommand(),
-		logsCommand(), nodesCommand(), outputCommand(), providersCommand(), readFilesCommand(), reloadCommand(), requestsCommand(), restartCommand(), resumeCommand(), runCommand(), scaleCommand(), showCommand(), signalCommand(), stacksCommand(), stateCommand(), suspendCommand(), topCommand(), uncordonCommand(), versionCommand(),
+		logsCommand(), nodesCommand(), outputCommand(), providersCommand(), readFilesCommand(), reloadCommand(), requestsCommand(), restartCommand(), resumeCommand(), runCommand(), scaleCommand(), showCommand(), signalCommand(), stacksCommand(), stateCommand(), suspendCommand(), topCommand(), uncordonCommand(), versionCommand(), whyCommand(),
 	}
 }
 

@@ -59,7 +59,7 @@ func (s *session) showStatus(a *statusArgs) int {
 		return s.watchStatus(lookout, a)
 	}
 	defer s.outlive()()
-	model, problems := s.status(context.Background(), lookout, a, true)
+	model, problems := s.status(context.Background(), lookout, a.selectors, true)
 	if len(problems) > 0 {
 		s.diagnose(problems...)
 		return exitError
@@ -78,7 +78,7 @@ func (s *session) showStatus(a *statusArgs) int {
 func (s *session) watchStatus(lookout *workspace.Lookout, a *statusArgs) int {
 	shown := view.StatusWatch{Watch: view.Watch{JSON: a.json, Now: time.Now}, Brief: len(a.selectors) == 0}
 	return s.watch(&shown.Watch, "Cannot write the status", func(ctx context.Context, first bool) (func() error, []view.Diagnostic) {
-		model, problems := s.status(ctx, lookout, a, first)
+		model, problems := s.status(ctx, lookout, a.selectors, first)
 		return func() error { return shown.Show(model) }, problems
 	})
 }
@@ -120,7 +120,7 @@ func (s *session) watch(shown *view.Watch, unwritten string, look func(ctx conte
 }
 
 // status looks once. If strict, an address that names nothing is a problem.
-func (s *session) status(ctx context.Context, lookout *workspace.Lookout, a *statusArgs, strict bool) (model view.StatusModel, problems []view.Diagnostic) {
+func (s *session) status(ctx context.Context, lookout *workspace.Lookout, named []job.Selector, strict bool) (model view.StatusModel, problems []view.Diagnostic) {
 	ctx, cancel := context.WithTimeout(ctx, workspace.LookTimeout)
 	defer cancel()
 	facts, err := lookout.Facts(ctx)
@@ -132,17 +132,17 @@ func (s *session) status(ctx context.Context, lookout *workspace.Lookout, a *sta
 		return model, []view.Diagnostic{view.Problem("Cannot read the status", view.Explain(err))}
 	}
 	model = view.Status(facts, &s.redactor)
-	for i := 0; i < len(a.selectors) && strict; i++ {
-		record, err := facts.Job(a.selectors[i].Job)
+	for i := 0; i < len(named) && strict; i++ {
+		record, err := facts.Job(named[i].Job)
 		if err != nil {
 			return model, []view.Diagnostic{view.Problem("No such job", view.Explain(err))}
 		}
-		if err := view.CheckSlots(a.selectors[i], record); err != nil {
+		if err := view.CheckSlots(named[i], record); err != nil {
 			return model, []view.Diagnostic{view.Problem("No such slot", view.Explain(err))}
 		}
 	}
-	if len(a.selectors) > 0 {
-		model = model.Select(a.selectors...)
+	if len(named) > 0 {
+		model = model.Select(named...)
 	}
 	return model, nil
 }

@@ -190,7 +190,7 @@ func (m *Master) Lead(ctx context.Context, lock state.Lock, setup apply.Setup) (
 		shown = m.metrics.Counting(shown)
 	}
 	parts := apply.Parts{Store: w.Store, Lock: lock, Journal: journal, Service: m.server, Reached: m.reached(m.server.Certificates()), Providers: w.Providers,
-		View: shown, Sealer: w.Sealer, Parallelism: m.o.Parallelism, Approve: m.o.Approve, Requests: w.Requests(), Notify: m.notify}
+		View: shown, Sealer: w.Sealer, Parallelism: m.o.Parallelism, Approve: m.o.Approve, Requests: w.Requests(), Notify: m.notify, Sample: m.sample}
 	declared := setup.Files
 	parts.Reload = func(context.Context) (apply.Files, error) { return declared, nil }
 	if m.follows() {

@@ -13,6 +13,7 @@ import (
 	"github.com/eltrain/eltrain/detect"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/plan"
+	"github.com/eltrain/eltrain/scaling"
 	"github.com/eltrain/eltrain/signature"
 )
 
@@ -199,6 +200,7 @@ var sentences = map[job.Code]sentence{
 	plan.MakesRoom:          says("job.${job} waits and fits with ${role} at ${to} instead of ${from} slots"),
 	plan.Shrunk:             says("${of}: ${from} -> ${to} slots"),
 	plan.Scaled:             says("scaled within ${min}..${max}: ${from} -> ${to} slots"),
+	plan.ScaledByPolicy:     scaledByPolicy,
 	plan.MemoryEnlarged:     says("memory ${from} -> ${to} after running out of memory"),
 	plan.NoRoomToReturn:     says("no node has room for it: it starts again once one does"),
 	plan.NodeDrained:        says("node ${node} is drained (${message})"),
@@ -264,7 +266,31 @@ var sentences = map[job.Code]sentence{
 	plan.NewerIncarnation: says("incarnation ${incarnation} was started, but ${recorded} is recorded"),
 
 	// Of a world that may hang.
-	suspectedHang:          suspected,
+	suspectedHang: suspected,
+	// What policies propose, and what bounds that.
+	scaling.OnTarget:       says("${value} is near the target of ${target}"),
+	scaling.OffTarget:      says("${value} with ${slots:slots}, and the target is ${target}"),
+	scaling.Crossed:        threshold("crossed %s of %s times"),
+	scaling.NotCrossed:     threshold("crossed %s of %s times"),
+	scaling.Fixed:          says("it names that size"),
+	scaling.Passed:         says("the value is ${value}"),
+	scaling.NoValueYet:     says("its source was not asked yet"),
+	scaling.NoValue:        says("no value: ${error}"),
+	scaling.NothingTrains:  says("no value while nothing trains"),
+	scaling.FellBack:       says("fallback, after ${failures} failures: ${error}"),
+	scaling.EfficientUpTo:  efficientUpTo,
+	scaling.NotMeasured:    says("nothing was measured with ${size:slots} yet"),
+	scaling.DeadlineNeeds:  says("the smallest that meets the deadline: it takes ${takes}, and ${left} are left"),
+	scaling.DeadlineMissed: says("the deadline is missed: the fastest takes ${takes}, and ${left} are left"),
+	scaling.Stabilizing:    says("${proposed} is proposed, and counts once that was so for ${window}"),
+	scaling.CoolingDown:    says("${size} has to wait until ${until:clock} (cooldown)"),
+	scaling.AtATime:        says("by at most ${slots:slots} at a time: ${size}"),
+	scaling.ToLegal:        says("${size} is the next legal size"),
+	scaling.Capped:         says("more than ${size} would not be efficient"),
+	scaling.Frozen:         says("the training is over in ${left}, and the size is kept in the last ${freeze}"),
+	scaling.SourceFails:    says("a source fails, and on_check_error is \"fail\""),
+	scaling.Disabled:       says("scaling is disabled"),
+
 	detect.NoStepSince:     either("step", "no step since ${since:clock}; the last was ${step}", "no step since ${since:clock}, when the world formed"),
 	detect.NoActivitySince: says("no activity since ${since:clock}"),
 	detect.RankStopped:     says("${ranks:ranks}: stopped by a signal"),
@@ -308,6 +334,7 @@ var sentences = map[job.Code]sentence{
 	plan.CheckingNodes:         says("${slots}: the node is checked before training."),
 	plan.EndedUnheard:          says("${slots}: no process is running. The next apply reads from the agents how they ended, and continues from there."),
 	plan.NoOtherNode:           says("No other node has room for the slots of job.${job} that are to be restarted elsewhere."),
+	plan.WouldScale:            says("scaling would change ${from} to ${to} slots, and only tells, because dry_run is set: ${of}"),
 	plan.StuckOnDrained:        stuckOnDrained,
 	plan.ProviderNotConfigured: says("Its provider ${provider:q} is not configured."),
 	plan.ProviderRefuses:       says("${message}"),
@@ -356,6 +383,8 @@ var sentences = map[job.Code]sentence{
 	plan.ImportDuplicate:          says("The id ${id:q} is already imported to job.${as}."),
 
 	// What notices tell, and why a job failed.
+	plan.ScaleDecided: says("from ${from} to ${to} slots: ${of}"),
+	plan.StopReached:  stopReached,
 	plan.PhaseEntered: says("${phase}"),
 	plan.StartsAnew:   startsAnew,
 	plan.JobFailed:    says("Failed: ${of}"),
@@ -800,6 +829,54 @@ func queued(r job.Reason, _ []string) string {
 		slots += " (" + plural(n, "slot") + ")"
 	}
 	return slots + ": " + r.Args["message"]
+}
+
+// scaledByPolicy says which policy decided, from what, and what bounded it.
+func scaledByPolicy(r job.Reason, of []string) string {
+	text := "scaling"
+	if p := r.Args["policy"]; p != "" {
+		text = "policy " + strconv.Quote(p)
+	}
+	if len(of) > 0 {
+		text += " (" + strings.Join(of, "; ") + ")"
+	}
+	return text
+}
+
+// threshold says how often a threshold was crossed.
+func threshold(text string) sentence {
+	return func(r job.Reason, _ []string) string {
+		var bounds []string
+		for _, name := range []string{"above", "below"} {
+			if v := r.Args[name]; v != "" {
+				bounds = append(bounds, name+" "+v)
+			}
+		}
+		return r.Args["value"] + "; " + strings.Join(bounds, " and ") + " was " + fmt.Sprintf(text, r.Args["crossed"], r.Args["within"])
+	}
+}
+
+// efficientUpTo says why no larger size is used.
+func efficientUpTo(r job.Reason, _ []string) string {
+	switch next, efficiency := r.Args["next"], r.Args["efficiency"]; {
+	case next == "":
+		return "all sizes are efficient enough"
+	case efficiency == "":
+		return next + " slots were not tried, and no exploration is left or it would not pay"
+	default:
+		gain, _ := strconv.ParseFloat(r.Args["gain"], 64)
+		share, _ := strconv.ParseFloat(efficiency, 64)
+		least, _ := strconv.ParseFloat(r.Args["min_efficiency"], 64)
+		return fmt.Sprintf("%s slots would change the throughput by %+.0f %% at an efficiency of %.0f %% (at least %.0f %%), for a restart of %s", next, 100*gain, 100*share, 100*least, r.Args["restart"])
+	}
+}
+
+func stopReached(r job.Reason, _ []string) string {
+	text := r.Args["metric"] + " is " + r.Args["value"]
+	if lasts := r.Args["for"]; lasts != "" {
+		text += ", as stop_when asks for " + lasts
+	}
+	return text
 }
 
 func stuckOnDrained(r job.Reason, _ []string) string {

@@ -134,7 +134,7 @@ func codes(t *testing.T) map[job.Code]string {
 	t.Helper()
 	causes := constants(t, "../../job/record.go", "Cause", nil)
 	all := map[job.Code]string{}
-	for _, file := range []string{"../../job/reason.go", "../../plan/codes.go", "../../apply/codes.go", "../../detect/codes.go", "reasons.go"} {
+	for _, file := range []string{"../../job/reason.go", "../../plan/codes.go", "../../apply/codes.go", "../../detect/codes.go", "../../scaling/codes.go", "reasons.go"} {
 		found := constants(t, file, "Code", causes)
 		if len(found) == 0 {
 			t.Fatalf("%s has no code", file)

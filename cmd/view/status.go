@@ -15,7 +15,7 @@ import (
 )
 
 // StatusFormat is the version of the status JSON. A new minor version only adds fields.
-const StatusFormat = "1.8"
+const StatusFormat = "1.9"
 
 // WatchOperation is the prefix of the lock's operation (state.LockInfo.Operation) while its holder keeps healing.
 const WatchOperation = "apply -watch"
@@ -27,6 +27,8 @@ type Facts struct {
 	// status shows the records as they are.
 	Snapshot job.Snapshot `json:"snapshot"`
 	Waits    []plan.Wait  `json:"waits,omitempty"` // of the newest plan
+	// Scaling is what policies decided about elastic roles.
+	Scaling []plan.RoleScaling `json:"scaling,omitempty"`
 	// Conditions are what holds and somebody should know.
 	Conditions []conditions.Condition `json:"conditions,omitempty"`
 	// Released are the jobs that were removed from the state, by UID; Capabilities are the providers', by name.
@@ -117,6 +119,8 @@ type RoleStatus struct {
 	Running int    `json:"running"`
 	Min     int    `json:"min"`
 	Max     int    `json:"max"`
+	// Scaling is what its policies decided; nil without policies.
+	Scaling *ScalingStatus `json:"scaling,omitempty"`
 }
 
 // SlotStatus is one slot with its newest incarnation.
@@ -321,7 +325,11 @@ func jobStatus(name string, f Facts, seen map[job.Address]*job.Incarnation, r *R
 		if !decided {
 			desired = role.Replicas
 		}
-		j.Roles = append(j.Roles, RoleStatus{role.Name, desired, running[role.Name], least, most})
+		status := RoleStatus{role.Name, desired, running[role.Name], least, most, nil}
+		if k := slices.IndexFunc(f.Scaling, func(s plan.RoleScaling) bool { return s.Job == name && s.Role == role.Name }); k >= 0 {
+			status.Scaling = scalingStatus(&f.Scaling[k], r)
+		}
+		j.Roles = append(j.Roles, status)
 	}
 	for _, in := range record.Incidents {
 		j.Incidents = append(j.Incidents, incidentStatus(in, r))

@@ -68,7 +68,7 @@ func TestStatusJSONHasTheContractsFields(t *testing.T) {
 	if err := json.Unmarshal(out, &m); err != nil {
 		t.Fatal(err)
 	}
-	if m["format_version"] != "1.8" {
+	if m["format_version"] != "1.9" {
 		t.Errorf("format_version is %v", m["format_version"])
 	}
 	has := func(where string, v any, fields ...string) map[string]any {
