@@ -18,7 +18,8 @@ func (d *decision) stabilized(p *job.Policy) Proposal {
 	}
 	newest := d.proposedAt(p, n-1)
 	now := in.Evaluations[n-1].At
-	window, extreme := time.Duration(0), func(a, b int) int { return a }
+	var window time.Duration
+	var extreme func(a, b int) int
 	switch {
 	case newest.Size == 0 || newest.Size == in.Size:
 		return newest

@@ -36,7 +36,6 @@ type scenario struct {
 	t      *testing.T
 	now    time.Time
 	in     Input
-	trains int
 	fails  map[string]int
 	growth growth
 }
