@@ -70,7 +70,7 @@ var rooms = map[string][]string{
 	"internal/trusting":      {}, // for tests
 	"conditions":             {"job"},
 	"notify":                 {"job", "internal/command", "internal/hang"},
-	"sources":                {"job", "internal/command", "internal/hang"},
+	"sources":                {"job", "internal/command"},
 	"internal/command":       {},
 	"apply":                  {"job", "conditions", "goodput", "plan", "scaling", "elastic", "history", "providers", "state", "internal/atomicfile", "internal/regular"},
 	"cmd/view":               {"job", "signature", "incident", "conditions", "detect", "plan", "scaling", "elastic", "history", "apply", "state"},

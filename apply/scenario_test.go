@@ -37,9 +37,10 @@ import (
 //	run [watch] [destroy] [keep] [rerun] [refresh] [unread] [max-destroy=2] [approve] [check] [target=a] [exclude=a] [providers=(local)]
 //	                begins a loop over the stored state
 //	                lines are the files: JOB ROLE=2 [ROLE=2-4] [provider=west] [command=x] [settle=1s] [grace=1s] [priority=1]
-//	                [suspend] [after=ROLE], commit=1a2b3c4, import=a u1, moved=a b, removed=a or
+//	                [suspend] [after=ROLE] [follows=POLICY] (the last role's size is what an exec source of the policy says, asked every 30s) [stop=1.5] (when the loss is below, for 1m), commit=1a2b3c4, import=a u1, moved=a b, removed=a or
 //	                notify=NAME EVENT … [for=5m] [job=a]; unread means that no files were read
 //	files [error=(…) [brief=(…)]] [unread=read_hangs] [unsteady=5s [lost=(a)]] [caution=(…)] [misnamed=(…)]    what the files say from now on
+//	says POLICY=4 …  what sources say from now on; without a value they fail
 //	unmet           lines are the files' conditions that do not hold from now on: SUMMARY: DETAIL
 //	pass 5s         time passes, with the ticks that are due
 //	wake            a provider has news
@@ -94,6 +95,7 @@ type scenario struct {
 	queued    []Effect
 	feigned   map[string]bool // kinds of effects
 	shown     map[string]bool
+	says      map[string]float64 // what sources of scaling policies say
 	uids      int
 	number    int
 	over      bool
@@ -145,7 +147,7 @@ func (s *site) observe() (*providers.Observation, error) {
 
 func newScenario(t *testing.T) *scenario {
 	return &scenario{t: t, now: jobtest.Epoch, providers: map[string]*site{}, facts: map[string]elastic.Facts{}, version: 1,
-		failing: map[string]error{}, holding: map[string]bool{}, asked: map[ID]asked{}, shown: map[string]bool{}, queueing: map[string]bool{}, feigned: map[string]bool{}}
+		failing: map[string]error{}, holding: map[string]bool{}, asked: map[ID]asked{}, shown: map[string]bool{}, queueing: map[string]bool{}, feigned: map[string]bool{}, says: map[string]float64{}}
 }
 
 func (s *scenario) say(format string, args ...any) { fmt.Fprintf(&s.out, format+"\n", args...) }
@@ -164,6 +166,14 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 		s.step(Served{})
 	case "scenario":
 		*s = *newScenario(t)
+	case "says":
+		for _, a := range d.CmdArgs {
+			if delete(s.says, a.Key); len(a.Vals) > 0 {
+				v, err := strconv.ParseFloat(a.Vals[0], 64)
+				must(t, err)
+				s.says[a.Key] = v
+			}
+		}
 	case "unmet":
 		s.unmet = map[string]string{}
 		for line := range strings.Lines(d.Input) {
@@ -480,6 +490,14 @@ func jobOf(t *testing.T, fields []string) job.Job {
 			j.Heal.Budget.Restarts = n
 		case "after":
 			j.Roles[len(j.Roles)-1].DependsOn = []string{value}
+		case "follows":
+			scaling := j.Roles[len(j.Roles)-1].Scaling
+			scaling.Stabilization, scaling.Cooldown = &job.Stabilization{}, &job.Cooldown{}
+			scaling.Policies = append(scaling.Policies, job.Policy{Name: value, Source: &job.MetricSource{Kind: job.ExecSource, Command: []string{value}}, Strategy: &job.Strategy{Kind: job.PassThrough}})
+		case "stop":
+			below, err := strconv.ParseFloat(value, 64)
+			must(t, err)
+			j.StopWhen = &job.StopWhen{Metric: job.LossMetric, Below: &below, For: "1m"}
 		case "source": // of train.py, a digest
 			j.Roles[len(j.Roles)-1].Source = job.Files{"train.py": value}
 		case "settle":
@@ -670,6 +688,15 @@ func (s *scenario) carryOut(e Effect) Outcome {
 		o.Result, o.Err = Sight{p.can, seen}, err
 	case Gauge:
 		o.Result = gauge(s.facts)
+	case Sample:
+		if e.Source.Kind == job.TrainingSource {
+			o.Result, o.Err = MeasureTraining(s.facts[e.Job], &e.Source)
+			break
+		}
+		value, says := s.says[e.Policy]
+		if o.Result = value; !says {
+			o.Err = errors.New("connection refused")
+		}
 	case Store:
 		var next state.State
 		if next, o.Err = state.Accept(s.stored, e.State, s.epoch); o.Err == nil {
@@ -873,6 +900,7 @@ func (s *scenario) member(d *datadriven.TestData) {
 			State: job.MemberState(text(d, "state", "running")), Generation: number(d, "gen", f.World.Generation), Step: int64(number(d, "step", 0)), Registered: s.now, Can: job.ActKinds}}
 		if loss, err := strconv.ParseFloat(text(d, "loss", ""), 64); err == nil {
 			m.Member.Loss = new(job.Loss(loss))
+			m.Member.Ranks = []job.RankStatus{{Progress: &job.RankProgress{Reading: job.Reading{Loss: m.Member.Loss}, FirstStep: new(int64(1))}}}
 		}
 		if id := text(d, "acted", ""); id != "" {
 			m.Member.Acts = []job.ActResult{{ID: id, State: job.ActDone}}

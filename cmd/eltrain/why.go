@@ -20,7 +20,7 @@ func (a *whyArgs) take(_ *session, others []string) (err error) {
 func whyCommand() *command {
 	return taking(command{
 		name: "why", usage: "[options] [ADDRESS...]",
-		synopsis: "Show why jobs have the sizes that they have, and what they wait for",
+		synopsis: "Show why roles have the slots that they have",
 		about: `Shows for each role why it has as many slots as it has: what each scaling policy proposes and from which value, what bounds
 that, and what was decided, also if nothing changes. Then what its job waits for, and its slots that do not run or had a fault. With ADDRESSes it
 shows those of these jobs or roles. An ADDRESS is job.NAME or job.NAME.ROLE.

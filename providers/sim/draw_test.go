@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// walkJobs are the jobs in walks: an elastic one, and one whose workers start after a server and scale in steps of two.
+// walkJobs are the jobs in walks: an elastic one, and one whose workers start after a server and scale in steps of two, by a policy.
 const walkJobs = `
 variable "most" {
   type    = number
@@ -68,6 +68,20 @@ job "b" {
       min  = 2
       max  = 6
       step = 2
+      cooldown {
+        up   = "20s"
+        down = "20s"
+      }
+      stabilization_window {
+        up   = "10s"
+        down = "30s"
+      }
+      policy "own" {
+        source "exec" {
+          command = ["size"]
+        }
+        strategy "pass-through" {}
+      }
     }
     resources { cpu = 1 }
   }
@@ -225,7 +239,7 @@ func (r drawer) onCluster() string {
 
 // kinds are the kinds of all effects.
 var kinds = []string{"answer", "approve", "check", "chronicle", "forget", "gauge", "hear", "journal", "launch", "notify", "observe", "prepare",
-	"publish", "read-files", "reread", "respond", "stop", "store", "tell"}
+	"publish", "read-files", "reread", "respond", "sample", "stop", "store", "tell"}
 
 // inMemory are those in the process's own memory, which take no time and do not fail.
 var inMemory = map[string]bool{"answer": true, "gauge": true, "hear": true, "tell": true}

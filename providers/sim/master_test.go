@@ -421,6 +421,8 @@ func (m *master) carryOut(e apply.Effect, done func(any, error)) {
 		done(nil, nil)
 	case apply.Respond:
 		m.respond(e, done)
+	case apply.Sample:
+		m.sample(e, done)
 	case apply.Notify:
 		w.deliver(m, e.Message)
 		done(nil, nil)
