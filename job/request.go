@@ -12,7 +12,7 @@ import (
 type Request struct {
 	ID      string     `json:"id"` // unique; a later request has a greater one
 	Verb    Verb       `json:"verb"`
-	On      []Selector `json:"on,omitempty"`
+	On      []Selector `json:"on,omitempty"`    // to apply: jobs, and slots of them that are restarted besides
 	Nodes   []string   `json:"nodes,omitempty"` // the names of nodes, if it is about nodes and not about jobs
 	By      string     `json:"by"`              // who asks, as far as its store can tell
 	At      time.Time  `json:"at"`

@@ -163,9 +163,11 @@ func (w *work) restartsWorld(r *job.Request) bool {
 	return slices.ContainsFunc(r.On, func(sel job.Selector) bool { return sel.Job == w.name && concernsWorld(&sel, w.spec) })
 }
 
-// matches reports whether a request names a slot.
+// matches reports whether a request names a slot. One to apply names the slots that it restarts besides.
 func matches(r *job.Request, s *job.Slot) bool {
-	return slices.ContainsFunc(r.On, func(sel job.Selector) bool { return sel.Matches(s.Address) })
+	return slices.ContainsFunc(r.On, func(sel job.Selector) bool {
+		return sel.Matches(s.Address) && (sel.Role != "" || r.Verb != job.AskApply)
+	})
 }
 
 // restartWorld ends the job's world once, with a checkpoint before. One that resumed from a step that an operator has chosen, and has written

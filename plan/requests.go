@@ -37,12 +37,20 @@ var verbs = map[job.Verb]verb{
 	job.AskScale:   {roles: true, check: checkSize, handle: override, outcome: overrideOutcome},
 	job.AskCancel:  {modes: []string{job.Force}, handle: cancelJob, outcome: cancelOutcome},
 	job.AskRestart: {parts: true, ended: true, modes: []string{job.Elsewhere, job.InPlace}, check: checkRestart, handle: restart, outcome: restartOutcome},
-	job.AskApply:   {ended: true, handle: func(*pass, *work, *job.Request, *job.Handled) {}, outcome: applyOutcome},
+	job.AskApply:   {ended: true, handle: restart, outcome: applyOutcome},
 	job.AskDestroy: {ended: true, handle: destroy, outcome: destroyOutcome},
 
 	job.AskSignal:     {parts: true, acts: true, check: checkAct, handle: beginAct, outcome: signalOutcome},
 	job.AskCheckpoint: {acts: true, check: checkAct, handle: beginAct, outcome: checkpointOutcome},
 	job.AskReload:     {acts: true, check: checkAct, handle: beginAct, outcome: reloadOutcome},
+}
+
+// rulesFor are those of one of a request's addresses: slots that are to be applied are restarted as well.
+func rulesFor(r *job.Request, sel *job.Selector) verb {
+	if r.Verb == job.AskApply && sel.Role != "" {
+		return verbs[job.AskRestart]
+	}
+	return verbs[r.Verb]
 }
 
 // handleRequests enters the requests into the records, each once: an ID that a record has is in effect already, whoever led then. It does so
@@ -58,8 +66,8 @@ func (p *pass) handleRequests() {
 			continue
 		}
 		for _, w := range p.askedOf(r) {
-			if w.handled(r.ID) != nil || w.rec.Phase.Ended() && (r.Verb == job.AskRestart || r.Verb == job.AskApply && w.rec.Phase.Reruns()) {
-				continue // a job that is over starts anew once nothing of it runs
+			if w.handled(r.ID) != nil || w.rec.Phase.Ended() && p.runsAnew(r, w.rec) {
+				continue // once nothing of it runs
 			}
 			p.note("job."+w.name, "request", job.Because(RequestAccepted, "verb", string(r.Verb), "value", r.ValueFor(w.name), "mode", r.Mode, "by", r.By, "why", r.Why, "request", r.ID))
 			h := job.Handled{Reply: job.Reply{ID: r.ID, State: job.Accepted}, Mode: r.Mode}
@@ -72,6 +80,11 @@ func (p *pass) handleRequests() {
 		p.replaceRestarted(w)
 	}
 	p.handleNodeRequests()
+}
+
+// runsAnew reports whether a request starts a job that is over again.
+func (p *pass) runsAnew(r *job.Request, rec *job.Record) bool {
+	return r.Verb == job.AskRestart || r.Verb == job.AskApply && (rec.Phase.Reruns() || p.allAskedFor(rec))
 }
 
 // askedOf lists the jobs that a request is about: those in whose records it is in effect, whatever their names by now.
@@ -156,7 +169,7 @@ func (p *pass) refusal(r *job.Request) job.Reason {
 		return p.refuseNodes(r)
 	}
 	for i, sel := range r.On {
-		w, old := p.byName[sel.Job], p.in.Records[sel.Job]
+		w, old, v := p.byName[sel.Job], p.in.Records[sel.Job], rulesFor(r, &sel)
 		switch {
 		case p.elsewhere[sel.Job]:
 			return p.atOtherSite(old, true)
@@ -251,7 +264,7 @@ func cancelOutcome(_ *pass, w *work, _ *job.Request, _ *job.Handled) (job.ReplyS
 
 // applyOutcome is done once the job is as declared. It fails if the job has failed, or waits for something that no change brings
 // about; it may still come to be as declared.
-func applyOutcome(p *pass, w *work, r *job.Request, _ *job.Handled) (job.ReplyState, job.Reason) {
+func applyOutcome(p *pass, w *work, r *job.Request, h *job.Handled) (job.ReplyState, job.Reason) {
 	if why := p.in.Refused[r.ID]; !why.IsZero() { // the files have changed since
 		return job.Undone, why
 	}
@@ -261,7 +274,7 @@ func applyOutcome(p *pass, w *work, r *job.Request, _ *job.Handled) (job.ReplySt
 	switch {
 	case w.rec.Phase == job.JobFailed:
 		return job.Undone, job.Because(HasEnded, "job", w.name, "phase", string(w.rec.Phase))
-	case changes:
+	case changes, w.dueRestart(h):
 	case !withheld.IsZero():
 		return job.Undone, withheld
 	case waits >= 0:
@@ -415,18 +428,23 @@ func (w *work) movedElsewhere(s *job.Slot) bool {
 	})
 }
 
+func trains(s *job.Slot) bool { return s.Phase == job.Running || s.Phase == job.Succeeded }
+
+// dueRestart reports whether the next incarnation of a slot that a request restarts is still to train.
+func (w *work) dueRestart(h *job.Handled) bool {
+	return slices.ContainsFunc(w.slots, func(s *job.Slot) bool {
+		n, is := h.Slots[s.Address.Short()]
+		return is && s.Phase.Live() && (s.Incarnation <= n || !trains(s))
+	})
+}
+
 // restartOutcome is done once the next incarnation of each slot trains; for a new run, once its first slots do.
 func restartOutcome(p *pass, w *work, r *job.Request, h *job.Handled) (job.ReplyState, job.Reason) {
 	if h.Mode == job.InPlace {
 		return restartedInPlace(p, w, r, h)
 	}
-	trains := func(s *job.Slot) bool { return s.Phase == job.Running || s.Phase == job.Succeeded }
-	due := func(s *job.Slot) bool {
-		n, is := h.Slots[s.Address.Short()]
-		return is && s.Phase.Live() && (s.Incarnation <= n || !trains(s))
-	}
 	switch {
-	case !slices.ContainsFunc(w.slots, due) && slices.ContainsFunc(w.slots, trains):
+	case !w.dueRestart(h) && slices.ContainsFunc(w.slots, trains):
 		return job.Done, job.Reason{}
 	case w.rec.Phase.Ended():
 		return job.Undone, job.Because(HasEnded, "job", w.name, "phase", string(w.rec.Phase))

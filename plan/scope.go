@@ -548,13 +548,24 @@ func (p *pass) askedFor(w *work, s *job.Slot) bool {
 
 // allAskedFor reports whether an ended job is to start again because replacement of all its slots was requested.
 func (p *pass) allAskedFor(rec *job.Record) bool {
+	named := 0
 	for i := range rec.Slots {
 		s := &rec.Slots[i]
-		if r := p.replacing[s.Address]; s.Phase != job.Canceled && (r.UID != rec.UID || s.Incarnation > r.Incarnation) {
+		switch r := p.replacing[s.Address]; {
+		case r.UID == rec.UID && s.Incarnation <= r.Incarnation, p.applied(rec, s):
+			named++
+		case s.Phase != job.Canceled:
 			return false
 		}
 	}
-	return len(p.replacing) > 0 && len(rec.Slots) > 0
+	return named > 0
+}
+
+// applied reports whether a request to apply, which is not in effect yet, restarts a slot.
+func (p *pass) applied(rec *job.Record, s *job.Slot) bool {
+	return slices.ContainsFunc(p.in.Requests, func(r job.Request) bool {
+		return r.Verb == job.AskApply && matches(&r, s) && p.canTakeEffect(&r) && handledIn(rec, r.ID) == nil
+	})
 }
 
 // lookOutside notes a slot out of scope that does not run as it should: the job's world may wait for it.

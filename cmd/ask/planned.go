@@ -11,33 +11,29 @@ import (
 	"github.com/eltrain/eltrain/plan"
 )
 
-// Planned returns what to ask for to have a plan carried out. commit is that of its files; "" if unknown.
-func Planned(facts *view.PlanFacts, commit string, now time.Time) (all []job.Request) {
-	ask := func(one job.Request) {
-		if one.At, one.Expires = now, now.Add(Expiry); len(one.On) > 0 {
-			all = append(all, one)
-		}
-	}
+// Planned returns what to ask for to have a plan carried out; nothing is on no address. commit is that of its files; "" if unknown. It is one
+// request, so that a plan is carried out as a whole, whatever becomes of who asks.
+func Planned(facts *view.PlanFacts, commit string, now time.Time) job.Request {
+	r := job.Request{Verb: job.AskDestroy, At: now, Expires: now.Add(Expiry)}
 	if facts.Input.Destroy {
-		ask(job.Request{Verb: job.AskDestroy, On: removed(facts)})
-		return all
+		r.On = removed(facts)
+		return r
 	}
 	files := apply.Files{Jobs: facts.Input.Jobs, Blocks: facts.Input.Blocks}
 	scope := plan.Scope{Targets: facts.Input.Scope.Targets, Excludes: facts.Input.Scope.Excludes}.Named(files.Jobs, facts.Input.Records)
-	declared := job.Request{Verb: job.AskApply, Files: files.Digest(), Commit: commit}
+	r.Verb, r.Files, r.Commit = job.AskApply, files.Digest(), commit
 	for i := range files.Jobs {
 		name := files.Jobs[i].Name
 		if _, destroyed := facts.Plan.Destroyed[name]; scope.Touches(name) && !destroyed {
-			declared.On = append(declared.On, job.Selector{Job: name})
+			r.On = append(r.On, job.Selector{Job: name})
 		}
 	}
-	ask(declared)
-	var replaced []job.Selector
 	for _, c := range facts.Input.Scope.Replace {
-		replaced = append(replaced, job.Selector{Job: c.Slot.Job, Role: c.Slot.Role, Ranges: [][2]int{{c.Slot.Index, c.Slot.Index}}})
+		if slices.ContainsFunc(r.On, func(sel job.Selector) bool { return sel.Job == c.Slot.Job }) {
+			r.On = append(r.On, job.Selector{Job: c.Slot.Job, Role: c.Slot.Role, Ranges: [][2]int{{c.Slot.Index, c.Slot.Index}}})
+		}
 	}
-	ask(job.Request{Verb: job.AskRestart, On: replaced})
-	return all
+	return r
 }
 
 // removed returns the recorded jobs that a plan removes.

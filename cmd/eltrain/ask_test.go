@@ -215,6 +215,7 @@ func TestAWatchAppliesOnRequest(t *testing.T) {
 	if !runs("vm    2")() && !strings.Contains(eltrain(t, dir, "status", "job.tiny.worker[1]").out, " 2 ") {
 		t.Errorf("worker[1] is not replaced:\n%s", eltrain(t, dir, "status", "job.tiny").out)
 	}
+	eltrain(t, dir, "requests").check(t, exitDone, "apply job.failing job.tiny job.tiny.worker[1] ")
 	eltrain(t, dir, "plan", "-out=plan", "-destroy", "-target=job.failing").check(t, exitDone)
 	eltrain(t, dir, "apply", "plan").check(t, exitDone, "Destroy complete! Resources: 1 destroyed.")
 	eltrain(t, dir, "apply", "plan").check(t, exitError, "stale")

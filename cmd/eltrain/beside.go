@@ -95,7 +95,7 @@ func (r *applyRun) askWatchSaved(ctx context.Context, leader *state.LockInfo, f 
 	return r.followWatch(ctx, leader, &f.Facts)
 }
 
-// followWatch asks for an approved plan, and waits for the outcome of each request.
+// followWatch asks for an approved plan, and waits for the outcome.
 func (r *applyRun) followWatch(ctx context.Context, leader *state.LockInfo, facts *view.PlanFacts) int {
 	fmt.Fprintf(r.streams.Out, "%s (pid %d) watches these jobs and carries it out.\n", leader.Who, leader.PID)
 	to, err := ask.Find(ctx, r.Workspace)
@@ -103,9 +103,9 @@ func (r *applyRun) followWatch(ctx context.Context, leader *state.LockInfo, fact
 		return r.fail("Cannot ask the watch", err)
 	}
 	r.progress.Beside()
-	for _, request := range ask.Planned(facts, workspace.Commit(ctx, r.Config), time.Now()) {
-		request, err := to.Ask(ctx, request)
-		if err != nil {
+	request := ask.Planned(facts, workspace.Commit(ctx, r.Config), time.Now())
+	if len(request.On) > 0 {
+		if request, err = to.Ask(ctx, request); err != nil {
 			return r.fail("Cannot ask the watch", err)
 		}
 		shown := events.During(state.Reader{Dir: workspace.JournalDirectory}, &request, r.view().Noticed)
