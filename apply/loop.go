@@ -26,6 +26,9 @@ type Setup struct {
 	Approve bool
 	// Requests says that operators' requests come as Requested.
 	Requests bool
+	// Request is the ID of the one that the run is for; "" if it is for none. Of those from before the run, only a watch takes up others:
+	// nobody who starts something else expects them.
+	Request string
 	// Check evaluates the files' conditions whenever records have changed.
 	Check bool
 }

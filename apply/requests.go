@@ -25,6 +25,7 @@ type request struct {
 	given   job.Reply  // the newest reply that was to be stored
 	settled bool       // its final reply is stored
 	failing bool       // its last reply could not be stored
+	early   bool       // it was there before the run, which takes it up only if it is in effect
 	refused job.Reason // why, once a plan has refused it: nothing records that until the reply is stored
 }
 
@@ -32,16 +33,16 @@ type request struct {
 func (q *requests) take(l *Loop, pending []job.Request) {
 	same := q.known && slices.EqualFunc(pending, q.order, func(a job.Request, b *request) bool { return a.ID == b.ID })
 	before := q.open
-	q.known, q.open, q.order = true, make(map[string]*request, len(pending)), nil
+	q.open, q.order = make(map[string]*request, len(pending)), nil
 	for _, asked := range pending {
 		r := before[asked.ID]
 		if r == nil {
-			r = &request{came: l.files.readings}
+			r = &request{came: l.files.readings, early: !q.known && !l.setup.Watch && asked.ID != l.setup.Request}
 		}
 		r.Request = asked
 		q.open[asked.ID], q.order = r, append(q.order, r)
 	}
-	l.turn.dirty = l.turn.dirty || !same
+	q.known, l.turn.dirty = true, l.turn.dirty || !same
 }
 
 // unstored reports whether the last reply to any could not be stored.
@@ -71,13 +72,17 @@ func (q *requests) enter(l *Loop, in *plan.Input) {
 	in.Refused = map[string]job.Reason{}
 	fresh := 0
 	for _, r := range q.order {
-		if r.settled || fresh >= mostRequests && !inEffect[r.ID] {
+		why := r.refused
+		if r.early && !inEffect[r.ID] && why.IsZero() {
+			why = q.superseded(r, inEffect)
+		}
+		if r.settled || (r.early && why.IsZero() || fresh >= mostRequests) && !inEffect[r.ID] {
 			continue
 		}
 		in.Requests = append(in.Requests, r.Request)
 		leftOut := func(sel job.Selector) bool { return l.leftOut(in, sel.Job) }
-		if !r.refused.IsZero() {
-			in.Refused[r.ID] = r.refused
+		if !why.IsZero() {
+			in.Refused[r.ID] = why
 		} else if slices.ContainsFunc(r.On, leftOut) || l.sight.incomplete() && !in.KnowsNodes(r.Nodes) {
 			in.Deferred[r.ID] = true
 		} else if r.Verb == job.AskApply {
@@ -87,6 +92,20 @@ func (q *requests) enter(l *Loop, in *plan.Input) {
 			fresh++
 		}
 	}
+}
+
+// superseded is why a request from before the run is refused: a later one about the same is in effect.
+func (q *requests) superseded(r *request, inEffect map[string]bool) job.Reason {
+	for _, later := range q.order {
+		same := func(sel job.Selector) bool {
+			return slices.ContainsFunc(r.On, func(of job.Selector) bool { return of.Job == sel.Job })
+		}
+		sameNode := func(name string) bool { return slices.Contains(r.Nodes, name) }
+		if later.ID > r.ID && inEffect[later.ID] && (slices.ContainsFunc(later.On, same) || slices.ContainsFunc(later.Nodes, sameNode)) {
+			return job.Because(plan.RequestSuperseded, "request", later.ID)
+		}
+	}
+	return job.Reason{}
 }
 
 // apply lets a request to apply take effect if the files in effect are those that it is about. It waits until they have been read

@@ -18,7 +18,7 @@ func TestRequestsInEffectAreNeverLeftOut(t *testing.T) {
 	}
 	last := pending[len(pending)-1].ID
 	rec := &job.Record{Handled: []job.Handled{{Reply: job.Reply{ID: last, State: job.Accepted}}}}
-	l := &Loop{}
+	l := &Loop{setup: Setup{Intent: Intent{Watch: true}}}
 	l.book.state = state.State{Jobs: job.Records{"a": rec}}
 	q := requests{}
 	q.take(l, pending)
@@ -46,7 +46,7 @@ func TestRequestsInEffectLeaveRoomForOthers(t *testing.T) {
 			rec.Handled = append(rec.Handled, job.Handled{Reply: job.Reply{ID: r.ID, State: job.Accepted}})
 		}
 	}
-	l := &Loop{}
+	l := &Loop{setup: Setup{Intent: Intent{Watch: true}}}
 	l.book.state = state.State{Jobs: job.Records{"a": rec}}
 	q := requests{}
 	q.take(l, pending)

@@ -355,6 +355,7 @@ func (s *scenario) begin(d *datadriven.TestData) {
 		Intent: Intent{Watch: d.HasArg("watch"), Destroy: d.HasArg("destroy"), Keep: d.HasArg("keep"), Rerun: d.HasArg("rerun"), Refresh: d.HasArg("refresh"), UntilEnded: d.HasArg("until-ended")},
 		Files:  s.files, Providers: slices.Collect(maps.Keys(s.providers)), State: s.stored, Epoch: s.epoch,
 		NewUID: func(name string) string { s.uids++; return fmt.Sprintf("u%d", s.uids) }, Approve: d.HasArg("approve"), Check: d.HasArg("check"),
+		Request: text(d, "for", ""),
 	}
 	if n := number(d, "max-destroy", -1); n >= 0 {
 		setup.MaxDestroy = &n

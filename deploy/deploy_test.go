@@ -238,6 +238,7 @@ var used = map[string]map[string]string{
 	"leases": {"create": "state: lock", "get": "state: lock", "update": "state: lock"},
 	"requests": {
 		"list": "state: Pending", "watch": "state: Pending", "delete": "state: Pending removes old ones", "get": "state: Reply after a conflict",
+		"create": "state: Ask, of a command in the master's pod",
 	},
 	"requests/status": {"update": "state: Reply"},
 }
@@ -407,7 +408,7 @@ func rights(t *testing.T, c *testbed.Cluster, namespace string) {
 		{"create", "pods/exec"}, {"create", "pods/attach"}, {"create", "pods/portforward"}, {"create", "serviceaccounts/token"},
 		{"watch", "secrets"}, {"create", "roles"}, {"bind", "roles"}, {"escalate", "roles"}, {"create", "rolebindings"},
 		{"create", "clusterrolebindings"}, {"impersonate", "users"}, {"update", "deployments"}, {"patch", "nodes"}, {"delete", "nodes"}, {"*", "*"},
-		{"create", "requests"}, {"update", "requests"}, {"list", "validatingadmissionpolicies"}, {"update", "validatingadmissionpolicies"},
+		{"update", "requests"}, {"list", "validatingadmissionpolicies"}, {"update", "validatingadmissionpolicies"},
 	} {
 		for _, where := range []string{namespace, ""} {
 			if may(where, refused.verb, refused.resource) {

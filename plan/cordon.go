@@ -209,8 +209,11 @@ func keptFromUse(n *job.NodeRecord) job.Reason {
 
 // nodesReply says what has become of a request about nodes. A final reply is given once all its nodes have theirs.
 func (p *pass) nodesReply(r *job.Request) job.Reply {
-	reply := job.Reply{ID: r.ID, State: job.Done}
-	for _, n := range p.nodesWith(r.ID) {
+	reply, on := job.Reply{ID: r.ID, State: job.Done}, p.nodesWith(r.ID)
+	if len(on) == 0 {
+		reply.State, reply.Reason = job.Undone, job.Because(NothingThere, "address", job.NodeAddress(r.Nodes[0]))
+	}
+	for _, n := range on {
 		h := n.InEffect(r.ID)
 		if !h.State.Final() {
 			state, why := p.nodeOutcome(n, r)

@@ -92,3 +92,18 @@ func destroyOutcome(p *pass, w *work, r *job.Request, _ *job.Handled) (job.Reply
 func (p *pass) asks(id string) bool {
 	return slices.ContainsFunc(p.in.Requests, func(r job.Request) bool { return r.ID == id })
 }
+
+// destroyedBy reports whether a request has destroyed a job.
+func (p *pass) destroyedBy(id string) bool {
+	for _, o := range p.in.Destroyed {
+		if o.Request == id {
+			return true
+		}
+	}
+	return false
+}
+
+// allDestroyed reports whether a request is to destroy jobs that are destroyed already.
+func (p *pass) allDestroyed(r *job.Request) bool {
+	return r.Verb == job.AskDestroy && !slices.ContainsFunc(r.On, func(sel job.Selector) bool { return p.out.Destroyed[sel.Job].Request == "" })
+}

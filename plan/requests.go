@@ -136,7 +136,7 @@ func (p *pass) examineRequests() {
 			}
 			continue
 		}
-		inEffect := slices.ContainsFunc(slices.Collect(maps.Values(p.in.Destroyed)), func(o job.Override) bool { return o.Request == r.ID })
+		inEffect := p.destroyedBy(r.ID)
 		for _, old := range p.in.Records {
 			inEffect = inEffect || handledIn(old, r.ID) != nil
 		}
@@ -507,7 +507,11 @@ func (p *pass) replyToRequests() {
 			p.out.Replies = append(p.out.Replies, p.nodesReply(r))
 			continue
 		}
-		for _, w := range p.askedOf(r) {
+		of := p.askedOf(r)
+		if len(of) == 0 && !p.destroyedBy(r.ID) && !p.allDestroyed(r) { // their records were removed
+			reply.State, reply.Reason = job.Undone, job.Because(NothingThere, "address", r.On[0].String())
+		}
+		for _, w := range of {
 			h := w.handled(r.ID)
 			if h == nil { // it waits until nothing of the job runs
 				reply = job.Reply{ID: r.ID, State: job.Accepted}

@@ -19,6 +19,7 @@ import (
 	"github.com/eltrain/eltrain/plan"
 	"github.com/eltrain/eltrain/state"
 	"github.com/eltrain/eltrain/state/file"
+	"github.com/eltrain/eltrain/state/kubernetes"
 	"github.com/eltrain/eltrain/state/memory"
 )
 
@@ -59,7 +60,7 @@ func TestAwait(t *testing.T) {
 		{"done", true, []job.Reply{done}, job.Done, nil, nil},
 		{"done after a while", true, []job.Reply{none, accepted, accepted, done}, job.Done, nil, []string{"No master has taken the request yet", "Waiting"}},
 		{"the leader ends", true, []job.Reply{accepted}, job.Accepted, ErrNobodyLeads, []string{"Waiting"}},
-		{"nobody else can lead", false, nil, "", ErrExpired, []string{"No master has taken the request yet"}},
+		{"nobody else can lead", false, nil, "", ErrNoReply, []string{"No master has taken the request yet"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -234,6 +235,74 @@ func TestAsApplied(t *testing.T) {
 		}
 		if !slices.Equal(jobs, []string{"a", "b", "gone"}) || setup.Files.Jobs[0].Priority != 1 || !setup.Keep {
 			t.Errorf("%s: the jobs are %q, with priority %d, keep %t", c.name, jobs, setup.Files.Jobs[0].Priority, setup.Keep)
+		}
+	}
+}
+
+// A reply may come a little after the request's time: its leader took it just before, or has a clock that is behind.
+func TestALateReplyIsWaitedFor(t *testing.T) {
+	for _, c := range []struct {
+		after time.Duration
+		ends  job.ReplyState
+		err   error
+	}{
+		{time.Second + lateReply - time.Second/2, job.Done, nil},
+		{time.Second + 2*lateReply, "", ErrNoReply},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			to, _ := here(t)
+			now := time.Now().Add(-time.Hour) // who stored it has another clock
+			r, err := to.Ask(t.Context(), job.Request{Verb: job.AskSuspend, On: []job.Selector{{Job: "a"}}, At: now, Expires: now.Add(time.Second)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var leader sync.WaitGroup
+			defer leader.Wait()
+			leader.Go(func() {
+				time.Sleep(c.after)
+				to.requests.Reply(t.Context(), job.Reply{ID: r.ID, State: job.Done})
+			})
+			asked, err := to.Await(t.Context(), r, func(...view.Diagnostic) {})
+			if asked.Reply.State != c.ends || !errors.Is(err, c.err) {
+				t.Errorf("with a reply after %s it ends %q, %v", c.after, asked.Reply.State, err)
+			}
+		})
+	}
+}
+
+// undefined are the requests of a cluster that defines none.
+type undefined struct{ state.Requests }
+
+func (undefined) Ask(_ context.Context, r job.Request) (job.Request, error) {
+	return r, new(kubernetes.UndefinedError)
+}
+
+// A request is an object of the cluster wherever that defines them. Else it is a file, if somebody reads it there.
+func TestWhereRequestsAreStored(t *testing.T) {
+	for _, c := range []struct {
+		defined, readHere bool
+		cluster, here     int
+	}{
+		{true, true, 1, 0}, {true, false, 1, 0}, {false, true, 0, 1}, {false, false, 0, 0},
+	} {
+		to, _ := here(t)
+		local := to.requests
+		root := filepath.Join(t.TempDir(), "cluster")
+		cluster := state.Requests(file.NewRequests(root, filepath.Join(root, "requests")))
+		if to.requests = cluster; !c.defined {
+			to.requests = undefined{cluster}
+		}
+		if c.readHere {
+			to.here = local
+		}
+		_, err := to.Ask(t.Context(), job.Request{Verb: job.AskSuspend, On: []job.Selector{{Job: "a"}}, At: time.Now()})
+		if lost := errors.As(err, new(*kubernetes.UndefinedError)); lost != (c.cluster+c.here == 0) || err != nil && !lost {
+			t.Errorf("%+v: %v", c, err)
+		}
+		inCluster, _ := cluster.All(t.Context())
+		inFiles, _ := local.All(t.Context())
+		if len(inCluster) != c.cluster || len(inFiles) != c.here {
+			t.Errorf("%+v: %d in the cluster, %d here", c, len(inCluster), len(inFiles))
 		}
 	}
 }

@@ -22,8 +22,9 @@ type Route struct {
 
 	store    state.Store
 	requests state.Requests
-	poll     time.Duration // how often an outcome is looked for
-	alone    bool          // if nobody leads, this command can
+	here     state.Requests // instead, where the cluster does not define requests; nil: nobody would read them there
+	poll     time.Duration  // how often an outcome is looked for
+	alone    bool           // if nobody leads, this command can
 }
 
 // The intervals at which the outcome of a request, here and in a cluster, and whether anybody leads are looked for.
@@ -39,11 +40,15 @@ const untaken = 3 * time.Second
 // Expiry is how long a request waits for a leader if nobody says otherwise.
 const Expiry = 10 * time.Minute
 
+// lateReply is how long after its end the reply to a request may still come: it may have been accepted shortly before, by a leader whose
+// clock is behind.
+const lateReply = 10 * time.Second
+
 var (
 	// ErrNobodyLeads is returned once the last leader has gone.
 	ErrNobodyLeads = errors.New("nobody leads")
-	// ErrExpired is returned once a request has expired without being accepted.
-	ErrExpired = errors.New("no master has taken it in time: none leads these jobs, or it cannot read requests")
+	// ErrNoReply is returned if nobody has replied to a request in its time.
+	ErrNoReply = errors.New("no master has replied in time: none leads these jobs, it hangs, or it cannot read requests")
 
 	errInterrupted = errors.New("interrupted")
 )
@@ -52,22 +57,21 @@ var (
 // them: if nobody leads, the request waits.
 func Find(ctx context.Context, w *workspace.Workspace) (*Route, error) {
 	requests := w.Requests()
-	here := &Route{Led: true, store: w.Store, requests: requests.Here, poll: herePoll, alone: w.LeadsAlone()}
+	to := &Route{Led: true, store: w.Store, requests: requests.Here, poll: herePoll, alone: w.LeadsAlone()}
+	if to.alone {
+		holder, err := w.Store.Holder(ctx)
+		if err != nil {
+			return nil, err
+		}
+		to.Led = holder != nil
+	}
 	if requests.Cluster != nil {
-		if _, err := apply.Fetch(ctx, workspace.RunDirectory); err == nil {
-			return here, nil
+		to.requests, to.poll = requests.Cluster, clusterPoll
+		if _, err := apply.Fetch(ctx, workspace.RunDirectory); err == nil || !to.Led { // it leads in this directory
+			to.here = requests.Here
 		}
 	}
-	cluster := &Route{Led: true, store: w.Store, requests: requests.Cluster, poll: clusterPoll, alone: here.alone}
-	if !here.alone {
-		return cluster, nil
-	}
-	holder, err := w.Store.Holder(ctx)
-	if holder != nil && requests.Cluster != nil {
-		return cluster, err
-	}
-	here.Led = holder != nil
-	return here, err
+	return to, nil
 }
 
 // Ask stores a request, and returns it with its ID. If nobody leads it must be about jobs that were applied: nobody could act on it.
@@ -77,15 +81,16 @@ func (to *Route) Ask(ctx context.Context, r job.Request) (job.Request, error) {
 			return r, err
 		}
 	}
-	r, err := to.requests.Ask(ctx, r)
-	if errors.As(err, new(*kubernetes.UndefinedError)) {
-		return r, fmt.Errorf("%w. Or run this command where the master runs, for example with kubectl exec in its pod", err)
+	asked, err := to.requests.Ask(ctx, r)
+	if to.here != nil && errors.As(err, new(*kubernetes.UndefinedError)) {
+		to.requests, to.poll = to.here, herePoll
+		asked, err = to.requests.Ask(ctx, r)
 	}
-	return r, workspace.MakeRoom(err)
+	return asked, workspace.MakeRoom(err)
 }
 
 // Await waits for a request's final reply. It tells what an accepted one waits for, and if no leader takes it. It ends early with
-// ErrNobodyLeads if this command can lead instead, and with ErrExpired.
+// ErrNobodyLeads if this command can lead instead, and with ErrNoReply.
 func (to *Route) Await(ctx context.Context, r job.Request, tell func(...view.Diagnostic)) (state.Asked, error) {
 	begun, reported, said := time.Now(), false, false
 	looked := begun
@@ -110,13 +115,13 @@ func (to *Route) Await(ctx context.Context, r job.Request, tell func(...view.Dia
 			looked = time.Now()
 		}
 		if asked.Reply.State == "" {
-			if time.Now().After(r.Expires) {
-				return asked, ErrExpired
+			if time.Since(begun) > r.Expires.Sub(r.At)+lateReply { // who stored it, and who leads, may have other clocks
+				return asked, ErrNoReply
 			}
 			if !reported && time.Since(begun) > untaken {
 				reported = true
 				tell(view.Caution("No master has taken the request yet",
-					fmt.Sprintf("Perhaps none leads these jobs now, or it hangs. The request waits for one until %s; -detach does not wait. eltrain requests %s shows what becomes of it.", r.Expires.Format(time.TimeOnly), r.ID)))
+					fmt.Sprintf("Perhaps none leads these jobs now, or it hangs. The request waits for one until %s; -detach does not wait. eltrain requests %s shows what becomes of it.", r.Expires.Local().Format(time.TimeOnly), r.ID)))
 			}
 		}
 		select {

@@ -42,7 +42,7 @@ func AsApplied(ctx context.Context, w *workspace.Workspace, r *job.Request) (set
 	}
 	setup = apply.Setup{
 		Intent: apply.Intent{Keep: true, Scope: plan.Scope{}},
-		Files:  apply.Files{Values: stored.Values}, NewUID: workspace.NewUID, Words: view.Words{},
+		Files:  apply.Files{Values: stored.Values}, NewUID: workspace.NewUID, Words: view.Words{}, Request: r.ID,
 	}
 	for _, name := range slices.Sorted(maps.Keys(stored.Jobs)) {
 		setup.Files.Jobs = append(setup.Files.Jobs, stored.Jobs[name].Spec)

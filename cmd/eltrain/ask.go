@@ -254,11 +254,15 @@ func (s *session) ask(a asking) int {
 		return s.fail("Cannot ask", err)
 	}
 	asked := state.Asked{Request: r}
-	for range 2 { // who leads may end at any moment
+	for runs := 0; runs < 2; { // who leads may end at any moment
 		if !to.Led {
-			if code := s.leadFor(ctx, w, r, a.json); code != exitDone {
-				s.diagnose(view.Caution("The request stays", fmt.Sprintf("Whoever leads next acts on it. eltrain requests %s shows what becomes of it.", r.ID)))
+			led, code := s.leadFor(ctx, w, r, a.json)
+			if code != exitDone {
+				s.diagnose(view.Caution("The request stays", stays(&r)))
 				return code
+			}
+			if led {
+				runs++
 			}
 		} else if a.detach {
 			break
@@ -286,29 +290,34 @@ func (s *session) ask(a asking) int {
 
 // noOutcome shows why the outcome of a request is not known.
 func (s *session) noOutcome(r *job.Request, err error) int {
-	if errors.Is(err, ask.ErrExpired) {
-		return s.fail("The request has expired", err)
+	if errors.Is(err, ask.ErrNoReply) {
+		return s.fail("No reply yet", fmt.Errorf("%w. The request has expired: a master that starts now refuses it. If one has taken it after all, eltrain requests %s shows that", err, r.ID))
 	}
-	return s.fail("The outcome is not known", fmt.Errorf("%w. The request stays: eltrain requests %s shows what becomes of it", err, r.ID))
+	return s.fail("The outcome is not known", fmt.Errorf("%w. %s", err, stays(r)))
+}
+
+// stays says what may become of a request whose outcome is not known.
+func stays(r *job.Request) string {
+	return fmt.Sprintf("If it is not in effect yet, a watch that starts before %s carries it out, and no other command does. eltrain requests %s shows what becomes of it.", r.Expires.Local().Format(time.TimeOnly), r.ID)
 }
 
 // leadFor leads for one request, if nobody else does by now: with the jobs as they were last applied, so that no edit of the files
 // that is still to be applied comes along.
-func (s *session) leadFor(ctx context.Context, w *workspace.Workspace, r job.Request, quiet bool) (code int) {
+func (s *session) leadFor(ctx context.Context, w *workspace.Workspace, r job.Request, quiet bool) (led bool, code int) {
 	lock, _, err := s.lock(ctx, w.Store, string(r.Verb), 0)
 	if errors.As(err, new(*state.LockedError)) {
-		return exitDone // who leads now acts on it
+		return false, exitDone // who leads now may act on it
 	}
 	if err != nil {
-		return s.fail("Cannot lock the state", err)
+		return false, s.fail("Cannot lock the state", err)
 	}
 	defer s.unlock(lock)
 	setup, err := ask.AsApplied(ctx, w, &r)
 	if err != nil {
-		return s.fail("Cannot read the state", err)
+		return false, s.fail("Cannot read the state", err)
 	}
 	if !s.connect(w) {
-		return exitError
+		return false, exitError
 	}
 	out := s.streams.Out
 	if quiet {
@@ -319,9 +328,9 @@ func (s *session) leadFor(ctx context.Context, w *workspace.Workspace, r job.Req
 		Directory: &s.dir, Workspace: w, View: progress, Leads: func() {}, Diagnose: s.diagnose, Redactor: &s.redactor, Version: version, Log: s.log,
 	})
 	if _, err := m.Lead(ctx, lock, setup); err != nil {
-		return s.fail("It ended early", err)
+		return true, s.fail("It ended early", err)
 	}
-	return exitDone
+	return true, exitDone
 }
 
 // requestsArgs are the arguments of the command requests.

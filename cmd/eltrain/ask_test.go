@@ -20,7 +20,7 @@ import (
 )
 
 // An operator asks a watch, which knows what the files say, and acts at once.
-func TestAWatchHeedsRequests(t *testing.T) {
+func TestAWatchHandlesRequests(t *testing.T) {
 	t.Parallel()
 	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
 	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
@@ -220,6 +220,43 @@ func TestAWatchAppliesOnRequest(t *testing.T) {
 	eltrain(t, dir, "apply", "plan").check(t, exitDone, "Destroy complete! Resources: 1 destroyed.")
 	eltrain(t, dir, "apply", "plan").check(t, exitError, "stale")
 	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone, "No changes", "Resources: 0 added")
+}
+
+// A request whose watch ended before taking it surprises nobody: it waits for a watch, no command that leads for something else carries
+// it out, and one about the same job ends it.
+func TestOnlyAWatchTakesUpOlderRequests(t *testing.T) {
+	t.Parallel()
+	dir := directoryWith(t, map[string]string{"main.hcl": twoWorkers})
+	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
+	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)
+	requests := file.NewRequests(filepath.Join(dir, ".eltrain"), filepath.Join(dir, ".eltrain", "eltrain.state.requests"))
+	ask := func(verb job.Verb) (id string) {
+		now := time.Now()
+		left, err := requests.Ask(t.Context(), job.Request{Verb: verb, On: []job.Selector{{Job: "tiny"}}, At: now, Expires: now.Add(time.Hour)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return left.ID
+	}
+	reply := func(id string) job.Reply {
+		asked, err := requests.Get(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return asked.Reply
+	}
+	older := ask(job.AskDestroy)
+	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone, "No changes")
+	if r := reply(older); r.State != "" {
+		t.Errorf("an apply carries out an older request: it is %s", r.State)
+	}
+	eltrain(t, dir, "restart", "job.tiny.worker[1]").check(t, exitDone, "restart job.tiny.worker[1]: done")
+	if r := reply(older); r.State != job.Refused || r.Reason.Code != plan.RequestSuperseded {
+		t.Errorf("after a later request the older one is %s: %s", r.State, r.Reason.Code)
+	}
+	older = ask(job.AskSuspend)
+	startWatch(t, dir)
+	eventually(t, "the watch takes it", func() bool { return reply(older).State == job.Done })
 }
 
 // A size that an operator asks for is kept, shown beside what the files say, and ended by an edit of that attribute.

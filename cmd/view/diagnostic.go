@@ -117,8 +117,16 @@ func Caution(summary, detail string) Diagnostic {
 	return Diagnostic{Severity: severityWarning, Summary: summary, Detail: detail}
 }
 
-// Explain returns an error as a sentence, with a capital letter and a full stop.
+// Explain returns an error as sentences, with a capital letter and a full stop, and what to do about it if that is known.
 func Explain(err error) string {
+	text := explained(err)
+	if what := remedy(err); what != "" {
+		text += " " + what
+	}
+	return text
+}
+
+func explained(err error) string {
 	if unread := (*apply.UnreadError)(nil); errors.As(err, &unread) {
 		return Sentence(unread.Why)
 	}

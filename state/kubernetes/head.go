@@ -227,17 +227,17 @@ type DamagedError struct {
 }
 
 func (e *DamagedError) Error() string {
-	msg := fmt.Sprintf("%v.\n", e.cause)
-	if e.BackupSerial > 0 {
-		return msg + fmt.Sprintf("Its backup is intact (serial %d). To restore it, which loses history but no running job:\n  kubectl -n %s annotate secret %s %s=%s",
-			e.BackupSerial, e.Namespace, e.Secret, annotationUse, backupState)
+	switch {
+	case e.BackupSerial > 0:
+		return fmt.Sprintf("%v.\nIts backup is intact (serial %d)", e.cause, e.BackupSerial)
+	case e.backupErr != nil:
+		return fmt.Sprintf("%v.\nIts backup cannot be used either: %v", e.cause, e.backupErr)
 	}
-	backup := "There is no backup."
-	if e.backupErr != nil {
-		backup = fmt.Sprintf("Its backup cannot be used either: %v.", e.backupErr)
-	}
-	return msg + backup + fmt.Sprintf(" To start with an empty state, remove it: running jobs are found and adopted again.\n  kubectl -n %s delete secret %s", e.Namespace, e.Secret)
+	return fmt.Sprintf("%v.\nThere is no backup", e.cause)
 }
+
+// UseBackup is the annotation of the Secret that puts its backup in place of the state.
+func (e *DamagedError) UseBackup() (key, value string) { return annotationUse, backupState }
 
 func (e *DamagedError) Unwrap() error { return e.cause }
 

@@ -40,8 +40,7 @@ var _ state.Requests = (*Requests)(nil)
 type UndefinedError struct{ cause error }
 
 func (e *UndefinedError) Error() string {
-	return fmt.Sprintf("this cluster does not define requests (%s.%s): an administrator installs them with kubectl apply -k deploy/requests",
-		requestResource, requestVersion.Group)
+	return fmt.Sprintf("this cluster does not define requests (%s.%s)", requestResource, requestVersion.Group)
 }
 
 func (e *UndefinedError) Unwrap() error { return e.cause }

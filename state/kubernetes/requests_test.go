@@ -106,7 +106,7 @@ func TestRequests(t *testing.T) {
 	t.Run("lost answers", requestAnswersLost)
 }
 
-// Without the definition a leader has no requests, and who asks is told what to install. Once it is installed, the same leader takes
+// Without the definition a leader has no requests, and who asks is told that. Once it is installed, the same leader takes
 // requests.
 func undefinedRequests(t *testing.T) {
 	p := newRequestsPlace(t)
@@ -118,7 +118,7 @@ func undefinedRequests(t *testing.T) {
 	}
 	q := p.open(p.options) // one without the right to ask is refused first
 	var undefined *UndefinedError
-	if _, err := q.All(t.Context()); !errors.As(err, &undefined) || !strings.Contains(err.Error(), "kubectl apply -k deploy/requests") {
+	if _, err := q.All(t.Context()); !errors.As(err, &undefined) || !strings.Contains(err.Error(), "does not define requests (requests.eltrain.dev)") {
 		t.Errorf("all: %v", err)
 	}
 	if _, err := p.Asker().Ask(t.Context(), job.Request{Verb: job.AskCancel, On: []job.Selector{{Job: "a"}}}); !errors.As(err, &undefined) {
