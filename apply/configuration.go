@@ -41,7 +41,7 @@ type files struct {
 	readings  int       // how often the files were read to the end
 	confirmed *int      // the limit that requests allow instead of MaxDestroy
 
-	asked, reading, handled []Asked // requests: waiting for a reading, being read for, and read for but not answered
+	asked, reading, handled []Triggered // requests: waiting for a reading, being read for, and read for but not answered
 }
 
 func newFiles(s Setup, records job.Records) files {

@@ -494,7 +494,7 @@ func (d *Driver) Reconcile(ctx context.Context, asked elastic.ReconcileRequest) 
 		defer d.asking.Unlock()
 		delete(d.replies, number)
 	}()
-	d.mail.post(Asked{number, asked.MaxDestroy})
+	d.mail.post(Triggered{number, asked.MaxDestroy})
 	timer := time.NewTimer(maxReplyWait)
 	defer timer.Stop()
 	select {

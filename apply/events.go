@@ -23,8 +23,8 @@ type FilesChanged struct{}
 // Served has the service's address. It is sent again when the address changes.
 type Served struct{ Service providers.Service }
 
-// Asked is a request to read the files and plan at once. Its Answer has the same number.
-type Asked struct {
+// Triggered is a request to read the files and plan at once. Its Answer has the same number.
+type Triggered struct {
 	Request    int
 	MaxDestroy *int // allows, once, that this many slots are removed or replaced; nil allows nothing extra
 }
@@ -71,7 +71,7 @@ func (Woken) event()        {}
 func (Tick) event()         {}
 func (FilesChanged) event() {}
 func (Served) event()       {}
-func (Asked) event()        {}
+func (Triggered) event()    {}
 func (Requested) event()    {}
 func (Forming) event()      {}
 func (Reported) event()     {}

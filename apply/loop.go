@@ -114,7 +114,7 @@ func (l *Loop) Step(now time.Time, e Event) {
 	case Tick:
 	case FilesChanged:
 		l.files.changed = true
-	case Asked:
+	case Triggered:
 		l.files.asked = append(l.files.asked, e)
 	case Requested:
 		l.requests.take(l, e.Requests)

@@ -57,17 +57,7 @@ func (q *requests) enter(l *Loop, in *plan.Input) {
 	if !q.known || l.setup.Approve {
 		return
 	}
-	inEffect := map[string]bool{}
-	for _, rec := range l.book.state.Jobs {
-		for _, h := range rec.Handled {
-			inEffect[h.ID] = true
-		}
-	}
-	for _, n := range in.Nodes {
-		for _, h := range n.Handled {
-			inEffect[h.ID] = true
-		}
-	}
+	inEffect := plan.InEffect(l.book.state.Jobs, in.Nodes, in.Destroyed)
 	in.Requests, in.Deferred = make([]job.Request, 0, min(len(q.order), mostRequests)), map[string]bool{}
 	in.Refused = map[string]job.Reason{}
 	fresh := 0
@@ -147,6 +137,7 @@ func (q *requests) respond(l *Loop, p *plan.Plan) {
 	for _, r := range q.order {
 		r.replied = false
 	}
+	inEffect := plan.InEffect(p.Records, p.Nodes, p.Destroyed)
 	for _, reply := range p.Replies {
 		r := q.open[reply.ID]
 		if r == nil {
@@ -157,23 +148,13 @@ func (q *requests) respond(l *Loop, p *plan.Plan) {
 			continue
 		}
 		r.given = reply
-		if reply.State == job.Refused && r.refused.IsZero() && !handled(p.Records, r.ID) {
+		if reply.State == job.Refused && r.refused.IsZero() && !inEffect[r.ID] { // else the events of its job have it
 			r.refused = reply.Reason
 			why := job.Because(plan.RequestRefused, "verb", string(r.Verb), "by", r.By, "request", r.ID).With(reply.Reason)
 			l.book.note(job.Notice{Time: l.now, Type: "request", Address: aboutRequests, Reason: why})
 		}
 		l.do(Respond{reply})
 	}
-}
-
-// handled reports whether a request is in the record of a job, whose events have its outcome.
-func handled(records job.Records, id string) bool {
-	for _, rec := range records {
-		if slices.ContainsFunc(rec.Handled, func(h job.Handled) bool { return h.ID == id }) {
-			return true
-		}
-	}
-	return false
 }
 
 // responded handles the outcome of a Respond. The request stays open until its final reply is stored: only then may the records

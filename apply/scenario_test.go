@@ -242,7 +242,7 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 			s.read(d)
 		}
 		s.number++
-		asked := Asked{Request: s.number}
+		asked := Triggered{Request: s.number}
 		if n := number(d, "max-destroy", -1); n >= 0 {
 			asked.MaxDestroy = &n
 		}

@@ -89,6 +89,8 @@ const (
 type Handled struct {
 	Reply
 	Mode string `json:"mode,omitempty"` // of the request
+	// Awaits: it has no effect until nothing of the job runs, which starts anew then.
+	Awaits bool `json:"awaits,omitempty"`
 	// Slots are the incarnations that a restart replaces, or that have not reported the outcome of Act yet, by address.
 	Slots map[string]int `json:"slots,omitempty"`
 	// Asks are the values that it asks for, by the path of the attribute: "role.worker.replicas". The next request about one of them

@@ -354,12 +354,21 @@ func reloadOutcome(_ *pass, w *work, _ *job.Request, h *job.Handled) (job.ReplyS
 		return job.Undone, job.Because(HasEnded, "job", w.name, "phase", string(w.rec.Phase))
 	case w.rec.Phase == job.JobSuspended:
 		return job.Undone, job.Because(IsSuspended, "job", w.name)
-	case w.rec.Reload.Request != h.ID:
+	case !w.reloadsFor(h):
 		return job.Undone, job.Because(RequestSuperseded, "request", w.rec.Reload.Request)
 	case !w.reloaded():
 		return job.Accepted, job.Reason{}
 	}
 	return job.Done, job.Reason{}
+}
+
+// reloadsFor reports whether the newest reload is what a request asks for: its own, or a later one for the same. One restart serves both.
+func (w *work) reloadsFor(h *job.Handled) bool {
+	if w.rec.Reload.Request == h.ID {
+		return true
+	}
+	later := w.handled(w.rec.Reload.Request)
+	return later != nil && later.Mode == h.Mode && later.Act.Value == h.Act.Value
 }
 
 // reloaded reports whether a world trains that was formed for the newest reload.
@@ -380,7 +389,9 @@ func (p *pass) endReload(w *work) {
 	switch {
 	case r.Request == "":
 		return
-	case slices.ContainsFunc(w.rec.Handled, func(h job.Handled) bool { return h.ID == r.Request && !h.State.Final() }):
+	case slices.ContainsFunc(w.rec.Handled, func(h job.Handled) bool {
+		return !h.State.Final() && (h.ID == r.Request || h.Mode == job.InPlace && w.reloadsFor(&h))
+	}):
 		if w.world.Generation > r.Through && w.world.ResumeStep != r.Step { // it formed before the service knew
 			w.rec.Reload.Through, p.out.Dirty = w.world.Generation, true
 		}

@@ -133,30 +133,20 @@ func (p *pass) noSuchNode(name string) job.Reason {
 	return job.Because(NoSuchNode, "node", name, "there", strings.Join(names, ", "), "more", more)
 }
 
-// handleNodeRequests enters the requests about nodes into their records, each once, in order.
-func (p *pass) handleNodeRequests() {
-	for i := range p.in.Requests {
-		r := &p.in.Requests[i]
-		if len(r.Nodes) == 0 || !p.canTakeEffect(r) || len(p.nodesWith(r.ID)) > 0 {
-			continue
-		}
-		for _, n := range p.recordsFor(r) {
-			p.note(job.NodeAddress(n.Name), "request", job.Because(RequestAccepted, "verb", string(r.Verb), "by", r.By, "why", r.Why, "request", r.ID))
-			n.Override = nil
-			if path := nodeVerbs[r.Verb]; path != "" {
-				n.Override = &job.Override{Path: path, Value: "true", Request: r.ID, By: r.By, At: r.At, Why: r.Why, Until: r.Until}
-				if !r.Until.IsZero() {
-					p.wakeAt(r.Until)
-				}
-			}
-			if r.Verb == job.AskUncordon {
-				n.Incidents, n.Mark = nil, nil
-			}
-			n.Handled = append(n.Handled, job.Handled{Reply: job.Reply{ID: r.ID, State: job.Accepted}})
-			p.out.Dirty = true
+// acceptOn enters a request about a node into its record, where it takes effect at once.
+func (p *pass) acceptOn(n *job.NodeRecord, r *job.Request) {
+	p.note(job.NodeAddress(n.Name), "request", job.Because(RequestAccepted, "verb", string(r.Verb), "by", r.By, "why", r.Why, "request", r.ID))
+	n.Override = nil
+	if path := nodeVerbs[r.Verb]; path != "" {
+		n.Override = &job.Override{Path: path, Value: "true", Request: r.ID, By: r.By, At: r.At, Why: r.Why, Until: r.Until}
+		if !r.Until.IsZero() {
+			p.wakeAt(r.Until)
 		}
 	}
-	p.out.Nodes = slices.DeleteFunc(p.out.Nodes, func(n job.NodeRecord) bool { return n.Empty() })
+	if r.Verb == job.AskUncordon {
+		n.Incidents, n.Mark = nil, nil
+	}
+	n.Handled = append(n.Handled, job.Handled{Reply: job.Reply{ID: r.ID, State: job.Accepted}})
 }
 
 // recordsFor returns the records of the nodes of a request, and makes those that are missing.
@@ -205,29 +195,6 @@ func keptFromUse(n *job.NodeRecord) job.Reason {
 		until = o.Until.UTC().Format(time.RFC3339)
 	}
 	return job.Because(code, "node", n.Name, "by", o.By, "at", o.At.UTC().Format(time.RFC3339), "why", o.Why, "until", until, "request", o.Request)
-}
-
-// nodesReply says what has become of a request about nodes. A final reply is given once all its nodes have theirs.
-func (p *pass) nodesReply(r *job.Request) job.Reply {
-	reply, on := job.Reply{ID: r.ID, State: job.Done}, p.nodesWith(r.ID)
-	if len(on) == 0 {
-		reply.State, reply.Reason = job.Undone, job.Because(NothingThere, "address", job.NodeAddress(r.Nodes[0]))
-	}
-	for _, n := range on {
-		h := n.InEffect(r.ID)
-		if !h.State.Final() {
-			state, why := p.nodeOutcome(n, r)
-			if state == job.Accepted {
-				return job.Reply{ID: r.ID, State: state, Reason: why}
-			}
-			h.State, h.Reason, p.out.Dirty = state, why, true
-			p.noteEnd(job.NodeAddress(n.Name), r, h)
-		}
-		if h.State != job.Done {
-			reply = h.Reply
-		}
-	}
-	return reply
 }
 
 // nodeOutcome is how far a request has come on a node, with what it waits for if it is not done.

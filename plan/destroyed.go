@@ -58,8 +58,7 @@ func (p *pass) undeclare(w *work) {
 func (p *pass) restartedSince(name, destroy string) bool {
 	old := p.in.Records[name]
 	return slices.ContainsFunc(p.in.Requests, func(r job.Request) bool {
-		of := func(sel job.Selector) bool { return sel.Job == name }
-		return r.Verb == job.AskRestart && r.ID > destroy && slices.ContainsFunc(r.On, of) && p.canTakeEffect(&r) && (old == nil || handledIn(old, r.ID) == nil)
+		return r.Verb == job.AskRestart && r.ID > destroy && p.toTakeEffect(&r, name, old)
 	})
 }
 

@@ -27,6 +27,7 @@ type verb struct {
 
 // examined is what a pass finds about requests before any of them takes effect, by ID.
 type examined struct {
+	inEffect map[string]bool       // on any job or node
 	refused  map[string]job.Reason // why they cannot take effect
 	deferred map[string]bool       // this plan cannot say anything about them
 }
@@ -65,21 +66,24 @@ func (p *pass) handleRequests() {
 		if !p.canTakeEffect(r) {
 			continue
 		}
-		for _, w := range p.askedOf(r) {
-			if w.handled(r.ID) != nil || w.rec.Phase.Ended() && p.runsAnew(r, w.rec) {
-				continue // once nothing of it runs
+		if !p.requests.inEffect[r.ID] {
+			p.accept(r)
+		}
+		for _, w := range p.inEffectOn(r.ID) {
+			h := w.handled(r.ID)
+			if !h.Awaits || w.rec.Phase.Ended() && p.runsAnew(r, w.rec) {
+				continue
 			}
 			p.note("job."+w.name, "request", job.Because(RequestAccepted, "verb", string(r.Verb), "value", r.ValueFor(w.name), "mode", r.Mode, "by", r.By, "why", r.Why, "request", r.ID))
-			h := job.Handled{Reply: job.Reply{ID: r.ID, State: job.Accepted}, Mode: r.Mode}
-			verbs[r.Verb].handle(p, w, r, &h)
-			w.rec.Handled = append(w.rec.Handled, h)
+			h.Awaits = false
+			verbs[r.Verb].handle(p, w, r, h)
 			p.out.Dirty = true
 		}
 	}
 	for _, w := range p.jobs {
 		p.replaceRestarted(w)
 	}
-	p.handleNodeRequests()
+	p.out.Nodes = slices.DeleteFunc(p.out.Nodes, func(n job.NodeRecord) bool { return n.Empty() })
 }
 
 // runsAnew reports whether a request starts a job that is over again.
@@ -87,19 +91,42 @@ func (p *pass) runsAnew(r *job.Request, rec *job.Record) bool {
 	return r.Verb == job.AskRestart || r.Verb == job.AskApply && (rec.Phase.Reruns() || p.allAskedFor(rec))
 }
 
-// askedOf lists the jobs that a request is about: those in whose records it is in effect, whatever their names by now.
-func (p *pass) askedOf(r *job.Request) (jobs []*work) {
-	for _, w := range p.jobs {
-		if w.rec != nil && w.handled(r.ID) != nil {
-			jobs = append(jobs, w)
+// accept enters a request into the records of its jobs or nodes, all at once: from then on these are what it is about, whatever their names.
+func (p *pass) accept(r *job.Request) {
+	p.out.Dirty = true
+	for _, sel := range r.On {
+		if w := p.byName[sel.Job]; w != nil && w.handled(r.ID) == nil {
+			w.rec.Handled = append(w.rec.Handled, job.Handled{Reply: job.Reply{ID: r.ID, State: job.Accepted}, Mode: r.Mode, Awaits: true})
 		}
 	}
-	names := map[string]bool{}
-	for _, sel := range r.On {
-		names[sel.Job] = true
+	for _, n := range p.recordsFor(r) {
+		p.acceptOn(n, r)
 	}
-	for _, sel := range r.On {
-		if w := p.byName[sel.Job]; w != nil && !slices.Contains(jobs, w) && len(jobs) < len(names) {
+}
+
+// InEffect lists the requests that are in effect on a job or a node, or have destroyed a job, by ID.
+func InEffect(records job.Records, nodes []job.NodeRecord, destroyed map[string]job.Override) map[string]bool {
+	in := map[string]bool{}
+	for _, rec := range records {
+		for _, h := range rec.Handled {
+			in[h.ID] = true
+		}
+	}
+	for _, n := range nodes {
+		for _, h := range n.Handled {
+			in[h.ID] = true
+		}
+	}
+	for _, o := range destroyed {
+		in[o.Request] = true
+	}
+	return in
+}
+
+// inEffectOn lists the jobs that a request is in effect on, whatever their names by now.
+func (p *pass) inEffectOn(id string) (jobs []*work) {
+	for _, w := range p.jobs {
+		if w.rec != nil && w.handled(id) != nil {
 			jobs = append(jobs, w)
 		}
 	}
@@ -110,6 +137,9 @@ func (p *pass) askedOf(r *job.Request) (jobs []*work) {
 func (w *work) handled(id string) *job.Handled { return handledIn(w.rec, id) }
 
 func handledIn(rec *job.Record, id string) *job.Handled {
+	if rec == nil {
+		return nil
+	}
 	if i := slices.IndexFunc(rec.Handled, func(h job.Handled) bool { return h.ID == id }); i >= 0 {
 		return &rec.Handled[i]
 	}
@@ -119,7 +149,7 @@ func handledIn(rec *job.Record, id string) *job.Handled {
 // examineRequests finds the requests that cannot take effect, from the input alone, before any of them does; and those that wait, because a
 // job of theirs, or of an earlier request that waits, is left out of this plan or only partly in its scope.
 func (p *pass) examineRequests() {
-	p.requests = examined{map[string]job.Reason{}, map[string]bool{}}
+	p.requests = examined{InEffect(p.in.Records, p.in.Nodes, p.in.Destroyed), map[string]job.Reason{}, map[string]bool{}}
 	waiting := map[string]bool{} // jobs
 	for i := range p.in.Requests {
 		r := &p.in.Requests[i]
@@ -136,16 +166,14 @@ func (p *pass) examineRequests() {
 			}
 			continue
 		}
-		inEffect := p.destroyedBy(r.ID)
-		for _, old := range p.in.Records {
-			inEffect = inEffect || handledIn(old, r.ID) != nil
+		if p.requests.inEffect[r.ID] {
+			continue
 		}
-		inEffect = inEffect || slices.ContainsFunc(p.in.Nodes, func(n job.NodeRecord) bool { return n.InEffect(r.ID) != nil })
 		why := p.in.Refused[r.ID]
 		if why.IsZero() {
 			why = p.refusal(r)
 		}
-		if !inEffect && !why.IsZero() {
+		if !why.IsZero() {
 			p.requests.refused[r.ID] = why
 		}
 	}
@@ -226,11 +254,12 @@ func hasLive(rec *job.Record, sel job.Selector) bool {
 	})
 }
 
-// overOf are the requests that were in effect on a job that starts anew: none of them is carried out on its next run.
+// overOf are the requests that were in effect on a job that starts anew: of them only those that waited for that are carried out on its next
+// run.
 func overOf(old *job.Record) []job.Handled {
 	over := slices.Clone(old.Handled)
 	for i := range over {
-		if h := &over[i]; !h.State.Final() {
+		if h := &over[i]; !h.State.Final() && !h.Awaits {
 			h.State, h.Reason = job.Undone, job.Because(HasEnded, "job", old.Spec.Name, "phase", string(old.Phase))
 			if h.Act.Kind == job.ActSignal && len(h.Slots) > 0 {
 				h.State, h.Reason = job.Unknown, job.Because(OutcomeUnknown, "slot", slices.Min(slices.Collect(maps.Keys(h.Slots))))
@@ -330,12 +359,23 @@ func (p *pass) restarted(name string, old *job.Record, before *job.Request) bool
 	return p.asked(job.AskRestart, name, old, before)
 }
 
-// asked reports whether a request that is not in effect yet asks for something about a recorded job, before another one if that is given.
+// asked reports whether a request that has no effect yet asks for something about a recorded job, before another one if that is given.
 func (p *pass) asked(verb job.Verb, name string, old *job.Record, before *job.Request) bool {
 	return slices.ContainsFunc(p.in.Requests, func(r job.Request) bool {
-		of := func(sel job.Selector) bool { return sel.Job == name }
-		return r.Verb == verb && (before == nil || r.ID < before.ID) && slices.ContainsFunc(r.On, of) && p.canTakeEffect(&r) && p.in.Refused[r.ID].IsZero() && handledIn(old, r.ID) == nil
+		return r.Verb == verb && (before == nil || r.ID < before.ID) && p.toTakeEffect(&r, name, old)
 	})
+}
+
+// toTakeEffect reports whether a request is about to take effect on a job, whose record is old; nil if it has none.
+func (p *pass) toTakeEffect(r *job.Request, name string, old *job.Record) bool {
+	if !p.canTakeEffect(r) || !p.in.Refused[r.ID].IsZero() {
+		return false
+	}
+	if p.requests.inEffect[r.ID] {
+		h := handledIn(old, r.ID)
+		return h != nil && h.Awaits
+	}
+	return slices.ContainsFunc(r.On, func(sel job.Selector) bool { return sel.Job == name })
 }
 
 // canTakeEffect reports whether a request neither waits nor is refused.
@@ -488,62 +528,91 @@ func (p *pass) prune(w *work) {
 	p.out.Dirty = p.out.Dirty || len(w.rec.Handled) != before
 }
 
+// subject is a job or a node that a request is in effect on.
+type subject struct {
+	address string
+	handled *job.Handled
+	outcome func() (job.ReplyState, job.Reason) // with what an accepted one waits for
+}
+
+// subjectsOf lists what a request is in effect on.
+func (p *pass) subjectsOf(r *job.Request) (all []subject) {
+	for _, w := range p.inEffectOn(r.ID) {
+		h := w.handled(r.ID)
+		all = append(all, subject{"job." + w.name, h, func() (job.ReplyState, job.Reason) { return p.outcome(w, r, h) }})
+	}
+	for _, n := range p.nodesWith(r.ID) {
+		all = append(all, subject{job.NodeAddress(n.Name), n.InEffect(r.ID), func() (job.ReplyState, job.Reason) { return p.nodeOutcome(n, r) }})
+	}
+	return all
+}
+
 // replyToRequests says what has become of the requests, as the records are now. A final reply stays, whatever comes later; it is given once all
-// jobs of the request have theirs.
+// that the request is about have theirs.
 func (p *pass) replyToRequests() {
 	for i := range p.in.Requests {
 		r := &p.in.Requests[i]
 		if p.requests.deferred[r.ID] {
 			continue
 		}
-		reply := job.Reply{ID: r.ID, State: job.Done}
 		if why := p.requests.refused[r.ID]; !why.IsZero() {
-			reply.State, reply.Reason = job.Refused, why
 			p.out.Dirty = true // stored under the lock first: a deposed leader refuses nothing
-			p.out.Replies = append(p.out.Replies, reply)
+			p.out.Replies = append(p.out.Replies, job.Reply{ID: r.ID, State: job.Refused, Reason: why})
 			continue
 		}
-		if len(r.Nodes) > 0 {
-			p.out.Replies = append(p.out.Replies, p.nodesReply(r))
-			continue
-		}
-		of := p.askedOf(r)
-		if len(of) == 0 && !p.destroyedBy(r.ID) && !p.allDestroyed(r) { // their records were removed
-			reply.State, reply.Reason = job.Undone, job.Because(NothingThere, "address", r.On[0].String())
-		}
-		for _, w := range of {
-			h := w.handled(r.ID)
-			if h == nil { // it waits until nothing of the job runs
-				reply = job.Reply{ID: r.ID, State: job.Accepted}
-				break
-			}
-			state, why := verbs[r.Verb].outcome(p, w, r, h)
-			switch o, destroyed := p.out.Destroyed[w.name]; {
-			case state != job.Accepted || w.declared || o.Request == r.ID || h.Act.Kind != "" && len(h.Slots) > 0: // agents may be about to act
-			case destroyed:
-				state, why = job.Undone, job.Because(RequestSuperseded, "request", o.Request)
-			default:
-				state, why = job.Undone, job.Because(NothingThere, "address", "job."+w.name)
-			}
-			if !h.State.Final() && h.State != state {
-				h.State, h.Reason, p.out.Dirty = state, why, true
-				if state == job.Undone { // it overrides nothing, also if its job is declared again
-					w.rec.Overrides = slices.DeleteFunc(w.rec.Overrides, func(o job.Override) bool { return o.Request == r.ID })
-				}
-				p.noteEnd("job."+w.name, r, h)
-			}
-			if !h.State.Final() {
-				reply = job.Reply{ID: r.ID, State: job.Accepted, Reason: p.waitsFor(w)}
-				break
-			}
-			if h.State == job.Done {
-				reply.Results = append(reply.Results, h.Results...)
-			} else {
-				reply.State, reply.Reason = h.State, h.Reason
-			}
-		}
-		p.out.Replies = append(p.out.Replies, reply)
+		p.out.Replies = append(p.out.Replies, p.replyTo(r))
 	}
+}
+
+func (p *pass) replyTo(r *job.Request) job.Reply {
+	on := p.subjectsOf(r)
+	if len(on) == 0 && !p.destroyedBy(r.ID) && !p.allDestroyed(r) { // their records were removed
+		return job.Reply{ID: r.ID, State: job.Undone, Reason: job.Because(NothingThere, "address", r.Addresses()[0])}
+	}
+	reply, open := job.Reply{ID: r.ID, State: job.Done}, false
+	for _, s := range on {
+		h, waits := s.handled, job.Reason{}
+		if !h.State.Final() {
+			state, why := s.outcome()
+			if waits = why; state.Final() {
+				h.State, h.Reason, p.out.Dirty = state, why, true
+				p.noteEnd(s.address, r, h)
+			}
+		}
+		switch {
+		case open:
+		case !h.State.Final():
+			reply, open = job.Reply{ID: r.ID, State: job.Accepted, Reason: waits}, true
+		case h.State == job.Done:
+			reply.Results = append(reply.Results, h.Results...)
+		default:
+			reply.State, reply.Reason = h.State, h.Reason
+		}
+	}
+	return reply
+}
+
+// outcome is how far a request in effect has come on a job.
+func (p *pass) outcome(w *work, r *job.Request, h *job.Handled) (state job.ReplyState, why job.Reason) {
+	if state = job.Accepted; !h.Awaits {
+		state, why = verbs[r.Verb].outcome(p, w, r, h)
+	} else if why = p.in.Refused[r.ID]; !why.IsZero() {
+		state = job.Undone
+	}
+	switch o, destroyed := p.out.Destroyed[w.name]; {
+	case state != job.Accepted || w.declared || o.Request == r.ID || h.Act.Kind != "" && len(h.Slots) > 0: // agents may be about to act
+	case destroyed:
+		state, why = job.Undone, job.Because(RequestSuperseded, "request", o.Request)
+	default:
+		state, why = job.Undone, job.Because(NothingThere, "address", "job."+w.name)
+	}
+	switch state {
+	case job.Accepted:
+		why = p.waitsFor(w)
+	case job.Undone: // it overrides nothing, also if its job is declared again
+		w.rec.Overrides = slices.DeleteFunc(w.rec.Overrides, func(o job.Override) bool { return o.Request == r.ID })
+	}
+	return state, why
 }
 
 // waitsFor is what keeps a job from being as it is asked to be, if that may last; zero if nothing does.

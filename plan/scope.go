@@ -564,7 +564,7 @@ func (p *pass) allAskedFor(rec *job.Record) bool {
 // applied reports whether a request to apply, which is not in effect yet, restarts a slot.
 func (p *pass) applied(rec *job.Record, s *job.Slot) bool {
 	return slices.ContainsFunc(p.in.Requests, func(r job.Request) bool {
-		return r.Verb == job.AskApply && matches(&r, s) && p.canTakeEffect(&r) && handledIn(rec, r.ID) == nil
+		return r.Verb == job.AskApply && matches(&r, s) && p.toTakeEffect(&r, s.Address.Job, rec)
 	})
 }
 

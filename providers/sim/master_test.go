@@ -156,7 +156,7 @@ func (m *master) move() {
 func (m *master) request() {
 	m.w.requests++
 	m.asked[m.w.requests] = true
-	m.step(apply.Asked{Request: m.w.requests})
+	m.step(apply.Triggered{Request: m.w.requests})
 }
 
 // leads reports whether the process leads, as far as it knows.
