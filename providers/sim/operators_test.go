@@ -78,6 +78,9 @@ func (w *world) request(args []string) error {
 	if r.Verb == job.AskSignal && r.Value == "" {
 		r.Value = "SIGUSR2"
 	}
+	if r.Verb == job.AskApply {
+		r.Files = (&apply.Files{Jobs: w.jobs}).Digest()
+	}
 	w.operators.asked = append(w.operators.asked, state.Asked{Request: r})
 	for _, m := range w.all() {
 		m.readRequests(readDelay)
