@@ -2,6 +2,7 @@ package main
 
 import (
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -43,4 +44,19 @@ func TestMetrics(t *testing.T) {
 	if onLinux {
 		eventually(t, "processes have figures", has(`eltrain_process_state{job_name="busy",local_rank="0",role="worker",slot="1",state="R"} 1`, `eltrain_process_resident_memory_bytes{job_name="busy",local_rank="0",role="worker",slot="1"} `))
 	}
+}
+
+// What ends before anybody scrapes it does not need the address.
+func TestOnlyAWatchServesMetrics(t *testing.T) {
+	t.Parallel()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	dir := directoryWith(t, map[string]string{"main.hcl": "eltrain {\n  service {\n    metrics = \"" + taken.Addr().String() + "\"\n  }\n}\n" + twoWorkers})
+	t.Cleanup(func() { eltrain(t, dir, "destroy", "-auto-approve") })
+	eltrain(t, dir, "apply", "-auto-approve").check(t, exitDone)
+	eltrain(t, dir, "suspend", "job.tiny").check(t, exitDone, "done")
+	eltrain(t, dir, "apply", "-auto-approve", "-watch").check(t, exitError, "Cannot serve the metrics")
 }

@@ -61,7 +61,7 @@ type Master struct {
 	asked    *webhook
 	hooks    *hooks
 	renewals *renewals
-	metrics  *metrics.Exporter // nil without an address for it
+	metrics  *metrics.Exporter // nil unless a watch leads, and the files have an address for it
 	driver   *apply.Driver     // nil until it leads
 	inForce  *lang.Config      // the newest configuration without errors
 	further  []string          // what else than the job directory it was read from; absolute
@@ -80,11 +80,6 @@ func New(o Options) *Master {
 		serve.Reconcile, serve.Webhook = m.asked.answer, m.asked.token
 	}
 	m.server = elastic.NewServer(serve)
-	if service.Metrics != "" {
-		m.metrics = metrics.New(metrics.Options{
-			Version: o.Version, BySlot: service.MetricsBySlot, Service: m.server.Traffic(), Redactor: o.Redactor, Log: o.Log,
-		})
-	}
 	return m
 }
 
@@ -183,8 +178,11 @@ func (m *Master) Lead(ctx context.Context, lock state.Lock, setup apply.Setup) (
 	m.inForce = w.Config
 	m.hooks.set(w.Config)
 	shown := m.o.View
-	if m.metrics != nil {
-		if err := m.metrics.Start(w.Config.Settings.Service.Metrics); err != nil {
+	if settings := w.Config.Settings.Service; settings.Metrics != "" && setup.Watch { // others end before anybody scrapes them
+		m.metrics = metrics.New(metrics.Options{
+			Version: m.o.Version, BySlot: settings.MetricsBySlot, Service: m.server.Traffic(), Redactor: m.o.Redactor, Log: m.o.Log,
+		})
+		if err := m.metrics.Start(settings.Metrics); err != nil {
 			return failed("Cannot serve the metrics", err)
 		}
 		shown = m.metrics.Counting(shown)
