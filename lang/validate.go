@@ -305,8 +305,12 @@ func (l *loader) checkGroups(j *job.Job, t *tree, roles []*tree) {
 		}
 	}
 	if world := worldNotDividedBy(unit, j, roles); sound && world > 0 {
+		is := "is"
+		if slices.ContainsFunc(j.Roles, func(r job.Role) bool { return r.Ranked && r.Scaling != nil }) {
+			is = "may be"
+		}
 		l.complain(last.at("size"), last, "The layout does not divide the world",
-			"WORLD_SIZE may be %d, which is no multiple of %d, the product of all sizes. Correct the sizes, or the replicas, scaling or processes of the roles.", world, unit)
+			"WORLD_SIZE %s %d, which is no multiple of %d, the product of all sizes. Correct the sizes, or the replicas, scaling or processes of the roles.", is, world, unit)
 	}
 }
 

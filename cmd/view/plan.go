@@ -723,6 +723,8 @@ func (t *planText) conclusion(m *PlanModel, bounds string) string {
 		return t.paint("No changes for now.", bold, yellow) + " Not everything can be destroyed: see what is waiting or held back."
 	case !m.destroy && len(m.leftFailed()) > 0:
 		return t.paint("No changes.", bold, yellow) + " Not everything in the configuration is running: see what failed."
+	case !m.destroy && slices.ContainsFunc(m.Eltrain.Ended, func(e EndedJob) bool { return e.Phase == job.JobCanceled }):
+		return t.paint("No changes.", bold, yellow) + " Not everything in the configuration is running: see what was canceled."
 	case m.Unheard():
 		return t.paint("No changes for now.", bold, yellow) + " Processes have ended, and the reason is not known yet: an apply reads it from the agents and continues from there."
 	case !m.destroy && (len(m.Eltrain.Waits) > 0 || m.Errored):

@@ -273,3 +273,13 @@ job "no_figures" {
     accelerators { dcgm = "localhost:9400" }
   }
 }
+
+job "indivisible_as_it_is" {
+  role "worker" {
+    command  = ["x"]
+    replicas = 3
+  }
+  topology {
+    group "tensor" { size = 2 }
+  }
+}
