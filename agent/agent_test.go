@@ -823,7 +823,7 @@ func TestActsAreDoneOnce(t *testing.T) {
 	after := told(job.Act{ID: "r7", Kind: job.ActSignal, Value: "SIGUSR2"})
 	want := []job.ActResult{
 		{ID: "r1", State: job.ActDone},
-		{ID: "r2", State: job.ActAbsent},
+		{ID: "r2", State: job.ActAbsent, Steps: [10]int64{5}},
 		{ID: "r3", State: job.ActDone, Step: 12, Path: path("step-0012.pt")},
 		{ID: "r4", State: job.ActDone, Step: 12, Path: path("step-0012.pt")},
 		{ID: "r5", State: job.ActDone, Step: 5, Path: path("step-0005.pt")},

@@ -134,6 +134,9 @@ func (d *directory) find(act job.Act) job.ActResult {
 		time.Sleep(checkpointPoll)
 	}
 	if len(found) == 0 {
+		if act.Value != "" {
+			copy(result.Steps[:], d.steps())
+		}
 		return result
 	}
 	result.State = job.ActTorn
@@ -143,6 +146,19 @@ func (d *directory) find(act job.Act) job.ActResult {
 	}
 	result.Path, result.Step, result.Flaw = d.whole(best.Path), best.Step, plain(best.FoundCheckpoint).Flaw
 	return result
+}
+
+// steps are those of the whole checkpoints, newest first.
+func (d *directory) steps() (steps []int64) {
+	found, _ := checkpoint.Look(d.fsys, time.Now(), nil)
+	for i := range found {
+		if c := &found[i]; c.Whole() && c.Step > 0 && !slices.Contains(steps, c.Step) {
+			steps = append(steps, c.Step)
+		}
+	}
+	slices.Sort(steps)
+	slices.Reverse(steps)
+	return steps
 }
 
 // whole is the path of what is in the directory.

@@ -34,6 +34,8 @@ type ActResult struct {
 	Step  int64    `json:"step,omitempty"`
 	Path  string   `json:"path,omitempty"`
 	Flaw  Flaw     `json:"flaw,omitzero"` // of ActTorn
+	// Steps are those of the newest whole checkpoints, newest first, if the one that was looked for is not there; 0 is none.
+	Steps [10]int64 `json:"steps,omitzero"`
 }
 
 // ActState is what has become of an act.

@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/eltrain/eltrain/job"
 )
@@ -279,7 +280,13 @@ func whyNotDone(act job.Act, slot string, result job.ActResult) job.Reason {
 		why.Args["slot"] = slot
 		return why
 	case state == job.ActAbsent && act.Kind == job.ActFind && act.Value != "":
-		return job.Because(CheckpointMissing, "slot", slot, "step", act.Value)
+		var there []string
+		for _, step := range result.Steps {
+			if step > 0 {
+				there = append(there, strconv.FormatInt(step, 10))
+			}
+		}
+		return job.Because(CheckpointMissing, "slot", slot, "step", act.Value, "there", strings.Join(there, ", "))
 	case state == job.ActAbsent && act.Kind == job.ActFind:
 		return job.Because(CheckpointMissing, "slot", slot)
 	case state == job.ActAbsent:

@@ -353,7 +353,7 @@ func TestActs(t *testing.T) {
 	if len(asked.ResultCodes) != 1 || asked.ResultCodes[0].Args["step"] != "2" {
 		t.Errorf("the checkpoint is %+v", asked)
 	}
-	eltrain(t, dir, "reload", "-step=7", "job.tiny").check(t, exitError, "refused: worker[0]: there is no checkpoint of step 7")
+	eltrain(t, dir, "reload", "-step=7", "job.tiny").check(t, exitError, "refused: worker[0]: there is no checkpoint of step 7 in the checkpoint directory; there are steps 2, 1")
 	eltrain(t, dir, "reload", "-step=1", "job.tiny").check(t, exitDone, "reload -step=1 job.tiny: done: step 1, ")
 	said("ready from 1.", 2)
 	eltrain(t, dir, "status").check(t, exitDone, "generation 2, 2 processes")

@@ -524,7 +524,7 @@ var sentences = map[job.Code]sentence{
 		"when one is written"),
 	plan.CheckpointDirUndeclared: says("job.${job} does not declare where its checkpoints are: it needs checkpoint { dir }"),
 	plan.CheckpointLate:          fact("no new checkpoint was complete within its role's stop_grace"),
-	plan.CheckpointMissing:       ofSlot(either("step", "there is no checkpoint of step ${step} in the checkpoint directory", "there is no checkpoint in the checkpoint directory")),
+	plan.CheckpointMissing:       ofSlot(noCheckpoint),
 	plan.CheckpointTorn:          ofSlot(torn),
 	plan.ProcessesEnded:          fact("no training process ran, or it ended before"),
 	plan.AgentCannot:             fact("its agent is of a version that cannot do this (${verb}); a restart of the slot starts a newer one"),
@@ -978,4 +978,13 @@ func whatBecame(of string) sentence {
 		}
 		return text
 	}
+}
+
+// noCheckpoint says which steps there are instead of the one that was asked for.
+func noCheckpoint(r job.Reason, of []string) string {
+	text := either("step", "there is no checkpoint of step ${step} in the checkpoint directory", "there is no checkpoint in the checkpoint directory")(r, of)
+	if there := r.Args["there"]; there != "" {
+		text += "; there are steps " + there
+	}
+	return text
 }
