@@ -209,7 +209,7 @@ func newAgent(c job.AgentConfig, rec *record, log *slog.Logger) (*agent, error) 
 	a.session = newSession(&a.config, a.currentReport, a.events, a.beats, log)
 	a.launcher.progressed = a.session.reportNow
 	a.executor = newExecutor(c.Dir, a.launcher.forker, log)
-	a.checker = newChecker(a.launcher, a.events)
+	a.checker = newChecker(a.launcher, a.session.currentToken, a.events)
 	a.watch.sampler = newSampler()
 	a.saver = newSaver(a.checkpoints, a.session.reportNow)
 	return a, nil

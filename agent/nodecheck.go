@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"bytes"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
@@ -9,11 +8,9 @@ import (
 	"net"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/eltrain/eltrain/elastic"
-	"github.com/eltrain/eltrain/internal/regular"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/nodecheck/probe"
 )
@@ -96,16 +93,17 @@ func (l *life) checked(e checked) []effect {
 // checker does the work of checks, one at a time. Its methods are called by the agent's loop.
 type checker struct {
 	launcher *launcher
+	token    func() string // the job's
 	events   chan<- event
 	ctx      context.Context    // of the newest check
 	cancel   context.CancelFunc // nil before the first
 	done     chan struct{}      // closed once its work has ended
-	meets    sync.WaitGroup     // its exchanges
+	part     func()             // ends the newest exchange, and returns when nothing of it runs
 	listener *net.TCPListener   // for partners; nil if there can be none
 }
 
-func newChecker(l *launcher, events chan<- event) *checker {
-	return &checker{launcher: l, events: events}
+func newChecker(l *launcher, token func() string, events chan<- event) *checker {
+	return &checker{launcher: l, token: token, events: events, part: func() {}}
 }
 
 // begin begins a check. Its outcome follows as an event, when nothing of it runs.
@@ -134,7 +132,7 @@ func (c *checker) end() {
 	}
 	c.cancel()
 	<-c.done
-	c.meets.Wait()
+	c.part()
 	if c.listener != nil {
 		c.listener.Close()
 		c.listener = nil
@@ -152,13 +150,22 @@ func (c *checker) listen() int {
 	return c.listener.Addr().(*net.TCPAddr).Port
 }
 
-// meet exchanges data with a partner. The outcome follows as an event.
+// meet exchanges data with a partner. The outcome follows as an event. An exchange before it is over: all use one listener.
 func (c *checker) meet(check elastic.Check) {
-	ctx, listener, pair := c.ctx, c.listener, *check.Pair
-	c.meets.Go(func() {
+	c.part()
+	ctx, cancel := context.WithCancel(c.ctx)
+	done := make(chan struct{})
+	c.part = func() {
+		cancel()
+		<-done
+	}
+	listener, pair := c.listener, *check.Pair
+	x := probe.Exchange{Key: c.key(pair), Round: pair.Round}
+	go func() {
+		defer close(done)
 		bounded, cancel := context.WithTimeout(ctx, time.Duration(pair.Seconds*float64(time.Second)))
 		defer cancel()
-		x, out := probe.Exchange{Key: c.key(pair), Round: pair.Round}, job.Exchanged{}
+		out := job.Exchanged{}
 		if pair.Address != "" {
 			out = x.Dial(bounded, pair.Address)
 		} else {
@@ -173,16 +180,15 @@ func (c *checker) meet(check elastic.Check) {
 		case c.events <- exchanged{check.Number, out}:
 		case <-ctx.Done():
 		}
-	})
+	}()
 }
 
 // key is known to the members of the job alone, and to each pair another: it is made of the job's token.
 func (c *checker) key(pair elastic.Pair) []byte {
 	config := c.launcher.config
-	token, _ := regular.ReadNamed(config.TokenFile, maxNamed) // "" where there is none
 	slots := []string{config.Slot, pair.Peer}
 	slices.Sort(slots)
-	mac := hmac.New(sha256.New, bytes.TrimSpace(token))
+	mac := hmac.New(sha256.New, []byte(c.token()))
 	fmt.Fprintf(mac, "eltrain node check\x00%s\x00%d\x00%s", config.UID, pair.Round, strings.Join(slots, "\x00"))
 	return mac.Sum(nil)
 }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/eltrain/eltrain/elastic"
@@ -55,8 +56,8 @@ type session struct {
 	memory        *memory
 	news          chan struct{} // capacity 1
 
-	client      service // nil if the files must be read again
-	token       string  // "" if its file must be read again
+	client      service                // nil if the files must be read again
+	token       atomic.Pointer[string] // nil if its file must be read again
 	beat        time.Duration
 	unreachable bool   // a warning was logged that the service does not answer
 	answered    bool   // since the registration
@@ -110,7 +111,7 @@ func (s *session) run(ctx context.Context) {
 			s.send(ctx, ordered{Order: elastic.Order{Do: elastic.Leave}})
 			return
 		case errors.Is(err, elastic.ErrUnauthorized):
-			s.token = "" // its file may have another by now
+			s.token.Store(nil) // its file may have another by now
 		}
 		s.disconnect() // the file may name another service by now
 		if s.answered {
@@ -177,23 +178,32 @@ func (s *session) connect() error {
 	if err != nil {
 		return err
 	}
-	if s.token == "" && s.config.TokenFile != "" {
+	if s.token.Load() == nil && s.config.TokenFile != "" {
 		text, err := regular.ReadNamed(s.config.TokenFile, maxNamed)
 		if err != nil {
 			return fmt.Errorf("read the token: %w", err)
 		}
-		s.token = strings.TrimSpace(string(text))
+		token := strings.TrimSpace(string(text))
+		s.token.Store(&token)
 	}
 	roots, err := certificates(s.config.CAFile)
 	if err != nil {
 		return err
 	}
-	client, err := elastic.NewClient(url, s.token, roots)
+	client, err := elastic.NewClient(url, s.currentToken(), roots)
 	if err != nil {
 		return err
 	}
 	s.client = client
 	return nil
+}
+
+// currentToken is the job's token; "" if there is none, or it must be read again. It may be called at any time.
+func (s *session) currentToken() string {
+	if t := s.token.Load(); t != nil {
+		return *t
+	}
+	return ""
 }
 
 // certificates are the service's CA certificates; nil, which means the system's, if there is no file or it is empty. They are

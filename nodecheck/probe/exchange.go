@@ -36,13 +36,16 @@ func (x Exchange) proof(side string) []byte {
 	return mac.Sum(nil)
 }
 
-// Dial connects to a partner, sends data, and compares what comes back.
+// Dial connects to a partner, sends data, and compares what comes back. A partner that is not there yet, or has not begun this exchange,
+// is tried again.
 func (x Exchange) Dial(ctx context.Context, address string) job.Exchanged {
-	var conn net.Conn
 	for {
-		var err error
-		if conn, err = new(net.Dialer).DialContext(ctx, "tcp", address); err == nil {
-			break
+		conn, err := x.greet(ctx, address)
+		if err == nil {
+			defer conn.Close()
+			defer during(ctx, func() { conn.Close() })()
+			begun := time.Now()
+			return x.result(begun, x.send(conn))
 		}
 		select {
 		case <-ctx.Done():
@@ -50,13 +53,23 @@ func (x Exchange) Dial(ctx context.Context, address string) job.Exchanged {
 		case <-time.After(dialAgain):
 		}
 	}
-	defer conn.Close()
-	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	if _, err := conn.Write(x.proof("dial")); err != nil {
-		return x.result(time.Now(), err)
+}
+
+// greet connects to a partner that shows that it is the one.
+func (x Exchange) greet(ctx context.Context, address string) (net.Conn, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
 	}
-	begun := time.Now()
-	return x.result(begun, x.send(conn))
+	defer during(ctx, func() { conn.Close() })()
+	if _, err = conn.Write(x.proof("dial")); err == nil {
+		err = x.expect(conn, "answer")
+	}
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return conn, nil
 }
 
 // send sends the data, and compares what comes back.
@@ -79,9 +92,6 @@ func (x Exchange) send(conn net.Conn) error {
 }
 
 func (x Exchange) receive(conn net.Conn) error {
-	if err := x.expect(conn, "answer"); err != nil {
-		return err
-	}
 	got := make([]byte, chunkSize)
 	for offset := 0; offset < exchangeSize; offset += chunkSize {
 		if _, err := io.ReadFull(conn, got); err != nil {
@@ -108,7 +118,7 @@ func (x Exchange) expect(conn net.Conn, side string) error {
 // Accept waits for the partner at a listener, and sends back what comes.
 func (x Exchange) Accept(ctx context.Context, l *net.TCPListener) job.Exchanged {
 	l.SetDeadline(time.Time{})
-	defer context.AfterFunc(ctx, func() { l.SetDeadline(time.Unix(1, 0)) })()
+	defer during(ctx, func() { l.SetDeadline(time.Unix(1, 0)) })()
 	for {
 		conn, err := l.Accept()
 		if err != nil {
@@ -125,13 +135,27 @@ func (x Exchange) Accept(ctx context.Context, l *net.TCPListener) job.Exchanged 
 	}
 }
 
+// during calls f once ctx ends. Once the function that it returns has returned, f does not run and will not.
+func during(ctx context.Context, f func()) (end func()) {
+	ran := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(ran)
+		f()
+	})
+	return func() {
+		if !stop() {
+			<-ran
+		}
+	}
+}
+
 // strangerWait is how long a connection may take to show that it is the partner's. Others wait for their turn.
 const strangerWait = time.Second
 
 // answer sends back what comes, if it is from the partner.
 func (x Exchange) answer(ctx context.Context, conn net.Conn) (stranger bool, err error) {
 	defer conn.Close()
-	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	defer during(ctx, func() { conn.Close() })()
 	conn.SetDeadline(time.Now().Add(strangerWait))
 	if err := x.expect(conn, "dial"); err != nil {
 		return true, err
