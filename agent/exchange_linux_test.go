@@ -47,7 +47,7 @@ func TestNodesExchangeData(t *testing.T) {
 	b.service.orderExchange(1, pair)
 	ctx, cancel := context.WithTimeout(t.Context(), hang.Bound)
 	defer cancel()
-	if r := (probe.Exchange{Key: c.key(elastic.Pair{Round: 1, Peer: b.config.Slot}), Round: 1}).Dial(ctx, address); r.Failed != "" || r.Seconds <= 0 {
+	if r := (probe.Exchange{Key: c.key(elastic.Pair{Round: 1, Peer: b.config.Slot})}).Dial(ctx, address); r.Failed != "" || r.Seconds <= 0 {
 		t.Errorf("%+v", r)
 	}
 	report := b.service.await(t, "the exchange", func(r elastic.Report) bool { return r.Check != nil && len(r.Check.Exchanges) == 1 })
@@ -86,7 +86,7 @@ func TestLateExchangesEnd(t *testing.T) {
 		dismissStranger(t, address)
 		b.service.orderExchange(1, elastic.Pair{Round: round + 1, Peer: "worker[1]", Seconds: hang.Bound.Seconds()})
 		key := c.key(elastic.Pair{Round: round + 1, Peer: b.config.Slot})
-		if r := (probe.Exchange{Key: key, Round: round + 1}).Dial(ctx, address); r.Failed != "" {
+		if r := (probe.Exchange{Key: key}).Dial(ctx, address); r.Failed != "" {
 			t.Fatalf("round %d: %+v", round+1, r)
 		}
 		b.service.await(t, "the exchange", func(r elastic.Report) bool { return r.Check != nil && len(r.Check.Exchanges) > round/2 })

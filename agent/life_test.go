@@ -53,7 +53,7 @@ func parseEvent(t *testing.T, d *datadriven.TestData) event {
 		if d.HasArg("check") {
 			o.Check = &elastic.Check{Number: number("check")}
 			if d.HasArg("round") {
-				o.Check.Pair = &elastic.Pair{Round: number("round"), Peer: "worker[1]"}
+				o.Check.Pair = &elastic.Pair{Set: int64(number("set")), Round: number("round"), Peer: "worker[1]"}
 			}
 		}
 		for i, arg := range d.CmdArgs {
@@ -73,8 +73,8 @@ func parseEvent(t *testing.T, d *datadriven.TestData) event {
 			c.notStarted = &job.Exit{Code: codeNotFound, NotStarted: "no such program"}
 		}
 		return c
-	case "exchanged": // number= round=
-		return exchanged{number("number"), job.Exchanged{Round: number("round")}}
+	case "exchanged": // number= [set=] round=
+		return exchanged{number("number"), job.Exchanged{Set: int64(number("set")), Round: number("round")}}
 	case "acted":
 		return acted{job.ActResult{ID: d.CmdArgs[0].Key, State: job.ActState(d.CmdArgs[1].Key)}}
 	case "started":

@@ -17,10 +17,11 @@ import (
 
 // nodeCheck is what life knows of checks of the node.
 type nodeCheck struct {
-	begun int          // the number of the newest that was begun
-	open  bool         // the order still has it
-	runs  bool         // the node's own work has not ended
-	round int          // the newest exchange that was begun
+	begun int   // the number of the newest that was begun
+	open  bool  // the order still has it
+	runs  bool  // the node's own work has not ended
+	set   int64 // of the newest exchange that was begun
+	round int
 	done  *job.Checked // the newest whose work has ended
 }
 
@@ -57,8 +58,8 @@ func (l *life) beginCheck() []effect {
 	case c.Number > l.check.begun:
 		l.check = nodeCheck{begun: c.Number, open: true, runs: true, done: l.check.done}
 		return []effect{inspect{*c}}
-	case l.check.open && !l.check.runs && c.Pair != nil && c.Pair.Round > l.check.round:
-		l.check.round = c.Pair.Round
+	case l.check.open && !l.check.runs && c.Pair != nil && (c.Pair.Set != l.check.set || c.Pair.Round > l.check.round):
+		l.check.set, l.check.round = c.Pair.Set, c.Pair.Round
 		return []effect{meet{*c}}
 	}
 	return nil
@@ -66,11 +67,12 @@ func (l *life) beginCheck() []effect {
 
 // exchanged takes the outcome of an exchange.
 func (l *life) exchanged(e exchanged) []effect {
-	if !l.check.open || l.check.done == nil || e.number != l.check.done.Number {
+	if !l.check.open || l.check.done == nil || e.number != l.check.done.Number || e.Set != l.check.set {
 		return nil
 	}
 	done := *l.check.done
-	done.Exchanges = append(slices.Clone(done.Exchanges), e.Exchanged)
+	others := func(x job.Exchanged) bool { return x.Set != e.Set }
+	done.Exchanges = append(slices.DeleteFunc(slices.Clone(done.Exchanges), others), e.Exchanged)
 	l.check.done = &done
 	return []effect{report{}}
 }
@@ -160,7 +162,7 @@ func (c *checker) meet(check elastic.Check) {
 		<-done
 	}
 	listener, pair := c.listener, *check.Pair
-	x := probe.Exchange{Key: c.key(pair), Round: pair.Round}
+	x := probe.Exchange{Key: c.key(pair)}
 	go func() {
 		defer close(done)
 		bounded, cancel := context.WithTimeout(ctx, time.Duration(pair.Seconds*float64(time.Second)))
@@ -171,6 +173,7 @@ func (c *checker) meet(check elastic.Check) {
 		} else {
 			out = x.Accept(bounded, listener)
 		}
+		out.Set, out.Round = pair.Set, pair.Round
 		text := "passed"
 		if out.Failed != "" {
 			text = "failed: " + out.Failed
@@ -189,7 +192,7 @@ func (c *checker) key(pair elastic.Pair) []byte {
 	slots := []string{config.Slot, pair.Peer}
 	slices.Sort(slots)
 	mac := hmac.New(sha256.New, []byte(c.token()))
-	fmt.Fprintf(mac, "eltrain node check\x00%s\x00%d\x00%s", config.UID, pair.Round, strings.Join(slots, "\x00"))
+	fmt.Fprintf(mac, "eltrain node check\x00%s\x00%d\x00%d\x00%s", config.UID, pair.Set, pair.Round, strings.Join(slots, "\x00"))
 	return mac.Sum(nil)
 }
 
@@ -222,6 +225,8 @@ func (c *checker) work(ctx context.Context, check elastic.Check) checked {
 	switch {
 	case out.notStarted != nil:
 		text = out.notStarted.NotStarted
+	case out.Unknown:
+		text = "could not tell: " + out.Message
 	case out.Failed != "":
 		text = fmt.Sprintf("failed: %s: %s", out.Failed, out.Message)
 	}

@@ -128,7 +128,8 @@ type Check struct {
 
 // Pair is one exchange of data between the nodes of two members.
 type Pair struct {
-	Round   int     `json:"round"`             // each is done once; a later one has a greater number
+	Set     int64   `json:"set,omitempty"`     // of members that exchange data; another master's is another
+	Round   int     `json:"round"`             // each of a set is done once; a later one has a greater number
 	Peer    string  `json:"peer"`              // the partner's slot
 	Address string  `json:"address,omitempty"` // where to reach it; left out, it comes to this member's port
 	Seconds float64 `json:"seconds"`           // the bound of the exchange

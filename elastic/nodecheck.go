@@ -69,7 +69,7 @@ func (r *Rendezvous) checkOf(s *slot) *Check {
 	w := r.want.Check
 	c := &Check{Number: o.Number, Seconds: nodecheck.WorkBound(w.Timeout.Std()).Seconds(), Command: w.Command}
 	if p, is := r.checks.Pair(s.Address); is {
-		c.Pair = &Pair{Round: p.Round, Peer: p.Peer.Short(), Seconds: nodecheck.ExchangeBound(w.Timeout.Std()).Seconds()}
+		c.Pair = &Pair{Set: p.Set, Round: p.Round, Peer: p.Peer.Short(), Seconds: nodecheck.ExchangeBound(w.Timeout.Std()).Seconds()}
 		if p.Port > 0 {
 			c.Pair.Address = net.JoinHostPort(p.Host, strconv.Itoa(p.Port))
 		}

@@ -50,6 +50,8 @@ func (s *scenario) checked(t *testing.T, d *datadriven.TestData, a job.Address) 
 			r.Seconds = took
 		case "port":
 			r.Port = 5000 + a.Index
+		case "unknown":
+			r.Unknown, r.Message = true, "no sensor"
 		case "failed":
 			r.Failed, r.Message = job.CheckPart(arg.Vals[0]), "wrong"
 		}
@@ -65,7 +67,7 @@ func (s *scenario) exchanged(t *testing.T, d *datadriven.TestData, a job.Address
 	if err != nil || o.Order.Check == nil || o.Order.Check.Pair == nil {
 		t.Fatalf("%s: %s has no partner: %v", d.Pos, a, err)
 	}
-	x := job.Exchanged{Round: o.Order.Check.Pair.Round, Seconds: 0.1}
+	x := job.Exchanged{Set: o.Order.Check.Pair.Set, Round: o.Order.Check.Pair.Round, Seconds: 0.1}
 	for _, arg := range d.CmdArgs {
 		switch arg.Key {
 		case "failed":

@@ -498,6 +498,9 @@ func (s *scenario) register(t *testing.T, d *datadriven.TestData, a job.Address)
 	agent.report.Rank = number(t, d, "rank", 0)
 	agent.report.WorldSlots = number(t, d, "slots", 0)
 	agent.report.InPlace = number(t, d, "in-place", 0)
+	if d.HasArg("checked") { // for another master
+		agent.report.Check = s.agents[a].report.Check
+	}
 	progress(t, d, &agent.report)
 	request := RegisterRequest{UID: "u1", Slot: a.Short(), Incarnation: agent.incarnation, Host: "h" + strconv.Itoa(a.Index), Seq: uint64(number(t, d, "seq", 0)), Report: agent.report}
 	for _, arg := range d.CmdArgs {

@@ -6,7 +6,7 @@ import "time"
 type NodeCheck struct {
 	When    CheckWhen `hcl:"when,optional" default:"suspected" change:"update" doc:"When a slot's node is checked before the slot joins a world: \"always\" (once for each start of its agent), \"suspected\" (after two incidents of the node in any job, and where heal says \"check\"), or \"never\"."`
 	Timeout Duration  `hcl:"timeout,optional" default:"1m" change:"update" doc:"The bound of a whole check. Half of it is for what each node does alone, or for command. At least 4s, and less than rendezvous.timeout."`
-	Command []string  `hcl:"command,optional" change:"update" doc:"A program that checks the node in place of eltrain's own patterns, run in the slot without ranks. It exits with 0 if the node is good; any other code, or no end in time, is a faulty node. Its first line of output is the evidence. No shell is involved."`
+	Command []string  `hcl:"command,optional" change:"update" doc:"A program that checks the node in place of eltrain's own patterns, run in the slot without ranks. It exits with 0 if the node is good and 1 if it is faulty; with any other code it could not tell, and the slot joins. No end in time is a fault too. Its first line of output is the evidence. No shell is involved."`
 }
 
 // CheckWhen is when a node is checked.
@@ -51,7 +51,7 @@ type WantCheck struct {
 // Admits reports whether a member with this outcome may join; nil if its node was not checked.
 func (w *WantCheck) Admits(o *CheckOutcome) bool {
 	switch {
-	case o == nil || o.Verdict == CheckPassed:
+	case o == nil || o.Verdict == CheckPassed || o.Verdict == CheckUnknown:
 		return true
 	case o.Verdict == CheckStraggler:
 		return w == nil || !w.ExcludeSlow
@@ -79,15 +79,17 @@ const MaxCheckMessage = 1 << 10
 type Checked struct {
 	Number  int       `json:"number"` // of the check
 	Failed  CheckPart `json:"failed,omitempty"`
-	Message string    `json:"message,omitempty"` // why that part failed
+	Unknown bool      `json:"unknown,omitempty"` // no part failed, but the user's program could not tell
+	Message string    `json:"message,omitempty"` // why
 	Seconds float64   `json:"seconds,omitempty"` // that the parts took which a node does alone
 	Port    int       `json:"port,omitempty"`    // where a partner reaches it for an exchange; 0 if none does
-	// Exchanges are those with partners, by round.
+	// Exchanges are those of the newest set of members, by round.
 	Exchanges []Exchanged `json:"exchanges,omitempty"`
 }
 
 // Exchanged is how an exchange with a partner went.
 type Exchanged struct {
+	Set     int64   `json:"set,omitempty"` // of which set of members
 	Round   int     `json:"round"`
 	Failed  string  `json:"failed,omitempty"` // why it failed
 	Seconds float64 `json:"seconds,omitempty"`
@@ -100,6 +102,7 @@ type CheckVerdict string
 const (
 	CheckRuns      CheckVerdict = "runs" // none yet
 	CheckPassed    CheckVerdict = "passed"
+	CheckUnknown   CheckVerdict = "unknown"   // no part failed, but the user's program could not tell
 	CheckFaulty    CheckVerdict = "faulty"    // a part failed
 	CheckStraggler CheckVerdict = "straggler" // no part failed, but they took over twice the median
 )

@@ -31,6 +31,10 @@ func roundBound(timeout time.Duration) time.Duration { return timeout * 3 / 16 }
 // reportBound is until when its report has to be there: agents end their own work in time, so one that says nothing is stuck.
 func reportBound(timeout time.Duration) time.Duration { return timeout * 5 / 8 }
 
+// gatherTime is how long a check waits for others that begin a little later: agents register one after the other, with a later master
+// too, which some of them tell at once what they have found out.
+func gatherTime(timeout time.Duration) time.Duration { return min(2*time.Second, timeout/8) }
+
 // Checks are the checks of one job's members. Those that run at the same time are judged together. A member waits for the others
 // no longer than it may have taken itself.
 type Checks struct {
@@ -47,6 +51,7 @@ type Place struct{ Host, Node string }
 
 // Pair is an exchange that a member is to do.
 type Pair struct {
+	Set   int64
 	Round int
 	Peer  job.Address
 	Host  string // of the partner, if this member connects to it
@@ -60,6 +65,7 @@ type check struct {
 	timeout time.Duration
 	exchanging
 	report  *job.Checked // nil until its own work is done
+	gather  time.Time    // until when it waits for others to begin
 	by      time.Time    // until when it may work, and waits for others that do
 	outcome job.CheckOutcome
 }
@@ -73,17 +79,20 @@ func (c *Checks) Ask(now time.Time, slot job.Address, place Place, number int, t
 	if c.of == nil {
 		c.of = map[job.Address]*check{}
 	}
-	x := &check{slot: slot, place: place, timeout: timeout, by: now.Add(reportBound(timeout)), outcome: job.CheckOutcome{Number: number, Verdict: job.CheckRuns, At: now}}
+	x := &check{
+		slot: slot, place: place, timeout: timeout, gather: now.Add(gatherTime(timeout)), by: now.Add(reportBound(timeout)),
+		outcome: job.CheckOutcome{Number: number, Verdict: job.CheckRuns, At: now},
+	}
 	c.of[slot] = x
 	c.working++
 	c.await(x.by)
 	c.changed = append(c.changed, slot)
 }
 
-// Report takes what a member has found out. What does not belong to its check that runs is ignored.
+// Report takes what a member has found out. What does not belong to its check is ignored. One that was late is judged by itself.
 func (c *Checks) Report(now time.Time, slot job.Address, r *job.Checked) {
 	x := c.of[slot]
-	if x == nil || r == nil || r.Number < x.outcome.Number || x.outcome.Verdict != job.CheckRuns {
+	if x == nil || r == nil || r.Number < x.outcome.Number {
 		return
 	}
 	if x.report != nil {
@@ -94,11 +103,17 @@ func (c *Checks) Report(now time.Time, slot job.Address, r *job.Checked) {
 		return
 	}
 	x.report = r
-	c.working--
-	c.waiting++
-	if r.Failed != "" {
-		c.waiting--
+	late := x.outcome.Verdict != job.CheckRuns
+	if !late {
+		c.working--
+	}
+	switch {
+	case r.Failed != "":
 		c.conclude(now, x, job.CheckOutcome{Verdict: job.CheckFaulty, Part: r.Failed, Message: r.Message, Seconds: r.Seconds})
+	case late:
+		c.judge(now, []*check{x})
+	default:
+		c.waiting++
 	}
 	c.advance(now)
 }
@@ -137,7 +152,7 @@ func (c *Checks) Next() time.Time { return c.due }
 // Extend moves all bounds: the service did not run for a while.
 func (c *Checks) Extend(by time.Duration) {
 	for _, x := range c.of {
-		x.by = x.by.Add(by)
+		x.gather, x.by = x.gather.Add(by), x.by.Add(by)
 	}
 	for _, s := range c.sets {
 		s.by = s.by.Add(by)
@@ -177,6 +192,7 @@ func (c *Checks) advance(now time.Time) {
 		return
 	}
 	var ready []*check
+	var gather time.Time
 	late := false
 	for _, x := range c.of {
 		switch {
@@ -184,17 +200,24 @@ func (c *Checks) advance(now time.Time) {
 		case x.report != nil:
 			ready = append(ready, x)
 			late = late || !now.Before(x.by)
+			if x.gather.After(gather) {
+				gather = x.gather
+			}
 		case !now.Before(x.by):
 			c.working--
 			c.conclude(now, x, job.CheckOutcome{Verdict: job.CheckFaulty, Part: job.CheckTime, Seconds: now.Sub(x.outcome.At).Seconds()})
 		}
 	}
-	if len(ready) > 0 && (c.working == 0 || late) {
+	together := c.working == 0 && !now.Before(gather)
+	if len(ready) > 0 && (together || late) {
 		c.waiting -= len(ready)
 		slices.SortFunc(ready, func(a, b *check) int { return a.slot.Compare(b.slot) })
 		c.pairUp(now, ready)
 	}
 	c.due = time.Time{}
+	if c.waiting > 0 && c.working == 0 {
+		c.await(gather)
+	}
 	for _, x := range c.of {
 		if x.outcome.Verdict == job.CheckRuns && x.set == nil {
 			c.await(x.by)
@@ -212,7 +235,9 @@ func (c *Checks) judge(now time.Time, ready []*check) {
 	}
 	var works, exchanges []float64
 	for _, x := range ready {
-		works = append(works, x.report.Seconds)
+		if !x.report.Unknown {
+			works = append(works, x.report.Seconds)
+		}
 		if fastest, told := x.fastest(); told {
 			exchanges = append(exchanges, fastest)
 		}
@@ -226,7 +251,9 @@ func (c *Checks) judge(now time.Time, ready []*check) {
 		switch {
 		case slices.Contains(cutOff, x):
 			o = job.CheckOutcome{Verdict: job.CheckFaulty, Part: job.CheckExchange, Message: x.why, Seconds: took}
-		case isSlow(len(ready), took, work):
+		case x.report.Unknown:
+			o.Verdict, o.Message = job.CheckUnknown, x.report.Message
+		case isSlow(len(works), took, work):
 			o = job.CheckOutcome{Verdict: job.CheckStraggler, Seconds: took, Median: work}
 		case told && isSlow(len(exchanges), exchanged, exchange):
 			o = job.CheckOutcome{Verdict: job.CheckStraggler, Part: job.CheckExchange, Seconds: exchanged, Median: exchange}

@@ -69,9 +69,10 @@ func TestASlowPartnerIsToldApart(t *testing.T) {
 		}
 		rounds := map[job.Address][]job.Exchanged{}
 		for range 8 {
+			c.Tick(epoch.Add(gatherTime(time.Minute)))
 			for i := range n {
 				if p, is := c.Pair(slot(i)); is && len(rounds[slot(i)]) < p.Round {
-					x := job.Exchanged{Round: p.Round, Seconds: 0.2}
+					x := job.Exchanged{Set: p.Set, Round: p.Round, Seconds: 0.2}
 					if slot(i) == slow || p.Peer == slow {
 						x.Seconds = 3
 					}
@@ -98,9 +99,10 @@ func TestPartnersAreToldApart(t *testing.T) {
 	}
 	rounds := map[job.Address][]job.Exchanged{}
 	for range 8 {
+		c.Tick(epoch.Add(gatherTime(time.Minute)))
 		for i := range 7 {
 			if p, is := c.Pair(slot(i)); is && len(rounds[slot(i)]) < p.Round {
-				x := job.Exchanged{Round: p.Round, Seconds: 0.1}
+				x := job.Exchanged{Set: p.Set, Round: p.Round, Seconds: 0.1}
 				if slot(i) == bad || p.Peer == bad {
 					x.Failed = "cut off"
 				}
@@ -116,6 +118,54 @@ func TestPartnersAreToldApart(t *testing.T) {
 		}
 		if v := c.Outcome(slot(i)).Verdict; v != want {
 			t.Errorf("%d is %s", i, v)
+		}
+	}
+}
+
+// What members did for another master is not the outcome of this one's exchanges, whoever their partners were.
+func TestExchangesOfAnotherMasterDoNotCount(t *testing.T) {
+	var c Checks
+	for i := range 4 {
+		c.Ask(epoch, slot(i), Place{}, 1, time.Minute)
+	}
+	for i := range 4 {
+		c.Report(epoch, slot(i), &job.Checked{Number: 1, Seconds: 1, Port: 1, Exchanges: []job.Exchanged{{Set: 7, Round: 1, Failed: "cut off"}, {Set: 7, Round: 2}}})
+	}
+	c.Tick(epoch.Add(gatherTime(time.Minute)))
+	for i := range 4 {
+		if p, is := c.Pair(slot(i)); !is || p.Round != 1 {
+			t.Errorf("%d: %+v", i, p)
+		}
+	}
+}
+
+// A member that was silent for its whole check, and comes back, is judged by what it has found. Meanwhile the others did not wait for it.
+func TestLateReportsCount(t *testing.T) {
+	const timeout = 8 * time.Second
+	for failed, want := range map[job.CheckPart]job.CheckVerdict{"": job.CheckPassed, job.CheckMemory: job.CheckFaulty} {
+		var c Checks
+		c.Ask(epoch, slot(0), Place{}, 1, timeout)
+		c.Ask(epoch, slot(1), Place{}, 1, timeout)
+		c.Report(epoch, slot(0), &job.Checked{Number: 1, Seconds: 1})
+		now := epoch.Add(reportBound(timeout))
+		c.Tick(now)
+		if o := c.Outcome(slot(1)); o.Verdict != job.CheckFaulty || o.Part != job.CheckTime {
+			t.Fatalf("%+v", o)
+		}
+		c.Report(now.Add(time.Second), slot(1), &job.Checked{Number: 1, Seconds: 1, Failed: failed})
+		if o := c.Outcome(slot(1)); o.Verdict != want || o.Part != failed {
+			t.Errorf("%+v", o)
+		}
+		if v := c.Outcome(slot(0)).Verdict; v != job.CheckPassed {
+			t.Errorf("the other is %s", v)
+		}
+		c.Drop(now, slot(0))
+		c.Drop(now, slot(1))
+		c.Ask(now, slot(2), Place{}, 1, timeout) // the counts are right
+		c.Report(now, slot(2), &job.Checked{Number: 1, Seconds: 1})
+		c.Tick(now.Add(gatherTime(timeout)))
+		if v := c.Outcome(slot(2)).Verdict; v != job.CheckPassed {
+			t.Errorf("a later one is %s", v)
 		}
 	}
 }

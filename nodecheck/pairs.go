@@ -14,6 +14,7 @@ const rounds = 2
 // set are members that exchange data in pairs. The first round pairs members of different nodes, the second slow with fast ones: whoever
 // fails with both of its partners, one of them a good one, is faulty itself.
 type set struct {
+	id      int64
 	members []*check
 	round   int
 	by      time.Time // until when the outcomes of the round have to be there
@@ -39,7 +40,7 @@ func (c *Checks) Pair(slot job.Address) (Pair, bool) {
 	if x == nil || x.set == nil || x.partner == nil {
 		return Pair{}, false
 	}
-	p := Pair{Round: x.set.round, Peer: x.partner.slot}
+	p := Pair{Set: x.set.id, Round: x.set.round, Peer: x.partner.slot}
 	if x.dials {
 		p.Host, p.Port = x.partner.place.Host, x.partner.report.Port
 	}
@@ -49,8 +50,8 @@ func (c *Checks) Pair(slot job.Address) (Pair, bool) {
 // take takes the outcome of the round.
 func (x *check) take(r *job.Checked) {
 	for i := range r.Exchanges {
-		if r.Exchanges[i].Round == x.set.round {
-			x.got = &r.Exchanges[i]
+		if got := &r.Exchanges[i]; got.Set == x.set.id && got.Round == x.set.round {
+			x.got = got
 		}
 	}
 }
@@ -70,7 +71,7 @@ func (c *Checks) pairUp(now time.Time, ready []*check) {
 		c.judge(now, ready)
 		return
 	}
-	s := &set{members: ready}
+	s := &set{id: now.UnixNano(), members: ready} // a member may still tell of exchanges that another master asked for
 	for _, x := range ready {
 		x.exchanging = exchanging{set: s}
 	}

@@ -90,6 +90,7 @@ const (
 	Reported         job.Code = "reported"          // what its infrastructure reports about it
 	NodeTrouble      job.Code = "node_trouble"      // what is known about its node
 	NodeCheckFailed  job.Code = "node_check_failed" // a part of the check of its node failed
+	NodeCheckLate    job.Code = "node_check_late"   // the check of its node did not end in time
 	NodeCheckSlow    job.Code = "node_check_slow"   // the check of its node took over twice the median
 	NoWorldFormed    job.Code = "no_world_formed"   // the rendezvous took too long
 	AgentNotThere    job.Code = "agent_not_there"   // the world waits for its agent to register

@@ -58,10 +58,11 @@ func (p *pass) noteNodeFault(w *work, s *job.Slot, why []job.Reason) {
 	p.nodeFaults = append(p.nodeFaults, nodeFault{s, s.Cause, onNode{w.spec.Provider, s.Node}, why})
 }
 
-// weightOf is how much there is against a node, in incidents. A check that it has failed is enough to mark it.
+// weightOf is how much there is against a node, in incidents. A check that it has failed is enough to mark it, one that did not end in time
+// is not: that may have other reasons.
 func weightOf(n *job.NodeRecord, node *job.Node) (weight int) {
 	for _, i := range n.Incidents {
-		if weight++; i.Cause == job.NodeFaulty {
+		if weight++; slices.ContainsFunc(i.Why, func(r job.Reason) bool { return r.Code == NodeCheckFailed }) {
 			weight += markedAfter - 1
 		}
 	}

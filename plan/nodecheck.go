@@ -15,17 +15,19 @@ func (p *pass) wantCheck(w *work, spec *job.Job) *job.WantCheck {
 		return nil
 	}
 	if spec.Detect.Check == nil { // what is declared was compared
-		c.Timeout = min(c.Timeout, spec.Rendezvous.Timeout/2)
+		c.Timeout = max(min(c.Timeout, spec.Rendezvous.Timeout/2), job.Duration(job.LeastCheck))
+	}
+	if c.Timeout >= spec.Rendezvous.Timeout { // there is no time for one
+		return nil
 	}
 	want := &job.WantCheck{Timeout: c.Timeout, Command: c.Command, All: c.When == job.CheckAlways, ExcludeSlow: w.excludesSlow()}
-	suspects := p.suspectNodes(spec.Provider)
 	for _, s := range w.slots {
 		number := 0
 		switch {
 		case s.Incarnation == 0 || !s.Phase.Live():
 		case w.rec.Check > w.world.Generation && inWorld(spec, s):
 			number = w.rec.Check
-		case suspects[s.Node]:
+		case p.suspectsNode(spec.Provider, s.Node):
 			number = 1
 		}
 		if number == 0 {
@@ -42,20 +44,13 @@ func (p *pass) wantCheck(w *work, spec *job.Job) *job.WantCheck {
 	return want
 }
 
-// suspectNodes are the nodes of a provider against which there is enough to mark them.
-func (p *pass) suspectNodes(provider string) (suspects map[string]bool) {
-	var listed map[onNode]*job.Node
-	for i := range p.out.Nodes {
-		n := &p.out.Nodes[i]
-		if n.Provider != provider || len(n.Incidents) == 0 {
-			continue
-		}
-		if listed == nil {
-			listed, suspects = byPlace(p.in.Snapshot.Nodes), map[string]bool{}
-		}
-		suspects[n.Name] = weightOf(n, listed[onNode{provider, n.Name}]) >= markedAfter
+// suspectsNode reports whether there is enough against a node to mark it.
+func (p *pass) suspectsNode(provider, name string) bool {
+	if len(p.out.Nodes) == 0 {
+		return false
 	}
-	return suspects
+	pl := p.space(provider).byName[name]
+	return pl != nil && pl.rec != nil && len(pl.rec.Incidents) > 0 && weightOf(pl.rec, pl.node) >= markedAfter
 }
 
 // excludesSlow reports whether a node that is slow in a check is not trained on.
@@ -97,12 +92,18 @@ func (p *pass) knowsSlow(w *work, s *job.Slot, c *job.CheckOutcome) bool {
 
 // checkFailed is the evidence of a check that failed.
 func checkFailed(s *job.Slot, c *job.CheckOutcome) job.Reason {
-	args := []string{"slot", s.Address.Short(), "part", string(c.Part), "seconds", seconds(c.Seconds)}
+	args := []string{"slot", s.Address.Short(), "seconds", seconds(c.Seconds)}
+	if c.Part != job.CheckTime {
+		args = append(args, "part", string(c.Part))
+	}
 	if s.Node != "" {
 		args = append(args, "node", s.Node)
 	}
 	if c.Message != "" {
 		args = append(args, "message", c.Message)
+	}
+	if c.Part == job.CheckTime {
+		return job.Because(NodeCheckLate, args...)
 	}
 	return job.Because(NodeCheckFailed, args...)
 }

@@ -549,6 +549,8 @@ func (w *world) setCheck(args []datadriven.CmdArg) error {
 		switch o.Verdict {
 		case job.CheckFaulty:
 			o.Part, o.Message = job.CheckPart(args[2].Key), "wrong"
+		case job.CheckUnknown:
+			o.Message = "no such tool"
 		case job.CheckStraggler:
 			o.Seconds, o.Median = 3.2, 1
 		case job.CheckRuns:

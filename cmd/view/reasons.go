@@ -255,6 +255,7 @@ var sentences = map[job.Code]sentence{
 	plan.Reported:         fact("${message}"),
 	plan.NodeTrouble:      fact("node ${node}: ${message}"),
 	plan.NodeCheckFailed:  ofSlot(nodeCheckFailed),
+	plan.NodeCheckLate:    ofSlot(nodeCheckLate),
 	plan.NodeCheckSlow:    fact("the check of node ${node} took ${seconds} s, the median is ${median} s"),
 	plan.NoWorldFormed:    says("no world formed for ${timeout}"),
 	plan.AgentNotThere:    fact("its agent has not registered"),
@@ -666,18 +667,22 @@ var checkParts = map[job.CheckPart]string{
 
 // nodeCheckFailed says which part of a node check failed, and why.
 func nodeCheckFailed(r job.Reason, _ []string) string {
-	text := "the node check failed"
-	if r.Args["node"] != "" {
-		text = "the check of node ${node} failed"
+	part := checkParts[job.CheckPart(r.Args["part"])]
+	if part == "" { // of a later version
+		part = "${part}"
 	}
-	part := job.CheckPart(r.Args["part"])
-	switch name := checkParts[part]; {
-	case part == job.CheckTime:
-		text += ": no end after ${seconds} s"
-	case name != "":
-		text += ": " + name
-	default: // of a later version
-		text += ": ${part}"
+	return nodeCheck(r, "failed: "+part)
+}
+
+func nodeCheckLate(r job.Reason, _ []string) string {
+	return nodeCheck(r, "did not end in ${seconds} s")
+}
+
+// nodeCheck says how the check of a node ended, and what it printed.
+func nodeCheck(r job.Reason, ended string) string {
+	text := "the node check " + ended
+	if r.Args["node"] != "" {
+		text = "the check of node ${node} " + ended
 	}
 	if r.Args["message"] != "" {
 		text += ": ${message}"

@@ -25,8 +25,7 @@ const (
 
 // Exchange is one exchange with a partner. Both know the key, which is another for each: whoever else connects is ignored.
 type Exchange struct {
-	Key   []byte
-	Round int
+	Key []byte
 }
 
 // proof shows that one side knows the key.
@@ -45,11 +44,11 @@ func (x Exchange) Dial(ctx context.Context, address string) job.Exchanged {
 			defer conn.Close()
 			defer during(ctx, func() { conn.Close() })()
 			begun := time.Now()
-			return x.result(begun, x.send(conn))
+			return result(begun, send(conn))
 		}
 		select {
 		case <-ctx.Done():
-			return x.result(time.Now(), err)
+			return result(time.Now(), err)
 		case <-time.After(dialAgain):
 		}
 	}
@@ -73,7 +72,7 @@ func (x Exchange) greet(ctx context.Context, address string) (net.Conn, error) {
 }
 
 // send sends the data, and compares what comes back.
-func (x Exchange) send(conn net.Conn) error {
+func send(conn net.Conn) error {
 	sent := make(chan error, 1)
 	go func() {
 		for offset := 0; offset < exchangeSize; offset += chunkSize {
@@ -84,14 +83,14 @@ func (x Exchange) send(conn net.Conn) error {
 		}
 		sent <- nil
 	}()
-	err := x.receive(conn)
+	err := receive(conn)
 	if err != nil {
 		conn.Close() // ends the other
 	}
 	return errors.Join(err, <-sent)
 }
 
-func (x Exchange) receive(conn net.Conn) error {
+func receive(conn net.Conn) error {
 	got := make([]byte, chunkSize)
 	for offset := 0; offset < exchangeSize; offset += chunkSize {
 		if _, err := io.ReadFull(conn, got); err != nil {
@@ -125,12 +124,12 @@ func (x Exchange) Accept(ctx context.Context, l *net.TCPListener) job.Exchanged 
 			if ctx.Err() != nil {
 				err = errors.New("the partner did not connect")
 			}
-			return x.result(time.Now(), err)
+			return result(time.Now(), err)
 		}
 		begun := time.Now()
 		stranger, err := x.answer(ctx, conn)
 		if !stranger {
-			return x.result(begun, err)
+			return result(begun, err)
 		}
 	}
 }
@@ -168,8 +167,8 @@ func (x Exchange) answer(ctx context.Context, conn net.Conn) (stranger bool, err
 	return false, err
 }
 
-func (x Exchange) result(begun time.Time, err error) job.Exchanged {
-	r := job.Exchanged{Round: x.Round, Seconds: time.Since(begun).Seconds()}
+func result(begun time.Time, err error) job.Exchanged {
+	r := job.Exchanged{Seconds: time.Since(begun).Seconds()}
 	if err != nil {
 		r.Failed = displayable(fmt.Append(nil, err))
 	}

@@ -43,6 +43,12 @@ func (r Runner) Own(ctx context.Context) job.Checked {
 	return checked(err, took)
 }
 
+// Exit codes of a user's program, those of node-problem-detector. With any other, or killed by a signal, it could not tell.
+const (
+	codeGood   = 0
+	codeFaulty = 1
+)
+
 // Program runs a user's program in their place. An error means that it could not be started.
 func (r Runner) Program(ctx context.Context, command []string) (job.Checked, error) {
 	begun := time.Now()
@@ -54,10 +60,12 @@ func (r Runner) Program(ctx context.Context, command []string) (job.Checked, err
 	switch {
 	case err != nil:
 		return checked(&fault{job.CheckTime, out.first()}, took), nil
-	case out.code != 0:
+	case out.code == codeGood:
+		return checked(nil, took), nil
+	case out.code == codeFaulty:
 		return checked(&fault{job.CheckCommand, out.evidence()}, took), nil
 	}
-	return checked(nil, took), nil
+	return job.Checked{Unknown: true, Message: out.evidence(), Seconds: took.Seconds()}, nil
 }
 
 // checked is the result of work that ended with err.

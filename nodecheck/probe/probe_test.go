@@ -75,9 +75,12 @@ func TestPrograms(t *testing.T) {
 	}{
 		{"good", "echo fine", "", ""},
 		{"faulty", "echo 'disk sda fails'; echo more; exit 1", job.CheckCommand, "disk sda fails"},
-		{"says it on the other stream", "echo; echo 'no bus' >&2; exit 2", job.CheckCommand, "no bus"},
-		{"says nothing", "exit 3", job.CheckCommand, "it exited with 3"},
-		{"is killed", "kill -9 $$", job.CheckCommand, "it exited with 137"},
+		{"says it on the other stream", "echo; echo 'no bus' >&2; exit 1", job.CheckCommand, "no bus"},
+		{"says nothing", "exit 1", job.CheckCommand, "it exited with 1"},
+		{"cannot tell", "echo 'no sensor'; exit 2", "", "no sensor"},
+		{"has another code", "exit 3", "", "it exited with 3"},
+		{"misses a tool", "no-such-tool 2>/dev/null", "", "it exited with 127"},
+		{"is killed", "kill -9 $$", "", "it exited with 137"},
 		{"long line", "echo " + long + "; exit 1", job.CheckCommand, long[:job.MaxCheckMessage]},
 		{"controls the terminal", `printf '\033[31mred\001\377\n'; exit 1`, job.CheckCommand, "[31mred \uFFFD"},
 		{"leaves its output open", "sleep 300 & echo gone; exit 1", job.CheckCommand, "gone"},
@@ -89,8 +92,8 @@ func TestPrograms(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), hang.Bound)
 			defer cancel()
 			got, err := runner.Program(ctx, []string{"sh", "-c", test.script})
-			if err != nil || got.Failed != test.failed || got.Message != test.message {
-				t.Errorf("%q %.100q, %v", got.Failed, got.Message, err)
+			if err != nil || got.Failed != test.failed || got.Message != test.message || got.Unknown != (test.failed == "" && test.message != "") {
+				t.Errorf("%q %.100q, unknown %t, %v", got.Failed, got.Message, got.Unknown, err)
 			}
 		})
 	}
