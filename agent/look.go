@@ -42,6 +42,7 @@ type lookout struct {
 // sightings are of one process.
 type sightings struct {
 	glimpse
+	begun  time.Time // the first
 	at     time.Time
 	since  time.Time // its state has held it, or has not
 	active time.Time // it last did anything
@@ -88,6 +89,9 @@ func (s *sightings) see(now time.Time, seen glimpse) {
 	elapsed := now.Sub(s.at).Seconds()
 	first := s.at.IsZero()
 	s.glimpse, s.at = seen, now
+	if first {
+		s.begun = now
+	}
 	did := first || seen.devices || seen.bytes != before.bytes || seen.lines != before.lines ||
 		float64(seen.ticks-min(before.ticks, seen.ticks))/ticksPerSecond > idleShare*elapsed
 	if did {
@@ -136,7 +140,7 @@ func (l *lookout) enter(ranks []job.RankReport, now time.Time) {
 		age := func(since time.Time) *float64 { return new(max(0, now.Sub(since).Seconds())) }
 		p := *ranks[i].Process // others read it
 		p.State, p.WaitChannel = s.state, s.channel
-		p.StateAge, p.IdleAge, p.Busy = age(s.since), age(s.active), s.busy
+		p.Age, p.StateAge, p.IdleAge, p.Busy = age(s.begun), age(s.since), age(s.active), s.busy
 		p.Looks = &job.Looks{All: s.looks.All, Waits: maps.Clone(s.looks.Waits)}
 		ranks[i].Process = &p
 	}

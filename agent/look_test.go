@@ -64,7 +64,7 @@ func TestFiguresOfLooks(t *testing.T) {
 		return out[0].Process
 	}
 	p := see(10, glimpse{state: job.ThreadSleeps, channel: "ep_poll"})
-	if *p.StateAge != 10 || *p.IdleAge != 10 || *p.Busy != 0 || p.Looks.All != 20 || p.Looks.Waits["ep_poll"] != 20 || p.WaitChannel != "ep_poll" {
+	if *p.Age != 10 || *p.StateAge != 10 || *p.IdleAge != 10 || *p.Busy != 0 || p.Looks.All != 20 || p.Looks.Waits["ep_poll"] != 20 || p.WaitChannel != "ep_poll" {
 		t.Errorf("asleep for 10 s: state since %v, idle since %v, busy %v, looks %+v", *p.StateAge, *p.IdleAge, *p.Busy, *p.Looks)
 	}
 	if p = see(1, glimpse{state: job.ThreadSleeps, channel: "ep_poll", devices: true}); *p.IdleAge != 0.5 || *p.Busy != 0 {

@@ -48,6 +48,7 @@ type Rank struct {
 	Step     *int64        // the newest that it showed in this world; nil if none
 	StepAge  time.Duration // since then
 	Interval time.Duration // usual time between steps that it shows; 0 if unknown
+	Age      time.Duration // for how long it has run; 0 if unknown
 	State    job.ThreadState
 	StateAge time.Duration     // for how long
 	Channel  string            // in which kernel function it waits; "" if unknown
@@ -142,6 +143,7 @@ type rank struct {
 	slot   *slot
 	number int // RANK
 	peers  *peers
+	start  time.Time // zero if unknown
 	stepAt time.Time // when it showed Step
 	held   time.Time // since when it has been in a state of the same kind
 	active time.Time // when it last did anything; zero if unknown
@@ -278,6 +280,9 @@ func (d *Detector) reportRank(r *rank, now Rank) {
 	}
 	if now.State.Held() != before.State.Held() || r.held.IsZero() {
 		r.held = d.now.Add(-now.StateAge)
+	}
+	if now.Age > 0 {
+		r.start = d.now.Add(-now.Age)
 	}
 	if now.Idle != nil {
 		r.active = d.now.Add(-*now.Idle)

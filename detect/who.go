@@ -20,8 +20,13 @@ type finding struct {
 	certain  bool
 }
 
-// certain finds what cannot be an evaluation, a checkpoint or late data: it lasts for the floor.
+// certain finds what cannot be an evaluation, a checkpoint or late data: it lasts for the floor. As long has a detector to hear of all
+// processes of a world that it takes over.
 func (d *Detector) certain() finding {
+	if at := d.formed.Add(d.limits.Floor); d.now.Before(at) {
+		d.lookBy(at)
+		return finding{}
+	}
 	stops := d.held(job.ThreadStopped)
 	if len(stops) > 0 {
 		return finding{stops, []job.Reason{d.because(RankStopped, stops), d.lastProgress()}, true}
@@ -61,12 +66,24 @@ const startup = 5 * time.Minute
 
 // starts reports whether the world still starts: its processes read their programs and data, on a busy disk for long.
 func (d *Detector) starts() bool {
-	until := d.formed.Add(startup)
-	if d.shown > 0 || !d.now.Before(until) {
+	if d.shown > 0 {
 		return false
 	}
-	d.lookBy(until)
-	return true
+	for _, r := range d.ranks {
+		if until := r.began(d.formed).Add(startup); d.now.Before(until) {
+			d.lookBy(until)
+			return true
+		}
+	}
+	return false
+}
+
+// began is when the process was started: its world may have formed under an earlier master.
+func (r *rank) began(formed time.Time) time.Time {
+	if r.start.IsZero() {
+		return formed
+	}
+	return r.start
 }
 
 // held are the ranks that have been in a state for the floor.

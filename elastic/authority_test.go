@@ -13,8 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/eltrain/eltrain/internal/trusting"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/eltrain/eltrain/internal/trusting"
 )
 
 func keyOf(b byte) func() ([]byte, error) {

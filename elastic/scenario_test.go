@@ -69,6 +69,7 @@ type scenario struct {
 
 // scriptedAgent is what the harness knows about a member.
 type scriptedAgent struct {
+	begun       time.Time // of its process; zero if it does not say
 	incarnation int
 	report      Report
 	silent      bool
@@ -595,6 +596,8 @@ func (s *scenario) does(t *testing.T, d *datadriven.TestData, a job.Address) {
 		case "step":
 			step := int64(number(t, d, "step", 0))
 			rank.Progress, agent.steps = &job.RankProgress{By: "plain", Reading: job.Reading{Step: &step}, StepInterval: new(0.1)}, s.now
+		case "ran":
+			agent.begun = s.now.Add(-parsedDuration(t, arg.Vals[0]).Std())
 		case "state":
 			rank.Process.State = job.ThreadState(arg.Vals[0])
 		case "busy":
@@ -631,6 +634,9 @@ func (a *scriptedAgent) age(now time.Time) {
 	rank := a.report.Ranks[0]
 	process := *rank.Process
 	process.StateAge = new(now.Sub(a.held).Seconds())
+	if !a.begun.IsZero() {
+		process.Age = new(now.Sub(a.begun).Seconds())
+	}
 	if rank.Progress != nil {
 		progress := *rank.Progress
 		progress.StepAge = new(now.Sub(a.steps).Seconds())

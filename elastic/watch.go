@@ -81,6 +81,9 @@ func watched(r *job.RankReport) (out detect.Rank) {
 		return out
 	}
 	out.State, out.Channel, out.Busy = p.State, p.WaitChannel, p.Busy
+	if p.Age != nil {
+		out.Age = seconds(*p.Age)
+	}
 	if p.StateAge != nil {
 		out.StateAge = seconds(*p.StateAge)
 	}

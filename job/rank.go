@@ -48,6 +48,8 @@ type ProcessFigures struct {
 	State       ThreadState `json:"state"`                  // of its main thread
 	WaitChannel string      `json:"wait_channel,omitempty"` // kernel function in which the main thread waits
 
+	// Age is for how long the agent has had the process run.
+	Age *float64 `json:"age_seconds,omitempty"`
 	// From looks at PID twice a second. StateAge is for how long State has held it (see ThreadState.Held), or has not; a blocked thread
 	// counts as held only as long as the process does nothing. Busy is the recent use of a processor, as share of one. IdleAge is since
 	// it last used more than a little of one, read, wrote or printed, or since the slot's accelerators last did more than a little.
