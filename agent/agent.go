@@ -531,7 +531,7 @@ func (a *agent) publish() {
 	defer a.mu.Unlock()
 	r := &a.outgoing.Report
 	r.State, r.Generation, r.Rank, r.WorldSlots = l.state, l.generation, l.rank, l.slots
-	r.InPlace, r.PIDs, r.Exit, r.Acts, r.Check = l.inPlace, l.pids, l.exit, l.results(), l.check.done
+	r.InPlace, r.PIDs, r.Exit, r.Acts, r.Check = l.inPlace, l.pids, l.exit, l.results(), l.check.Done()
 	switch r.Port = 0; {
 	case a.ports.held != nil:
 		r.Port = a.ports.held.Port

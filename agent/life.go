@@ -39,7 +39,7 @@ type life struct {
 	lastAnswer     answered      // the newest answer
 	acts           []begunAct    // of those in the order, what was begun
 	newestAct      string        // the greatest ID of an act that was begun
-	check          nodeCheck
+	check          elastic.Checking
 }
 
 // procs is the state of the processes.

@@ -138,7 +138,7 @@ func state(l *life) string {
 	if l.exit != nil {
 		text += fmt.Sprintf(", exit %d", l.exit.Code)
 	}
-	if c := l.check.done; c != nil {
+	if c := l.check.Done(); c != nil {
 		text += strings.TrimSuffix(fmt.Sprintf(", check %d %s", c.Number, c.Failed), " ")
 		for _, x := range c.Exchanges {
 			text += fmt.Sprintf(", exchange %d", x.Round)
@@ -262,12 +262,12 @@ func TestAnEndedCheckHasNoPort(t *testing.T) {
 	l.beginCheck()
 	l.checked(checked{Checked: job.Checked{Number: 1, Seconds: 2, Port: 7}})
 	l.exchanged(exchanged{1, job.Exchanged{Round: 1}})
-	if d := l.check.done; d == nil || d.Port != 7 || len(d.Exchanges) != 1 {
+	if d := l.check.Done(); d == nil || d.Port != 7 || len(d.Exchanges) != 1 {
 		t.Fatalf("it has found %+v", d)
 	}
 	l.order.Check = nil
 	l.endCheck()
-	if d := l.check.done; d.Port != 0 || d.Exchanges != nil || d.Seconds != 2 {
+	if d := l.check.Done(); d.Port != 0 || d.Exchanges != nil || d.Seconds != 2 {
 		t.Errorf("it still tells %+v", d)
 	}
 }

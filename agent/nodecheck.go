@@ -15,16 +15,6 @@ import (
 	"github.com/eltrain/eltrain/nodecheck/probe"
 )
 
-// nodeCheck is what life knows of checks of the node.
-type nodeCheck struct {
-	begun int   // the number of the newest that was begun
-	open  bool  // the order still has it
-	runs  bool  // the node's own work has not ended
-	set   int64 // of the newest exchange that was begun
-	round int
-	done  *job.Checked // the newest whose work has ended
-}
-
 // wantedCheck is the check that the order wants done now; nil if there is none. Nothing is checked beside training processes.
 func (l *life) wantedCheck() *elastic.Check {
 	if l.order.Do != elastic.Wait || l.state != job.MemberWaiting || l.procs != idle || l.ending != "" {
@@ -33,33 +23,19 @@ func (l *life) wantedCheck() *elastic.Check {
 	return l.order.Check
 }
 
-// endCheck ends a check that is not wanted any more. It is begun anew if it is wanted again.
 func (l *life) endCheck() []effect {
-	if c := l.wantedCheck(); !l.check.open || c != nil && c.Number == l.check.begun {
-		return nil
+	if l.check.End(l.wantedCheck()) {
+		return []effect{disregard{}}
 	}
-	if l.check.runs {
-		l.check.begun--
-	}
-	l.check.open, l.check.runs = false, false
-	if done := l.check.done; done != nil { // its work still tells about the node, but nothing listens for partners
-		of := *done
-		of.Port, of.Exchanges = 0, nil
-		l.check.done = &of
-	}
-	return []effect{disregard{}}
+	return nil
 }
 
-// beginCheck begins the check that is wanted, or the exchange that is next, unless it was begun.
 func (l *life) beginCheck() []effect {
 	c := l.wantedCheck()
-	switch {
-	case c == nil:
-	case c.Number > l.check.begun:
-		l.check = nodeCheck{begun: c.Number, open: true, runs: true, done: l.check.done}
+	switch work, exchange := l.check.Begin(c); {
+	case work:
 		return []effect{inspect{*c}}
-	case l.check.open && !l.check.runs && c.Pair != nil && (c.Pair.Set != l.check.set || c.Pair.Round > l.check.round):
-		l.check.set, l.check.round = c.Pair.Set, c.Pair.Round
+	case exchange:
 		return []effect{meet{*c}}
 	}
 	return nil
@@ -67,29 +43,22 @@ func (l *life) beginCheck() []effect {
 
 // exchanged takes the outcome of an exchange.
 func (l *life) exchanged(e exchanged) []effect {
-	if !l.check.open || l.check.done == nil || e.number != l.check.done.Number || e.Set != l.check.set {
-		return nil
+	if l.check.Exchanged(e.number, e.Exchanged) {
+		return []effect{report{}}
 	}
-	done := *l.check.done
-	others := func(x job.Exchanged) bool { return x.Set != e.Set }
-	done.Exchanges = append(slices.DeleteFunc(slices.Clone(done.Exchanges), others), e.Exchanged)
-	l.check.done = &done
-	return []effect{report{}}
+	return nil
 }
 
-// checked takes the outcome of a check. A program that cannot be started says nothing about the node.
+// checked takes the outcome of a check.
 func (l *life) checked(e checked) []effect {
-	if !l.check.runs || e.Number != l.check.begun {
-		return nil
-	}
-	l.check.runs = false
-	if e.notStarted != nil {
-		l.check.open = false
-		l.state, l.exit, l.check.begun = job.MemberFailed, e.notStarted, l.check.begun-1
+	switch {
+	case e.notStarted != nil && l.check.NotStarted(e.Number):
+		l.state, l.exit = job.MemberFailed, e.notStarted
 		return []effect{disregard{}, report{}}
+	case e.notStarted == nil && l.check.Worked(e.Checked):
+		return []effect{report{}}
 	}
-	l.check.done = &e.Checked
-	return []effect{report{}}
+	return nil
 }
 
 // checker does the work of checks, one at a time. Its methods are called by the agent's loop.
