@@ -3,6 +3,7 @@ package sim
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/eltrain/eltrain/elastic"
@@ -11,6 +12,9 @@ import (
 
 // retryTime is how long an agent waits before it retries a master that does not answer.
 const retryTime = 200 * time.Millisecond
+
+// abilities are what simulated agents can do.
+var abilities = append(slices.Clone(job.ActKinds), job.CanCheck)
 
 // errReset is a broken or refused connection.
 var errReset = errors.New("connection reset")
@@ -51,6 +55,8 @@ type Agent struct {
 	run     run
 	hung    time.Time // since when its processes do nothing, not even about a signal that they could handle; zero if they train
 
+	checking elastic.Checking
+
 	did       []job.ActResult // of the order's acts; State is "" until it has ended
 	newestAct string
 }
@@ -67,6 +73,9 @@ func (a *Agent) Slot() job.Address { return a.launch.Slot }
 // UID is the UID of the agent's job.
 func (a *Agent) UID() string { return a.launch.UID }
 
+// Started is when it was started on its node.
+func (a *Agent) Started() time.Time { return a.started }
+
 // Incarnation is the agent's number in its slot.
 func (a *Agent) Incarnation() int { return a.launch.Incarnation }
 
@@ -80,7 +89,7 @@ func (a *Agent) Place() elastic.Place { return a.place }
 
 func (a *Agent) report() elastic.Report {
 	r := elastic.Report{State: a.state, Generation: a.place.Generation, Rank: a.place.GroupRank, WorldSlots: a.place.GroupSize,
-		InPlace: a.inPlace, Port: 29500 + a.launch.Slot.Index, Exit: a.failure, Acts: a.ended()}
+		InPlace: a.inPlace, Port: 29500 + a.launch.Slot.Index, Exit: a.failure, Acts: a.ended(), Check: a.checking.Done()}
 	a.progress(&r)
 	return r
 }
@@ -94,7 +103,7 @@ func (a *Agent) register() {
 	a.master = a.c.address()
 	a.seq++
 	mine, request := a.session, elastic.RegisterRequest{UID: a.launch.UID, Slot: a.launch.Slot.Short(),
-		Incarnation: a.launch.Incarnation, Seq: a.seq, Can: job.ActKinds, Host: a.node, AgentPID: 1, Report: a.report()}
+		Incarnation: a.launch.Incarnation, Seq: a.seq, Can: abilities, Host: a.node, Node: a.node, AgentPID: 1, Report: a.report()}
 	Call(a.c.Net, partyOf(a.node), a.master, elastic.RegisterBound(a.beat), func(answer func(elastic.RegisterReply, error)) {
 		if m := a.c.masters[a.master]; m != nil {
 			m.Register(a.launch.Slot.Job, request, answer)
@@ -140,6 +149,7 @@ func (a *Agent) sync() {
 		if reply.Version > a.seen {
 			a.seen = reply.Version
 			a.obey(reply.Order)
+			a.check()
 			if a.hears(mine) {
 				a.actOn(reply.Order)
 			}
@@ -263,6 +273,7 @@ func (a *Agent) become(s job.MemberState) {
 		a.hung = time.Time{}
 		a.restarted()
 	}
+	a.check()
 	if a.registered {
 		a.sync()
 	}

@@ -23,8 +23,18 @@ variable "command" {
   type    = number
   default = 0
 }
+variable "check" {
+  type    = string
+  default = "suspected"
+}
 job "a" {
   priority = 1
+  detect {
+    check {
+      when    = var.check
+      timeout = "20s"
+    }
+  }
   checkpoint {
     dir    = "ckpt"
     signal = "SIGUSR1"
@@ -127,6 +137,10 @@ func draw(seed int) (k walk) {
 	if seed%7 == 0 {
 		k.setup = append(k.setup, "checks")
 	}
+	examined := seed%4 == 0
+	if examined {
+		k.setup = append(k.setup, "set check=always")
+	}
 	if many {
 		k.setup = append(k.setup, step("remote"))
 		for _, name := range []string{"a", "b", "c"} {
@@ -154,6 +168,9 @@ func draw(seed int) (k walk) {
 			add("%s", r.onCluster())
 		default:
 			add("%s", r.anywhere(many))
+		}
+		if examined && r.IntN(5) == 0 {
+			add("faulty %s %s", r.node(), r.of("", "memory", "exchange", "time"))
 		}
 		if drops && r.IntN(8) == 0 {
 			add("%s %s", r.of("drop", "declare", "declare", "finish", "suspend", "unsuspend", "unsuspend", "request suspend", "request suspend -keep", "request resume", "request resume", "request restart", "request restart", "request cancel", "request cancel -force", "request restart -elsewhere", "request restart -in-place", "request restart -in-place", "request signal", "request checkpoint", "request reload", "request apply", "request apply", "request destroy"), r.of("a", "b"))

@@ -29,6 +29,8 @@ type facts struct {
 	incidents   []job.Incident          // reported
 	owed        map[string]bool         // IDs of messages of notify blocks that were stored
 	delivered   map[string]bool         // of those that were delivered
+	suspects    map[string]bool         // nodes that have failed a check, or could have
+	spoilt      map[string]time.Time    // nodes that cannot pass what a check does alone, since then
 	stale       map[incarnation]bool    // launched by a fenced master, and recorded by no other as the newest incarnation
 }
 
@@ -47,7 +49,7 @@ type incarnation struct {
 
 func newFacts() facts {
 	return facts{generations: map[string]int{}, recorded: map[string]job.JobPhase{}, phases: map[string]string{}, notices: map[string]bool{},
-		unheard: map[string]bool{}, raised: map[conditions.Key]bool{}, stale: map[incarnation]bool{}, owed: map[string]bool{}, delivered: map[string]bool{}, formed: map[formed]bool{}}
+		unheard: map[string]bool{}, raised: map[conditions.Key]bool{}, stale: map[incarnation]bool{}, suspects: map[string]bool{}, spoilt: map[string]time.Time{}, owed: map[string]bool{}, delivered: map[string]bool{}, formed: map[formed]bool{}}
 }
 
 // stored notes newly recorded phases. A phase that the master did not live to journal is never reported. A destroyed job that is
@@ -70,6 +72,14 @@ func (f *facts) stored(records job.Records) {
 			f.recorded[about] = rec.Phase
 			delete(f.phases, about)
 		}
+	}
+}
+
+// faulty notes in what part checks of a node fail from now on.
+func (f *facts) faulty(node string, part job.CheckPart, now time.Time) {
+	f.suspects[node] = f.suspects[node] || part != ""
+	if delete(f.spoilt, node); part == job.CheckMemory {
+		f.spoilt[node] = now
 	}
 }
 
@@ -242,6 +252,7 @@ func (v logView) Noticed(n job.Notice) {
 	text := noticeKey(&n)
 	if n.Incident != nil {
 		f.incidents = append(f.incidents, *n.Incident)
+		v.w.blames(n.Incident)
 	}
 	if f.notices[text] {
 		v.w.fail("%s %s is told twice", n.Address, n.Type)

@@ -107,6 +107,23 @@ func (w *world) found(m *master, seen *providers.Observation) {
 	}
 }
 
+// blames checks that checks find no fault in a node that is sound.
+func (w *world) blames(i *job.Incident) {
+	for _, r := range i.Evidence {
+		if r.Code == plan.NodeCheckFailed && !w.facts.suspects[r.Args["node"]] {
+			w.fail("node %s is sound, and it is said that %s", r.Args["node"], r)
+		}
+	}
+}
+
+// checked checks that an agent does not train on a node that could not pass the check that its job asks for.
+func (w *world) checked(a *sim.Agent, spec *job.Job) {
+	since, spoilt := w.facts.spoilt[a.Node()]
+	if spoilt && a.Started().After(since) && spec.Detect.NodeCheck().When == job.CheckAlways {
+		w.fail("%s incarnation %d trains on node %s, which is faulty since %s", a.Slot(), a.Incarnation(), a.Node(), since.Sub(epoch))
+	}
+}
+
 // announced checks that members train only in worlds that are stored, and in the places that are stored.
 func (w *world) announced() {
 	for _, a := range w.cluster.Agents() {
@@ -115,6 +132,7 @@ func (w *world) announced() {
 		if !runs || rec == nil || rec.UID != a.UID() || !ranked(&rec.Spec, a.Slot().Role) {
 			continue
 		}
+		w.checked(a, &rec.Spec)
 		if generation > rec.World.Generation {
 			w.fail("%s trains in generation %d, and %d is stored", a.Slot(), generation, rec.World.Generation)
 		}
@@ -259,6 +277,10 @@ const restTime = 3 * time.Minute
 
 // repair ends all faults.
 func (w *world) repair() {
+	for node := range w.facts.suspects {
+		w.cluster.SetFault(node, "")
+		w.facts.faulty(node, "", w.cluster.Now())
+	}
 	w.say("repair everything")
 	w.armed, w.repaired = nil, true
 	clear(w.troubles)

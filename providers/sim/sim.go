@@ -74,7 +74,9 @@ type Cluster struct {
 	changes chan struct{}
 	clients []*Client
 	tokens  map[string]string
-	saved   map[string]checkpoints // by UID
+	saved   map[string]checkpoints   // by UID
+	faults  map[string]job.CheckPart // by node: in what its checks fail
+	meets   map[exchange]meeting
 	reached map[string]int64       // the highest step of ended runs, by UID
 	seen    *providers.Observation // the last one; nil if something has changed since
 	log     func(format string, args ...any)
@@ -93,7 +95,7 @@ func New(name string, start time.Time, log func(format string, args ...any)) *Cl
 	if log == nil {
 		log = func(string, ...any) {}
 	}
-	c := &Cluster{Name: name, now: start, agents: map[key]*Agent{}, masters: map[string]Master{}, changes: make(chan struct{}, 1), tokens: map[string]string{}, reached: map[string]int64{}, saved: map[string]checkpoints{}, log: log}
+	c := &Cluster{Name: name, now: start, agents: map[key]*Agent{}, masters: map[string]Master{}, changes: make(chan struct{}, 1), tokens: map[string]string{}, reached: map[string]int64{}, faults: map[string]job.CheckPart{}, meets: map[exchange]meeting{}, saved: map[string]checkpoints{}, log: log}
 	c.Net = newNet(c.After)
 	return c
 }

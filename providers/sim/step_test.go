@@ -39,6 +39,7 @@ import (
 //	hang job.a.worker[1]                    its processes do nothing, which detection finds after hangTime
 //	kill-process | exit CODE | kill-agent | silence | wake | hide | show | evict | preempt | delete | edit job.a.worker[1]
 //	node n1 cpu=1 | remove-node | crash-node | delete-node | not-ready | ready | cordon | fill n1 ...
+//	faulty n1 memory|exchange|time          checks of the node fail; without a part they do no more
 //	scheduler [packs]                       a scheduler places
 //	remote                                  masters are on different machines: the death of the lock's holder is not noticed
 //	checks                                  the files check that each job runs
@@ -213,6 +214,10 @@ func (w *world) doWorld(verb string, args []string) (err error) {
 		w.cluster.SetNode(n)
 		w.nodes[n.Name] = n
 		return err
+	case "faulty":
+		part := job.CheckPart(arg(1))
+		w.cluster.SetFault(arg(0), part)
+		w.facts.faulty(arg(0), part, w.cluster.Now())
 	case "scheduler":
 		w.cluster.Schedules, w.cluster.Packs = true, arg(0) == "packs"
 	case "checks":
