@@ -32,6 +32,10 @@ import (
 const asAgent = "ELTRAIN_TEST_AS_AGENT"
 
 func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == job.AgentCheck { // by an agent
+		code, _ := InSlot(os.Args[1:], os.Stdout, os.Stderr)
+		os.Exit(code)
+	}
 	if os.Getenv(asAgent) != "" {
 		os.Unsetenv(asAgent)
 		if code, is := InSlot(os.Args[1:], os.Stdout, os.Stderr); is {

@@ -28,6 +28,8 @@ func InSlot(args []string, stdout, stderr io.Writer) (code int, is bool) {
 		err = become(args[1:])
 	case job.AgentStacks:
 		err = printStacks(stdout)
+	case job.AgentCheck:
+		err = checkHere(stdout)
 	default:
 		return 0, false
 	}

@@ -5,7 +5,10 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"fmt"
+	"io"
 	"net"
+	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -183,7 +186,7 @@ func (c *checker) work(ctx context.Context, check elastic.Check) checked {
 	r := probe.Runner{Start: c.launcher.forker.start, Attributes: attributes(), Env: checkEnviron(c.launcher.base, config), Dir: config.WorkingDir}
 	out := checked{}
 	if len(check.Command) == 0 {
-		out.Checked = r.Own(ctx)
+		out.Checked = r.Own(ctx, ownCheck())
 	} else if done, err := r.Program(ctx, check.Command); err != nil {
 		out.notStarted = notStarted(0, fmt.Errorf("node check: %w", err))
 	} else {
@@ -201,6 +204,27 @@ func (c *checker) work(ctx context.Context, check elastic.Check) checked {
 	}
 	fmt.Fprintf(c.launcher.sink, "[eltrain] node check after %.1fs: %s\n", out.Seconds, text)
 	return out
+}
+
+// ownCheck is the command of the agent's program that checks the node in a process of its own: what it needs of memory is given back at its
+// end, and if there is none, the agent lives on.
+func ownCheck() []string {
+	program := "/proc/self/exe" // it may have been replaced on disk
+	if _, err := os.Stat(program); err != nil {
+		program, _ = os.Executable() // "" cannot be started, which is said
+	}
+	command := []string{program}
+	if len(os.Args) > 1 && os.Args[1] == "agent" { // of eltrain, not eltrain-agent
+		command = append(command, os.Args[1])
+	}
+	return append(command, job.AgentCheck)
+}
+
+// checkHere checks the node in this process, which is the first that the kernel ends when memory runs out.
+func checkHere(w io.Writer) error {
+	runtime.GOMAXPROCS(min(maxProcs, runtime.GOMAXPROCS(0)))
+	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0o600) // only Linux has it
+	return probe.Patterns(w)
 }
 
 // checkEnviron is the environment of a program that checks the node: what the user declared, the node, and the slot.

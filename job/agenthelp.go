@@ -6,11 +6,13 @@ import (
 	"io"
 )
 
-// Besides being an agent, its program has two tasks in a slot that runs, named by its first argument: to start a command in the
-// environment of the training processes, where no agent can be asked to (in pods), and to print their stacks.
+// Besides being an agent, its program has tasks in a slot, named by its first argument: to start a command in the environment of the
+// training processes, where no agent can be asked to (in pods), and to print their stacks.
 const (
 	AgentExec   = "exec"
 	AgentStacks = "stacks"
+	// AgentCheck checks the node's processors and memory, and prints what it has found.
+	AgentCheck = "check"
 )
 
 // ExecArgs are the arguments of the agent's program that start a command, on a terminal of the kind term.

@@ -4,7 +4,9 @@ package probe
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"io"
 	"runtime"
 	"sync"
 	"time"
@@ -19,7 +21,7 @@ const (
 	// side of the matrices, and how many products there are: some tenths of a second on one core.
 	side     = 384
 	products = 4
-	// memorySize is outside of Go's heap, and given back at the end. An agent has little more.
+	// memorySize is outside of Go's heap.
 	memorySize = 64 << 20
 	pageWords  = 4096 / 8
 )
@@ -32,15 +34,33 @@ type fault struct {
 
 func (f *fault) Error() string { return string(f.part) + ": " + f.message }
 
-// Own does eltrain's own checks, one after the other.
-func (r Runner) Own(ctx context.Context) job.Checked {
+// Patterns checks processors and memory in this process, and writes what it has found for Own.
+func Patterns(w io.Writer) error {
 	begun := time.Now()
-	err := errors.Join(matmul(ctx), memory(ctx))
-	took := time.Since(begun) // without the driver, which may be slow on any node
-	if err == nil {
-		err = r.gpus(ctx)
+	err := errors.Join(matmul(context.Background()), memory(context.Background()))
+	return json.NewEncoder(w).Encode(checked(err, time.Since(begun)))
+}
+
+// Own does eltrain's own checks, one after the other: Patterns, which the command own runs in a process of its own, and the driver. If that
+// process fails, nothing is known of the node: it may have been chosen when memory ran out.
+func (r Runner) Own(ctx context.Context, own []string) job.Checked {
+	begun := time.Now()
+	out, err := r.run(ctx, own)
+	switch start := (*startError)(nil); {
+	case errors.As(err, &start):
+		return job.Checked{Unknown: true, Message: displayable([]byte(err.Error()))}
+	case err != nil:
+		return checked(err, time.Since(begun))
 	}
-	return checked(err, took)
+	var found job.Checked
+	if json.Unmarshal(out.stdout.text, &found) != nil || out.code != 0 {
+		return job.Checked{Unknown: true, Message: out.evidence(), Seconds: time.Since(begun).Seconds()}
+	}
+	if found.Failed == "" { // its time is without that of the driver, which may be slow on any node
+		gpus := checked(r.gpus(ctx), 0)
+		found.Failed, found.Message = gpus.Failed, gpus.Message
+	}
+	return found
 }
 
 // Exit codes of a user's program, those of node-problem-detector. With any other, or killed by a signal, it could not tell.

@@ -20,8 +20,41 @@ import (
 var runner = Runner{Start: (*exec.Cmd).Start, Attributes: &syscall.SysProcAttr{Setpgid: true}, Env: os.Environ()}
 
 func TestAGoodNodePasses(t *testing.T) {
+	var out bytes.Buffer
+	if err := Patterns(&out); err != nil {
+		t.Fatal(err)
+	}
+	text := filepath.Join(t.TempDir(), "found")
+	if err := os.WriteFile(text, out.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cat, err := exec.LookPath("cat")
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Setenv("PATH", t.TempDir()) // without a driver
-	if got := runner.Own(t.Context()); got.Failed != "" || got.Seconds <= 0 {
+	if got := runner.Own(t.Context(), []string{cat, text}); got.Failed != "" || got.Unknown || got.Seconds <= 0 {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestOwnChecksThatEndOtherwise(t *testing.T) {
+	for script, want := range map[string]job.Checked{
+		`echo '{"failed": "memory", "message": "wrong", "seconds": 1}'`: {Failed: job.CheckMemory, Message: "wrong", Seconds: 1},
+		`kill -9 $$`:                         {Unknown: true, Message: "it exited with 137"},
+		`echo 'fatal error: no' >&2; exit 2`: {Unknown: true, Message: "fatal error: no"},
+		`echo '{"seconds": 1}'; exit 1`:      {Unknown: true, Message: `{"seconds": 1}`},
+		`echo nothing`:                       {Unknown: true, Message: "nothing"},
+	} {
+		got := runner.Own(t.Context(), []string{"sh", "-c", script})
+		if want.Unknown {
+			got.Seconds = 0
+		}
+		if got.Failed != want.Failed || got.Message != want.Message || got.Unknown != want.Unknown || got.Seconds != want.Seconds {
+			t.Errorf("%s: %+v", script, got)
+		}
+	}
+	if got := runner.Own(t.Context(), []string{"/no/such/program"}); !got.Unknown || !strings.Contains(got.Message, "no such file") {
 		t.Errorf("%+v", got)
 	}
 }
@@ -61,7 +94,7 @@ func TestFlippedBitsAreFound(t *testing.T) {
 func TestWorkEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if got := runner.Own(ctx); got.Failed != job.CheckTime {
+	if got := runner.Own(ctx, []string{"sleep", "300"}); got.Failed != job.CheckTime {
 		t.Errorf("%+v", got)
 	}
 }
