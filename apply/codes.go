@@ -28,6 +28,7 @@ const (
 	NotPublished         job.Code = "not_published"         // the service's address cannot be published to the agents of a provider
 	CheckFailed          job.Code = "check_failed"          // a condition in the files does not hold
 	LossNotFinite        job.Code = "loss_not_finite"       // the job's loss is NaN or infinite
+	Stalled              job.Code = "stalled"               // the job makes no progress for unusually long
 	FilesUnsteady        job.Code = "files_unsteady"        // the files are being written
 	FilesDoubtful        job.Code = "files_doubtful"        // the files may be only half written
 	RemovedMisnamed      job.Code = "removed_misnamed"      // a removed block matches nothing

@@ -82,6 +82,7 @@ func (h *holds) decide(l *Loop, in *plan.Input, p *plan.Plan) {
 	now = append(now, conditionsOf(plan.Left(in))...)
 	now = append(now, aboutNodes(p.Nodes, in.Snapshot.Nodes, l.now)...)
 	now = append(now, losses(in, p)...)
+	now = append(now, h.stalls(in, p)...)
 	whole := !l.sight.incomplete()
 	if whole {
 		for _, r := range p.Refusals {
@@ -413,6 +414,46 @@ func losses(in *plan.Input, p *plan.Plan) (all []conditions.Condition) {
 		}
 	}
 	return all
+}
+
+// stalls returns the conditions of jobs whose world is suspected to hang for half of the time after which it is certain. As long as it stands
+// still, a condition names who stood out when it was raised.
+func (h *holds) stalls(in *plan.Input, p *plan.Plan) (all []conditions.Condition) {
+	for _, name := range slices.Sorted(maps.Keys(in.Snapshot.Suspicions)) {
+		rec := p.Records[name]
+		for _, s := range in.Snapshot.Suspicions[name] {
+			at := s.Notable()
+			if s.Cause != job.Hang || at.IsZero() || in.Now.Before(at) || rec == nil || s.Generation <= rec.Kill.Through {
+				continue
+			}
+			since := s.Since.UTC().Format(time.RFC3339)
+			why := job.Because(Stalled, "slots", strings.Join(foldedSlots(s.Slots), ", "), "since", since)
+			if len(s.Ranks) > 0 {
+				why.Args["ranks"] = strings.Trim(job.Fold("", s.Ranks), "[]")
+			}
+			if !s.Due.IsZero() {
+				why.Args["due"] = s.Due.UTC().Format(time.RFC3339)
+			}
+			if held, holds := h.Get("job."+name, Stalled); holds && held.Reason.Args["since"] == since {
+				why = held.Reason
+			}
+			all = append(all, conditions.Condition{About: "job." + name, Reason: why})
+			break
+		}
+	}
+	return all
+}
+
+// foldedSlots are slots of one job, as worker[0-3].
+func foldedSlots(slots []job.Address) (folded []string) {
+	byRole := map[string][]int{}
+	for _, a := range slots {
+		byRole[a.Role] = append(byRole[a.Role], a.Index)
+	}
+	for _, role := range slices.Sorted(maps.Keys(byRole)) {
+		folded = append(folded, job.Fold(role, byRole[role]))
+	}
+	return folded
 }
 
 // recordedRefusals returns the conditions that hold while no master runs, and the waits that follow from them. It drops

@@ -237,6 +237,8 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 		s.step(Woken{})
 	case "world":
 		s.world(d)
+	case "suspect":
+		s.suspect(t, d)
 	case "ask":
 		if d.Input != "" || d.HasArg("error") || d.HasArg("unsteady") {
 			s.read(d)
@@ -928,6 +930,23 @@ func (s *scenario) world(d *datadriven.TestData) {
 	f := s.facts[name]
 	f.UID, f.World = s.uid(name), w
 	s.facts[name] = f
+	s.version++
+	s.step(Woken{})
+}
+
+// suspect is what detection says of a world: of some slots, since a time ago, certain after another; or nothing more.
+func (s *scenario) suspect(t *testing.T, d *datadriven.TestData) {
+	f := s.facts["a"]
+	f.Suspicions = nil
+	if len(d.CmdArgs) > 0 {
+		since := s.now.Add(-length(t, text(d, "since", "0s")))
+		x := job.Suspicion{Cause: job.Hang, Generation: f.World.Generation, Slots: s.slots(d, 0), Ranks: []int{number(d, "rank", 0)}, Since: since, Certain: d.HasArg("certain")}
+		if d.HasArg("due") {
+			x.Due = since.Add(length(t, text(d, "due", "")))
+		}
+		f.Suspicions = []job.Suspicion{x}
+	}
+	s.facts["a"] = f
 	s.version++
 	s.step(Woken{})
 }

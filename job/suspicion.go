@@ -20,6 +20,18 @@ type Suspicion struct {
 	Cost float64 `json:"cost,omitempty"`
 }
 
+// Notable is when half of the time has passed until a hang is certain; of one that never is by itself, of the default one. Zero if the
+// evidence needed no time.
+func (s *Suspicion) Notable() time.Time {
+	switch {
+	case !s.Due.IsZero():
+		return s.Since.Add(s.Due.Sub(s.Since) / 2)
+	case s.Certain:
+		return time.Time{}
+	}
+	return s.Since.Add(DefaultHang.Ceiling.Std() / 2)
+}
+
 // Of returns the same suspicion with its slots under the given job name.
 func (s Suspicion) Of(name string) Suspicion {
 	s.Slots = slices.Clone(s.Slots)

@@ -26,8 +26,12 @@ func (p *pass) suspect(w *work) {
 		return
 	}
 	for _, s := range append(p.in.Snapshot.Suspicions[w.name], w.notFinite()...) {
-		if s.Certain && s.Generation == w.world.Generation {
+		switch at := s.Notable(); {
+		case s.Generation != w.world.Generation:
+		case s.Certain:
 			p.noteSuspicion(w, s)
+		case s.Cause == job.Hang && p.in.Now.Before(at): // then it is a condition
+			p.wakeAt(at)
 		}
 	}
 }

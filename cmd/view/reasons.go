@@ -447,6 +447,7 @@ var sentences = map[job.Code]sentence{
 	apply.ProviderUnobserved: says("It cannot be observed: ${message}"),
 	apply.NotPublished:       says("The service's address cannot be published to its agents: ${message}"),
 	apply.CheckFailed:        says("${message}"),
+	apply.Stalled:            stalled,
 	apply.LossNotFinite:      says("The loss is ${loss}. eltrain reload -step=N resumes from a checkpoint before that."),
 	apply.FilesUnsteady:      says("The files are not read while they are being written: ${of}"),
 	apply.GitBusy: says("${path} has existed since ${since:clock}, and the files are not read until it is gone, or ${until:clock} at the latest. " +
@@ -663,6 +664,18 @@ func nodeAvoided(r job.Reason, _ []string) string {
 var checkParts = map[job.CheckPart]string{
 	job.CheckMatmul: "products of matrices", job.CheckMemory: "memory", job.CheckGPU: "GPUs", job.CheckCommand: "its program",
 	job.CheckExchange: "the exchange with other nodes",
+}
+
+// stalled says since when a job makes no progress, and who stands out.
+func stalled(r job.Reason, _ []string) string {
+	text := "No progress since ${since:date}"
+	if r.Args["ranks"] != "" {
+		text += ": ranks ${ranks} stand out, in ${slots}"
+	}
+	if r.Args["due"] != "" {
+		text += ". It counts as a hang from ${due:date} on"
+	}
+	return says(text+".")(r, nil)
 }
 
 // nodeCheckFailed says which part of a node check failed, and why.
