@@ -95,24 +95,29 @@ func SameError(incidents []job.Incident) bool {
 	return a.Cause == job.ScriptError && b.Cause == job.ScriptError && a.Error != "" && a.Error == b.Error && a.Step == b.Step
 }
 
-// StuckAt returns the step at which the newest incidents that were charged have ended their worlds, one after the other, and after
-// how many restarts; 0 if that step is not known or not the same.
-func StuckAt(h *job.Heal, incidents []job.Incident) (step int64, restarts int) {
+// LongestDelay is how long a restart is delayed at most.
+func (p Policy) LongestDelay() time.Duration { return p.Backoff * mostDoubled }
+
+// StuckAt returns the step at which the newest incidents that were charged have ended their worlds, one after the other, after how many
+// restarts, and how long these took; 0 if that step is not known or not the same.
+func StuckAt(h *job.Heal, incidents []job.Incident) (step int64, restarts int, took time.Duration) {
+	var newest time.Time
 	for _, i := range slices.Backward(incidents) {
 		if i.Generation == 0 || !charged(h, &i) || len(i.Faults) == 0 {
 			break
 		}
 		switch at := i.Faults[0].Step; {
 		case step == 0:
-			step = at
+			step, newest = at, i.Time
 		case at != step:
-			return step, restarts
+			return step, restarts, took
 		default:
 			restarts++
+			took = newest.Sub(i.Time)
 		}
 		if step == 0 {
 			break
 		}
 	}
-	return step, restarts
+	return step, restarts, took
 }

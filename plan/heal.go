@@ -382,7 +382,9 @@ func (p *pass) whyFailing(w *work, s *job.Slot, cause job.Cause) job.Reason {
 		return job.Because(SameError, "slot", short, "hint", w.hintFor(s))
 	}
 	policy := w.policy(job.NoProgress)
-	if step, restarts := incident.StuckAt(&w.spec.Heal, w.rec.Incidents); policy.Action == job.RemedyFail && step > 0 && restarts >= policy.Limit {
+	step, restarts, took := incident.StuckAt(&w.spec.Heal, w.rec.Incidents)
+	patient := took < w.policy(cause).LongestDelay() // what is away for a while, such as storage, may be back
+	if policy.Action == job.RemedyFail && step > 0 && restarts >= policy.Limit && !patient {
 		return job.Because(NoProgress, "step", strconv.FormatInt(step, 10), "restarts", strconv.Itoa(restarts))
 	}
 	return job.Reason{}
