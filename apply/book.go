@@ -250,7 +250,7 @@ func (b *book) journal(l *Loop) {
 	slices.SortStableFunc(b.unwritten, func(x, y job.Notice) int { return x.Time.Compare(y.Time) })
 	b.ledger = append(b.ledger, d.Plan.Ledger...)
 	writes := b.append(l)
-	if d.Plan.Notices = slices.Clone(b.unwritten); !writes {
+	if l.turn.notices = slices.Clone(b.unwritten); !writes {
 		l.act()
 	}
 }

@@ -24,7 +24,7 @@ func TestNoticesComeInTheOrderOfWhatHappened(t *testing.T) {
 		return kinds
 	}
 	want := []string{"incident", "world_formed", "job_phase"}
-	if got := kinds(l.turn.decided.Plan.Notices); !slices.Equal(got, want) {
+	if got := kinds(l.turn.notices); !slices.Equal(got, want) {
 		t.Errorf("noticed %q, want %q", got, want)
 	}
 	if journal, is := l.out.Effects[0].(Journal); !is || !slices.Equal(kinds(journal.Notices), want) {

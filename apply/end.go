@@ -170,7 +170,7 @@ func (e *ending) finishStops(l *Loop) {
 
 // settled ends a run whose result is stored.
 func (e *ending) settled(l *Loop, p *plan.Plan) {
-	l.tellNotices(p.Notices)
+	l.tellNotices(l.turn.notices)
 	l.rests()
 	e.stage = waiting
 	e.conclude(l)

@@ -189,7 +189,7 @@ func (l *Loop) input() plan.Input {
 func (l *Loop) known() plan.Input {
 	s := &l.sight
 	in := plan.Input{
-		Now: l.now, Since: l.since, Rerun: map[string]bool{}, Capabilities: map[string]job.Capabilities{}, Records: job.Records{},
+		Now: l.now, Since: l.since, Rerun: map[string]bool{}, Forgotten: map[string]bool{}, Capabilities: map[string]job.Capabilities{}, Records: job.Records{},
 		Released: l.book.state.Released, Nodes: l.book.state.Nodes,
 	}
 	l.declare(&in)
@@ -215,6 +215,9 @@ func (l *Loop) known() plan.Input {
 	for name, rec := range records {
 		if s.answered(rec.Spec.Provider) {
 			in.Records[name] = rec
+			if l.exec.forgotten(rec.UID) {
+				in.Forgotten[rec.UID] = true
+			}
 		}
 		in.Rerun[name] = l.files.rerun[name] == rec.UID
 	}

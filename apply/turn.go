@@ -40,19 +40,20 @@ const (
 // turn is the current turn, or the last one.
 type turn struct {
 	phase   phase
-	number  int       // counts turns
-	woken   bool      // something may have changed outside: observe
-	dirty   bool      // something has changed inside: plan, even if nothing has changed outside
-	must    bool      // this turn plans in any case
-	awaits  int       // outstanding observations
-	due     time.Time // when the next turn is due; zero if none is
-	rescan  time.Time // when the next turn begins at the latest
-	pulse   time.Time // when progress is reported next
-	decided Decision  // of this turn
-	newest  plan.Plan // of the last completed turn
-	storing time.Time // when storing the decision began
-	acted   bool      // the last turn acted, and whether the run may end was not checked since
-	failed  int       // consecutive turns that could not be stored
+	number  int          // counts turns
+	woken   bool         // something may have changed outside: observe
+	dirty   bool         // something has changed inside: plan, even if nothing has changed outside
+	must    bool         // this turn plans in any case
+	awaits  int          // outstanding observations
+	due     time.Time    // when the next turn is due; zero if none is
+	rescan  time.Time    // when the next turn begins at the latest
+	pulse   time.Time    // when progress is reported next
+	decided Decision     // of this turn
+	notices []job.Notice // the decision's, and those journaled with them
+	newest  plan.Plan    // of the last completed turn
+	storing time.Time    // when storing the decision began
+	acted   bool         // the last turn acted, and whether the run may end was not checked since
+	failed  int          // consecutive turns that could not be stored
 
 	shownChanges bool                // the plan last reported to the view has changes
 	gauged       map[string]Progress // the last reported training progress
@@ -117,10 +118,6 @@ func (l *Loop) plan() {
 	in := l.input()
 	l.sight.keep(in.Snapshot)
 	in, p := l.decide(in)
-	p.Changes = slices.DeleteFunc(p.Changes, func(c plan.Change) bool {
-		rec := in.Records[c.Job]
-		return isForget(&c) && rec != nil && rec.UID == c.UID && l.exec.forgotten(c.UID) // done: only the record is left
-	})
 	l.turn.decided = Decision{in, p}
 	if l.setup.Approve {
 		l.setup.Approve = false
@@ -226,7 +223,7 @@ func (l *Loop) tellPlan(p *plan.Plan, news bool) {
 		l.turn.shownChanges = len(p.Changes) > 0
 		l.tell(func(v View) { v.Planned(&planned) })
 	}
-	l.tellNotices(p.Notices)
+	l.tellNotices(l.turn.notices)
 }
 
 // tellNotices reports notices to the view, except those of conditions, which it has received already.

@@ -295,7 +295,9 @@ func (p *pass) strays() {
 		if !w.declared && !w.runs() && !slices.ContainsFunc(w.rec.Handled, func(h job.Handled) bool { return p.asks(h.ID) }) {
 			w.gone = true
 			p.out.Dirty = true
-			p.out.Changes = append(p.out.Changes, Change{Action: Delete, Job: w.name, UID: w.rec.UID, Provider: w.rec.Spec.Provider, Reasons: []job.Reason{job.Because(NothingRuns)}})
+			if !p.in.Forgotten[w.rec.UID] {
+				p.out.Changes = append(p.out.Changes, Change{Action: Delete, Job: w.name, UID: w.rec.UID, Provider: w.rec.Spec.Provider, Reasons: []job.Reason{job.Because(NothingRuns)}})
+			}
 		}
 	}
 	for _, uid := range order {

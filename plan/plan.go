@@ -52,12 +52,14 @@ type Input struct {
 	Prevent map[string]bool `json:"prevent_destroy,omitempty"`
 	// Released are jobs, by UID, that were forgotten and may still run.
 	Released map[string]job.Released `json:"released,omitempty"`
+	// Forgotten are recorded jobs, by UID, of which nothing is left: their provider has forgotten them.
+	Forgotten map[string]bool `json:"forgotten,omitempty"`
 	// Destroyed are the jobs, by name, that operators have destroyed and that the files may still declare.
 	Destroyed map[string]job.Override `json:"destroyed,omitempty"`
 	// Nodes are those about which operators asked for something, and those with incidents, by provider and name.
 	Nodes []job.NodeRecord `json:"node_records,omitempty"`
 	// Requests are those without a final reply, in order. It is nil for a plan that answers none.
-	Requests []job.Request `json:"requests,omitempty"`
+	Requests []job.Request `json:"requests"`
 	// Refused are those that cannot take effect, by ID.
 	Refused map[string]job.Reason `json:"refused_requests,omitempty"`
 	// Deferred are the IDs of those about a job that is left out of this input: they wait.

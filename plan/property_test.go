@@ -328,6 +328,7 @@ func (c *checker) plan(t *rapid.T) plan.Plan {
 	if a, b := asJSON(t, p), asJSON(t, plan.Make(c.input())); !bytes.Equal(a, b) {
 		t.Fatalf("the same input gives two different plans:\n%s\n%s", a, b)
 	}
+	c.checkReplay(t, in, p)
 	refuses := slices.ContainsFunc(p.Replies, func(r job.Reply) bool { return r.State == job.Refused }) // which is stored first
 	sameNodes := len(in.Nodes)+len(p.Nodes) == 0 || bytes.Equal(asJSON(t, in.Nodes), asJSON(t, p.Nodes))
 	if same := bytes.Equal(asJSON(t, in.Records), asJSON(t, p.Records)) && maps.Equal(in.Released, p.Released) && sameNodes && !refuses; same == p.Dirty {
@@ -352,6 +353,28 @@ func (c *checker) plan(t *rapid.T) plan.Plan {
 	c.take(p)
 	c.carryOut(p)
 	return p
+}
+
+// checkReplay checks that the plan follows from what a journal keeps of its input: the JSON, and the UIDs of new jobs.
+func (c *checker) checkReplay(t *rapid.T, in plan.Input, p plan.Plan) {
+	var kept plan.Input
+	if err := json.Unmarshal(asJSON(t, in), &kept); err != nil {
+		t.Fatalf("the input cannot be read back: %v", err)
+	}
+	uids := plan.NewUIDs(&in, &p)
+	kept.NewUID = func(name string) string { return uids[name] }
+	again := plan.Make(kept)
+	if a, b := digests(t, &p), digests(t, &again); !maps.Equal(a, b) {
+		t.Fatalf("read back from JSON, the input gives another plan: %v and %v\n%s\n%s", a, b, asJSON(t, p), asJSON(t, again))
+	}
+}
+
+func digests(t *rapid.T, p *plan.Plan) map[string]string {
+	d, err := p.Digests()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
 }
 
 // held reports whether the slot holds, as the planner counts it.

@@ -487,7 +487,7 @@ func (r *applyRun) firstPlan(ctx context.Context) (view.PlanFacts, error) {
 	if err != nil {
 		return facts, err
 	}
-	r.saved = &planfile.File{Lineage: base.Lineage, Serial: base.Serial, Facts: facts, UIDs: planfile.NewUIDs(&facts)}
+	r.saved = &planfile.File{Lineage: base.Lineage, Serial: base.Serial, Facts: facts, UIDs: plan.NewUIDs(&facts.Input, &facts.Plan)}
 	r.args.UIDs = r.saved.UIDs
 	stored, err := r.Store.Read(ctx)
 	if err == nil {

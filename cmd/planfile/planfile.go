@@ -65,17 +65,6 @@ type File struct {
 	UIDs map[string]string `json:"uids,omitempty"`
 }
 
-// NewUIDs returns the UIDs that a plan gave to new jobs, by name.
-func NewUIDs(facts *view.PlanFacts) map[string]string {
-	uids := map[string]string{}
-	for name, rec := range facts.Plan.Records {
-		if before := facts.Input.Records[name]; before == nil || before.UID != rec.UID {
-			uids[name] = rec.UID
-		}
-	}
-	return uids
-}
-
 // Provider is a provider's configuration, as JSON of the provider's own type.
 type Provider struct {
 	Name   string          `json:"name"`

@@ -55,7 +55,7 @@ func sample() *File {
 	in.Snapshot.Incarnations = []job.Incarnation{{Slot: a, UID: "u-other", Number: 1, Node: "n1", Provider: "local", State: job.Up, Fingerprint: print, Reserved: other.Roles[0].Resources}}
 	facts := view.PlanFacts{Input: in, Plan: plan.Make(in), Version: "0.1.0"}
 	return &File{Eltrain: "0.1.0", Made: at, Home: "file /a/eltrain.state", Settings: lang.Settings{State: lang.State{Type: "file"}},
-		Providers: []Provider{{"local", []byte(`{"Nodes":null}`)}}, Facts: facts, UIDs: NewUIDs(&facts)}
+		Providers: []Provider{{"local", []byte(`{"Nodes":null}`)}}, Facts: facts, UIDs: plan.NewUIDs(&facts.Input, &facts.Plan)}
 }
 
 // sealer returns a sealer with a key derived from the word.

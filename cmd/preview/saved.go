@@ -28,7 +28,7 @@ func File(d *workspace.Workspace, stored state.State, facts view.PlanFacts, vars
 	f := &planfile.File{
 		Eltrain: eltrain, Made: facts.Input.Now, Lineage: stored.Lineage, Serial: stored.Serial, Home: home, Place: place,
 		Settings: d.Config.Settings, Assignments: withoutSecrets(d.Config, vars),
-		Facts: facts, UIDs: planfile.NewUIDs(&facts),
+		Facts: facts, UIDs: plan.NewUIDs(&facts.Input, &facts.Plan),
 	}
 	f.Providers, err = workspace.EncodeProviders(d.Config.Providers)
 	return f, err
