@@ -74,6 +74,7 @@ var rooms = map[string][]string{
 	"internal/command":       {},
 	"apply":                  {"job", "conditions", "goodput", "plan", "scaling", "elastic", "history", "providers", "state", "internal/atomicfile", "internal/regular"},
 	"cmd/view":               {"job", "signature", "incident", "conditions", "detect", "plan", "scaling", "elastic", "history", "apply", "state"},
+	"apply/replay":           {"job", "plan", "state", "apply"},
 	"cmd/planfile":           {"job", "lang", "plan", "cmd/view", "internal/atomicfile", "internal/regular"},
 	"cmd/workspace":          {"job", "lang", "plan", "apply", "providers", "state", "kube", "cmd/view", "cmd/planfile", "internal/confine", "internal/regular"},
 	"cmd/metrics":            {"job", "elastic", "apply", "plan", "conditions", "state", "cmd/view", "internal/connlimit"},

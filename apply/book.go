@@ -204,26 +204,25 @@ func (b *book) next(l *Loop) state.State {
 	for _, rec := range current.Jobs {
 		stored[rec.UID] = rec // by UID, since the plan may rename the job
 	}
-	keep := func(decided job.Records, name string) {
-		rec := decided[name]
+	keep := func(name string, rec *job.Record) {
 		// A world may have formed since the plan was made.
 		if now := stored[rec.UID]; now != nil && now.World.Generation > rec.World.Generation {
-			formed := *rec // copied: if the plan did not touch the job, rec is the stored record, which others read
+			formed := *rec // copied: the journal says what was decided
 			formed.World = now.World.Of(name)
-			decided[name] = &formed
+			rec = &formed
 		}
-		jobs[name] = decided[name]
+		jobs[name] = rec
 	}
 	for name := range in.Records {
 		delete(jobs, name)
 	}
 	for name, rec := range p.Leaving {
 		if forgets(p, rec) {
-			keep(p.Leaving, name)
+			keep(name, rec)
 		}
 	}
-	for name := range p.Records {
-		keep(p.Records, name)
+	for name, rec := range p.Records {
+		keep(name, rec)
 	}
 	next := current.Next(jobs)
 	next.Released, next.Values, next.Conditions = p.Released, l.files.Values, l.holds.lasting(b.seal)

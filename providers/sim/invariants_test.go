@@ -368,6 +368,7 @@ func (w *world) rest() {
 		}
 	}
 	w.journaledOnce()
+	w.replays()
 	for id := range w.facts.owed {
 		if !w.facts.delivered[id] {
 			w.fail("%s is not delivered", id)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 
+	"github.com/eltrain/eltrain/apply/replay"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/state"
 )
@@ -39,6 +40,21 @@ func (j journal) read() (all []state.Entry) {
 }
 
 func (j journal) entries() int { return len(j.read()) }
+
+// replays checks that each decision of the journal, made again from its entry, comes out the same.
+func (w *world) replays() {
+	differs := func(d *replay.Difference) error {
+		w.fail("replayed, decision %d differs in %v: then %+v, now %+v", d.Seq, d.Parts, d.Then, d.Now)
+		return nil
+	}
+	skips := func(s replay.Skip) error {
+		w.fail("decision %d cannot be replayed: %v", s.Seq, s.Err)
+		return nil
+	}
+	if _, err := new(replay.Replay).Read(state.Reader{Dir: w.journal.dir}, differs, skips); err != nil {
+		w.fail("replay: %v", err)
+	}
+}
 
 // journaledOnce checks that whatever a master reported was journaled before, and that nothing is journaled twice
 // unless an answer was lost.
