@@ -5,6 +5,7 @@ package replay
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -65,11 +66,14 @@ type Counts struct {
 	Skipped                    int // not part of Replayed
 }
 
-// Read makes the decisions of a journal again, one at a time in their order. An error of differs or skips ends it.
-func (r *Replay) Read(journal state.Reader, differs func(*Difference) error, skips func(Skip) error) (n Counts, err error) {
+// Read makes the decisions of a journal again, one at a time in their order. An error of differs or skips ends it, as does ctx.
+func (r *Replay) Read(ctx context.Context, journal state.Reader, differs func(*Difference) error, skips func(Skip) error) (n Counts, err error) {
 	err = journal.Read(0, func(e state.Entry) error {
 		if e.Kind != state.DecisionEntry || e.Time.Before(r.Since) || !r.Until.IsZero() && e.Time.After(r.Until) {
 			return nil
+		}
+		if err := ctx.Err(); err != nil {
+			return err
 		}
 		found, err := r.again(e)
 		switch {

@@ -5,7 +5,6 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
-	"time"
 
 	"github.com/eltrain/eltrain/cmd/events"
 	"github.com/eltrain/eltrain/cmd/view"
@@ -22,7 +21,7 @@ type eventsArgs struct {
 func (a *eventsArgs) declare(fs *flags) {
 	a.Tail = -1
 	fs.BoolVar(&a.Follow, "f", false, "Keep printing new entries until interrupted.")
-	fs.waitVar(&a.Since, "since", "Only what happened within the last `DURATION`, such as 30m or 2h.")
+	fs.momentVar(&a.Since, "since", "Only what happened since `WHEN`: 2h ago, or at a time such as 2026-12-01T08:00:00Z.")
 	fs.Func("tail", "Start with the last `N` events instead of all.", fromZero(&a.Tail))
 	a.showing.declare(fs)
 }
@@ -60,7 +59,7 @@ func (s *session) events(a *eventsArgs) int {
 	}}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := a.Read(ctx, journal, time.Now(), show); err != nil {
+	if err := a.Read(ctx, journal, show); err != nil {
 		return s.fail("Cannot show the events", err)
 	}
 	return exitDone

@@ -130,6 +130,22 @@ func (fs *flags) waitVar(to *time.Duration, name, usage string) {
 	fs.Var((*wait)(to), name, usage)
 }
 
+// momentVar declares an option for a time: one that has a date, or how long ago; zero if it is not given.
+func (fs *flags) momentVar(to *time.Time, name, usage string) {
+	fs.Func(name, usage, func(text string) error {
+		if ago, err := time.ParseDuration(text); err == nil && ago >= 0 {
+			*to = time.Now().Add(-ago)
+			return nil
+		}
+		at, err := time.Parse(time.RFC3339, text)
+		if err != nil {
+			return errors.New("write how long ago that was, a duration with its unit such as 30m or 2h, or a time such as 2026-12-01T08:00:00Z")
+		}
+		*to = at
+		return nil
+	})
+}
+
 // addressVar declares an option for an address to listen on; "" if it is not given.
 func (fs *flags) addressVar(to *string, name, usage string) {
 	fs.Func(name, usage, func(text string) error {

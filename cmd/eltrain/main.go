@@ -34,6 +34,7 @@ const (
 	exitDone    = 0
 	exitError   = 1
 	exitChanges = 2 // plan -detailed-exitcode: there are changes
+	exitDiffers = 2 // replay: a decision comes out differently
 	exitParse   = 2 // fmt: a file does not parse
 	exitUnclean = 3 // fmt -check: a file is not in canonical format
 )
@@ -84,7 +85,7 @@ func mainCommands() []*command {
 func otherCommands() []*command {
 	return []*command{
 		agentCommand(), cancelCommand(), checkpointCommand(), consoleCommand(), cordonCommand(), drainCommand(), eventsCommand(), execCommand(), fmtCommand(), forceUnlockCommand(), graphCommand(), importCommand(), initCommand(),
-		logsCommand(), nodesCommand(), outputCommand(), providersCommand(), readFilesCommand(), reloadCommand(), requestsCommand(), restartCommand(), resumeCommand(), runCommand(), scaleCommand(), showCommand(), signalCommand(), stacksCommand(), stateCommand(), suspendCommand(), topCommand(), uncordonCommand(), versionCommand(), whyCommand(),
+		logsCommand(), nodesCommand(), outputCommand(), providersCommand(), readFilesCommand(), reloadCommand(), replayCommand(), requestsCommand(), restartCommand(), resumeCommand(), runCommand(), scaleCommand(), showCommand(), signalCommand(), stacksCommand(), stateCommand(), suspendCommand(), topCommand(), uncordonCommand(), versionCommand(), whyCommand(),
 	}
 }
 

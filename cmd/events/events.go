@@ -16,27 +16,27 @@ import (
 // Selection says which events are shown.
 type Selection struct {
 	On     []job.Selector // those that concern these; none for all
-	Since  time.Duration  // those that are not older; 0 for all
+	Since  time.Time      // those from then on; zero for all
 	Tail   int            // begin with the last so many; -1 for all
 	Follow bool           // go on with new ones
 }
 
-// selects reports whether a notice is to be shown at a time.
-func (a *Selection) selects(n *job.Notice, now time.Time) bool {
-	if a.Since > 0 && now.Sub(n.Time) > a.Since {
+// selects reports whether a notice is to be shown.
+func (a *Selection) selects(n *job.Notice) bool {
+	if n.Time.Before(a.Since) {
 		return false
 	}
 	about, err := job.ParseSelector(n.Address)
 	return len(a.On) == 0 || err == nil && slices.ContainsFunc(a.On, about.Overlaps)
 }
 
-// Read shows the selected notices of a journal, as of a time.
-func (a *Selection) Read(ctx context.Context, journal state.Reader, now time.Time, show func(job.Notice) error) error {
+// Read shows the selected notices of a journal.
+func (a *Selection) Read(ctx context.Context, journal state.Reader, show func(job.Notice) error) error {
 	from := uint64(0)
 	selected := func(use func(job.Notice) error) func(state.Entry) error {
 		return each(func(n job.Notice) error {
 			from = n.Seq + 1
-			if !a.selects(&n, now) {
+			if !a.selects(&n) {
 				return nil
 			}
 			return use(n)

@@ -61,15 +61,15 @@ func TestSelection(t *testing.T) {
 		"a slot":              {Selection{Tail: -1, On: selectors(t, "job.a.worker[1]")}, "12"},
 		"two":                 {Selection{Tail: -1, On: selectors(t, "job.a.ps", "job.b")}, "134"},
 		"none":                {Selection{Tail: -1, On: selectors(t, "job.c")}, ""},
-		"the newest":          {Selection{Tail: -1, Since: 90 * time.Minute}, "345"},
+		"the newest":          {Selection{Tail: -1, Since: noon.Add(-90 * time.Minute)}, "345"},
 		"the last":            {Selection{Tail: 2}, "45"},
 		"the last of a job":   {Selection{Tail: 2, On: selectors(t, "job.a")}, "23"},
 		"no earlier ones":     {Selection{Tail: 0}, ""},
-		"the newest of a job": {Selection{Tail: 9, Since: 90 * time.Minute, On: selectors(t, "job.a")}, "3"},
+		"the newest of a job": {Selection{Tail: 9, Since: noon.Add(-90 * time.Minute), On: selectors(t, "job.a")}, "3"},
 		"more than there are": {Selection{Tail: 9}, "12345"},
 	} {
 		got := ""
-		err := c.s.Read(t.Context(), r, noon, func(n job.Notice) error { got += n.Message; return nil })
+		err := c.s.Read(t.Context(), r, func(n job.Notice) error { got += n.Message; return nil })
 		if err != nil || got != c.want {
 			t.Errorf("%s: %q, %v; want %q", name, got, err, c.want)
 		}
@@ -83,7 +83,7 @@ func TestFollow(t *testing.T) {
 	defer cancel()
 	var got []string
 	s := Selection{Tail: 1, Follow: true}
-	err := s.Read(ctx, r, noon, func(n job.Notice) error {
+	err := s.Read(ctx, r, func(n job.Notice) error {
 		switch got = append(got, n.Message); n.Message {
 		case "2":
 			write(event("3", 0, "job.a"))

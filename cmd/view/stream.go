@@ -181,14 +181,22 @@ func (s *Stream) changes(m *PlanModel) {
 		change := streamChange(rc)
 		s.line("info", rc.Address+": Drift detected ("+change.Action+")", "resource_drift", map[string]any{"change": change})
 	}
+	for _, rc := range m.planned() {
+		change := streamChange(rc)
+		s.line("info", change.Resource.Addr+": Plan to "+change.Action, "planned_change", map[string]any{"change": change})
+	}
+}
+
+// planned returns the objects that a plan changes, in the plan's own order.
+func (m *PlanModel) planned() (out []*ResourceChange) {
 	byChange := make(map[*PlannedChange]*ResourceChange, len(m.ResourceChanges))
 	for i := range m.ResourceChanges {
 		byChange[m.ResourceChanges[i].Eltrain] = &m.ResourceChanges[i]
 	}
 	for _, c := range m.changes() {
-		change := streamChange(byChange[c])
-		s.line("info", change.Resource.Addr+": Plan to "+change.Action, "planned_change", map[string]any{"change": change})
+		out = append(out, byChange[c])
 	}
+	return out
 }
 
 // Refreshing writes that a recorded job is being observed. One request to a provider covers all slots of all its jobs, so

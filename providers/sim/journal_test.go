@@ -51,7 +51,7 @@ func (w *world) replays() {
 		w.fail("decision %d cannot be replayed: %v", s.Seq, s.Err)
 		return nil
 	}
-	if _, err := new(replay.Replay).Read(state.Reader{Dir: w.journal.dir}, differs, skips); err != nil {
+	if _, err := new(replay.Replay).Read(w.t.Context(), state.Reader{Dir: w.journal.dir}, differs, skips); err != nil {
 		w.fail("replay: %v", err)
 	}
 }
