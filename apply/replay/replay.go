@@ -106,10 +106,16 @@ func (r *Replay) again(e state.Entry) (*Difference, error) {
 		return nil, err
 	}
 	d := &Difference{Seq: e.Seq, Time: e.Time, Input: in, Plan: now}
-	if d.Then.Changes, d.Now.Changes, err = apart(kept.Changes, apply.Brief(now.Changes)); err != nil {
+	why := func(reasons []job.Reason) []job.Reason { return reasons }
+	if hasSentences(kept) {
+		why = func([]job.Reason) []job.Reason { return nil }
+	}
+	d.Then.Changes, d.Now.Changes, err = apart(kept.Changes, apply.Brief(now.Changes), func(c plan.Change) any { c.Reasons = why(c.Reasons); return c })
+	if err != nil {
 		return nil, err
 	}
-	if d.Then.Waits, d.Now.Waits, err = apart(kept.Waits, now.Waits); err != nil {
+	d.Then.Waits, d.Now.Waits, err = apart(kept.Waits, now.Waits, func(w plan.Wait) any { w.Reasons = why(w.Reasons); return w })
+	if err != nil {
 		return nil, err
 	}
 	if kept.Digests != nil && r.Declared == nil {
@@ -168,6 +174,14 @@ func decide(in plan.Input) (p plan.Plan, err error) {
 	return plan.Make(in), nil
 }
 
+// hasSentences reports whether a decision has sentences as reasons, as older versions stored them. They cannot be compared.
+func hasSentences(kept *apply.Choice) bool {
+	sentence := func(r job.Reason) bool { return r.Code == job.Verbatim }
+	return kept.Format == 0 &&
+		(slices.ContainsFunc(kept.Changes, func(c plan.Change) bool { return slices.ContainsFunc(c.Reasons, sentence) }) ||
+			slices.ContainsFunc(kept.Waits, func(w plan.Wait) bool { return slices.ContainsFunc(w.Reasons, sentence) }))
+}
+
 // newUID returns the UIDs that a decision gave to new jobs. Those of jobs that are new only now are made of their names.
 func newUID(kept *apply.Choice) func(string) string {
 	uids := kept.UIDs
@@ -221,18 +235,18 @@ func differing(then, now map[string]string) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// apart returns what only one of two lists has, compared as JSON.
-func apart[T any](then, now []T) (onlyThen, onlyNow []T, err error) {
+// apart returns what only one of two lists has. Elements are compared by the JSON of what of returns.
+func apart[T any](then, now []T, of func(T) any) (onlyThen, onlyNow []T, err error) {
 	count := map[string]int{}
 	keys := make([]string, len(now))
 	for i := range now {
-		if keys[i], err = textOf(&now[i]); err != nil {
+		if keys[i], err = textOf(of(now[i])); err != nil {
 			return nil, nil, err
 		}
 		count[keys[i]]++
 	}
 	for i := range then {
-		key, err := textOf(&then[i])
+		key, err := textOf(of(then[i]))
 		if err != nil {
 			return nil, nil, err
 		}
