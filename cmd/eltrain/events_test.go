@@ -56,7 +56,7 @@ func TestEventsAreSelected(t *testing.T) {
 	for args, says := range map[string]string{
 		"worker[0]":   "worker[0]",
 		"-tail=-1":    "write a number from 0",
-		"-since=soon": "write a duration with its unit",
+		"-since=soon": "write how long ago that was",
 	} {
 		eltrain(t, dir, strings.Fields("events "+args)...).check(t, exitError, says)
 	}

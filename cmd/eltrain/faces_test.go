@@ -70,7 +70,7 @@ func TestLostOutputIsAnError(t *testing.T) {
 	defer full.Close()
 	for _, line := range []string{
 		"plan", "plan -detailed-exitcode", "plan -json", "plan -markdown", "apply -auto-approve", "state list", "state show job.tiny", "state pull",
-		"show", "show -json", "show p", "show -json p", "show -markdown p", "status", "status -json", "validate", "validate -json", "events", "graph",
+		"show", "show -json", "show p", "show -json p", "show -markdown p", "status", "status -json", "validate", "validate -json", "events", "replay", "replay -json", "graph",
 		"providers schema -json", "import -- torchrun train.py", "fmt -diff ugly", "console",
 	} {
 		cmd := commandIn(dir, strings.Fields(line)...)

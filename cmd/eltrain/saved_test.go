@@ -472,7 +472,7 @@ func TestConsumersMayCloseThePipe(t *testing.T) {
 		{"apply -auto-approve", exitError}, // a closed pipe is an interrupt
 		{"", exitDone},                     // everything is applied
 		{"validate", exitDone}, {"validate -json", exitDone}, {"status", exitDone}, {"why", exitDone}, {"status -json", exitDone},
-		{"show", dies}, {"show -json", dies}, {"events", dies}, {"events -json", dies}, {"logs job.tiny", dies}, {"graph", dies}, {"console", dies}, {"output", dies}, {"requests", dies}, {"requests -json", dies},
+		{"show", dies}, {"show -json", dies}, {"events", dies}, {"events -json", dies}, {"replay", exitDone}, {"replay -json", exitDone}, {"logs job.tiny", dies}, {"graph", dies}, {"console", dies}, {"output", dies}, {"requests", dies}, {"requests -json", dies},
 		{"exec job.tiny.worker[0] -- true", exitDone}, {"stacks", dies},
 		{"suspend job.tiny", exitDone}, {"resume job.tiny", exitDone}, {"cancel job.tiny", exitDone}, {"restart job.tiny", exitDone}, {"scale job.tiny.worker=2", exitError}, {"signal SIGCONT job.tiny", exitDone}, {"checkpoint job.tiny", exitError}, {"reload job.tiny", exitDone}, {"run job.tiny", exitError},
 		{"nodes", exitDone}, {"nodes -json", exitDone}, {"top", exitError}, {"cordon none", exitError}, {"uncordon none", exitError}, {"drain none", exitError},

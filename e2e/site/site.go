@@ -173,6 +173,7 @@ func (s *Site) Clean() {
 	if code != 0 {
 		s.T.Errorf("destroy: exit code %d\n%s", code, out)
 	}
+	s.replay()
 	// Some of it may end after the destroy: on a cluster, the objects that the garbage collector deletes.
 	var left []string
 	for deadline := time.Now().Add(Bound); time.Now().Before(deadline); time.Sleep(Poll) {
@@ -183,6 +184,13 @@ func (s *Site) Clean() {
 	s.T.Errorf("left after destroy: %v; it said\n%s", left, out)
 	for pid := range s.Processes() {
 		syscall.Kill(pid, syscall.SIGKILL)
+	}
+}
+
+// replay checks that all decisions of the directory's journal, if it has one, come out the same when they are made again.
+func (s *Site) replay() {
+	if out, code := s.Run("replay"); code != 0 || strings.Contains(out, "not replayable") {
+		s.T.Errorf("replay: exit code %d\n%s", code, out)
 	}
 }
 
