@@ -36,6 +36,17 @@ func BenchmarkMakeAllNew(b *testing.B) {
 	}
 }
 
+// BenchmarkDigests digests the plan of 10,000 new slots, as is done after each decision, beside the turns. Target: 500 ms.
+func BenchmarkDigests(b *testing.B) {
+	p := plan.Make(cluster(1, 10_000).input())
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := p.Digests(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
 // BenchmarkMakeAllNewBarred plans 10,000 new slots of a hundred jobs, each barred from half of the nodes.
 func BenchmarkMakeAllNewBarred(b *testing.B) {
 	in := cluster(100, 100).input()

@@ -2,6 +2,7 @@ package view
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -61,10 +62,12 @@ func (d *ReplayDifference) title() string {
 func WriteReplayDifference(s Screen, d *ReplayDifference) {
 	t := planText{Screen: s}
 	t.line("%s", t.paint(d.title(), bold))
-	same := len(d.Then.Changes)+len(d.Then.Waits)+len(d.Now.Changes)+len(d.Now.Waits) == 0
-	if same {
-		t.line("\nThe same changes and waits, in another order or with other details.")
-	} else {
+	switch same := len(d.Then.Changes)+len(d.Then.Waits)+len(d.Now.Changes)+len(d.Now.Waits) == 0; {
+	case same && slices.Contains(d.Parts, "changes"):
+		t.line("\nThe same changes and waits, in another order or with other attributes.")
+	case same:
+		t.line("\nThe same changes and waits.")
+	default:
 		t.replayed("Decided then:", d.then)
 		t.replayed("Decided now:", d.now)
 	}
