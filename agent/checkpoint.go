@@ -148,11 +148,11 @@ func (d *directory) find(act job.Act) job.ActResult {
 	return result
 }
 
-// steps are those of the whole checkpoints, newest first.
+// steps are those of the checkpoints that are whole, or may be once they stay as they are, newest first.
 func (d *directory) steps() (steps []int64) {
 	found, _ := checkpoint.Look(d.fsys, time.Now(), nil)
 	for i := range found {
-		if c := &found[i]; c.Whole() && c.Step > 0 && !slices.Contains(steps, c.Step) {
+		if c := &found[i]; (c.Whole() || c.Flaw.Code == job.Changing) && c.Step > 0 && !slices.Contains(steps, c.Step) {
 			steps = append(steps, c.Step)
 		}
 	}

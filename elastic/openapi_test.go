@@ -98,7 +98,7 @@ func jsonType(t reflect.Type) string {
 		return jsonType(t.Elem())
 	case reflect.Struct:
 		return "object"
-	case reflect.Slice:
+	case reflect.Slice, reflect.Array:
 		return "array"
 	case reflect.String:
 		return "string"

@@ -15,7 +15,12 @@ func sample() Job {
 		Limits: &Limits{CPU: &cpu, Memory: &mem, Devices: map[string]int{"gpu": 8}},
 		Roles: []Role{{
 			Name: "worker", Replicas: 2, Processes: 1, Ranked: true,
-			Scaling:   &Scaling{Min: 1, Max: 4, Step: 1, Sizes: []int{1, 4}},
+			Scaling: &Scaling{Min: 1, Max: 4, Step: 1, Sizes: []int{1, 4}, Enabled: new(true), Tolerance: new(0.1), Explore: new(3),
+				Cooldown: &Cooldown{}, Stabilization: &Stabilization{}, Fallback: &Fallback{},
+				Policies: []Policy{{
+					Name: "p", Schedule: &Schedule{}, Source: &MetricSource{Kind: PrometheusSource, Rank: new(1), Headers: map[string]string{"A": "b"}, Command: []string{"x"}},
+					Strategy: &Strategy{Kind: Threshold, Target: new(1.0), Rising: new(true), Above: new(1.0), Below: new(2.0)},
+				}}},
 			Program:   Program{Image: "train:1", Command: []string{"train", "--fast"}, WorkingDir: ".", Env: map[string]string{"A": "1"}},
 			Source:    Files{"train.py": "d1"},
 			DependsOn: []string{"ps"}, Update: &Updating{MaxUnavailable: 2}, StopGrace: Duration(30e9),
@@ -30,6 +35,7 @@ func sample() Job {
 		Topology:   Topology{RankBy: []string{"node.labels.rack"}},
 		Detect:     Detect{Lease: Duration(15e9), Hang: &HangLimits{Floor: Duration(30e9), Ceiling: Duration(1800e9)}, Check: &NodeCheck{When: CheckAlways, Timeout: Duration(60e9), Command: []string{"check"}}},
 		Heal:       Heal{Budget: Budget{Restarts: 10, Window: Duration(86400e9)}, On: []On{{Cause: "oom", Memory: 1.5, Limit: 3}}, ExitCodes: map[string]string{"3": ExitFails}},
+		StopWhen:   &StopWhen{Above: new(1.0), Below: new(2.0)},
 		Lifecycle:  Lifecycle{PreventDestroy: true, IgnoreChanges: []string{"role.worker.replicas"}},
 	}
 }

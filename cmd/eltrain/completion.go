@@ -151,7 +151,7 @@ func (s *session) optionsOf(c *command) map[string]predictor {
 // predictors are by the placeholder for a value in usages and option texts.
 func (s *session) predictors() map[string]predictor {
 	return map[string]predictor{
-		"FILE": shells.Files, "PATH": shells.Files, "DIR": shells.Directories,
+		"FILE": shells.Files, "PATH": shells.Files, "DIR": shells.Directories, "JOURNAL": shells.Directories,
 		"ADDRESS": s.predictAddresses, "SOURCE": s.predictAddresses, "DESTINATION": s.predictAddresses,
 		"NAME": s.predictOutputs, "SIGNAL": predictSignals, "NODE": s.predictNodes,
 	}

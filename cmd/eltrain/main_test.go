@@ -375,7 +375,7 @@ func optionsOf(c *command) *flag.FlagSet {
 
 // Every command without subcommands lists its exit codes, each with a sentence: the common 0 and 1, and its own.
 func TestHelpTellsOfExitCodes(t *testing.T) {
-	more := map[string]int{"plan": exitChanges, "apply": exitChanges, "fmt": exitUnclean}
+	more := map[string]int{"plan": exitChanges, "apply": exitChanges, "fmt": exitUnclean, "replay": exitDiffers}
 	for _, c := range allCommands() {
 		if c.subcommands != nil {
 			if c.exits != nil {

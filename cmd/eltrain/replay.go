@@ -34,7 +34,7 @@ func (a *replayArgs) declare(fs *flags) {
 func replayCommand() *command {
 	return taking(command{
 		name: "replay", usage: "[options] [JOURNAL]",
-		synopsis: "Make recorded decisions again and show what differs",
+		synopsis: "Make decisions again and show what differs",
 		about: `Makes the decisions of this directory's journal again, or of that in the directory JOURNAL, and shows those that come
 out differently: with another version of eltrain, or with the files of -dir. -var and -var-file without -dir mean the
 files of this directory. Nothing is contacted or changed, except that sensitive values in files need the state's key.
