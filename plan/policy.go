@@ -38,16 +38,14 @@ func (w *work) policySize(r *job.Role) int {
 	return s.Most
 }
 
-// whyScaled is why policies leave a role no more slots: the policy whose proposal is the size, or else what bounded it.
+// whyScaled is why policies leave a role no more slots: the policy that decided, from what, and what bounded that.
 func (w *work) whyScaled(r *job.Role) job.Reason {
 	s := w.sized[r.Name]
-	why := job.Because(ScaledByPolicy, "size", strconv.Itoa(w.policySize(r)))
+	why := job.Because(ScaledByPolicy, "size", strconv.Itoa(w.policySize(r)), "policy", s.By)
 	var parts []job.Reason
 	for _, one := range s.Proposals {
-		if one.Size == max(s.To, s.Most) && !one.Inactive {
-			why = job.Because(ScaledByPolicy, "size", strconv.Itoa(w.policySize(r)), "policy", one.Policy)
+		if one.Policy == s.By {
 			parts = append(parts, one.Reason)
-			break
 		}
 	}
 	return why.With(append(parts, s.Bounds...)...)

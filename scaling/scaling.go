@@ -54,6 +54,8 @@ type Decision struct {
 	// Most is the most that efficiency allows; 0 if that does not matter.
 	Most      int        `json:"most,omitempty"`
 	Proposals []Proposal `json:"proposals,omitempty"` // in the order of the policies
+	// By is the policy whose proposal counts, or which caps the role if there is none; "" if none does.
+	By string `json:"by,omitempty"`
 	// Bounds are what made To differ from what was proposed, in the order in which they did.
 	Bounds []job.Reason `json:"bounds,omitempty"`
 	// Explores: nothing was measured at Most so far.
@@ -148,14 +150,21 @@ func (d *decision) propose() (size int, fails bool) {
 		case one.cap:
 			if one.Size > 0 && (d.out.Most == 0 || one.Size < d.out.Most) {
 				d.out.Most = one.Size
+				if size == 0 {
+					d.out.By = one.Policy
+				}
 			}
 		case scheduled >= 0 && i != scheduled:
 		default:
-			size, fails = max(size, one.Size), fails || one.fails
+			if fails = fails || one.fails; one.Size > size {
+				size, d.out.By = one.Size, one.Policy
+			}
 		}
 	}
 	if scheduled < 0 {
-		size = max(size, d.deadline())
+		if needed := d.deadline(); needed > size {
+			size, d.out.By = needed, deadlinePolicy
+		}
 	}
 	return size, fails
 }

@@ -386,7 +386,7 @@ var sentences = map[job.Code]sentence{
 	// What notices tell, and why a job failed.
 	plan.ScaleDecided: says("from ${from} to ${to} slots: ${of}"),
 	plan.StopReached:  stopReached,
-	plan.PhaseEntered: says("${phase}"),
+	plan.PhaseEntered: phaseEntered,
 	plan.StartsAnew:   startsAnew,
 	plan.JobFailed:    says("Failed: ${of}"),
 	plan.CanceledBy:   either("why", "Canceled by ${by}: ${why}", "Canceled by ${by}"),
@@ -887,6 +887,13 @@ func efficientUpTo(r job.Reason, _ []string) string {
 		least, _ := strconv.ParseFloat(r.Args["min_efficiency"], 64)
 		return fmt.Sprintf("%s slots would change the throughput by %+.0f %% at an efficiency of %.0f %% (at least %.0f %%), for a restart of %s", next, 100*gain, 100*share, 100*least, r.Args["restart"])
 	}
+}
+
+func phaseEntered(r job.Reason, of []string) string {
+	if len(of) == 0 {
+		return r.Args["phase"]
+	}
+	return r.Args["phase"] + ": " + strings.Join(of, "; ")
 }
 
 func stopReached(r job.Reason, _ []string) string {
