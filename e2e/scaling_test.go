@@ -98,11 +98,11 @@ func TestRolesFollowTheirPolicies(t *testing.T) {
         }
         strategy "pass-through" {}`,
 		"training": `source "training" { metric = "tokens_per_second" }
-        strategy "target-value" { target = 2000 }`,
+        strategy "target-value" { target = 1500 }`,
 		"threshold": `source "training" { metric = "step" }
         strategy "threshold" {
           above  = 20
-          delta  = 2
+          delta  = 5
           within = 2
         }`,
 		"queue": `source "queue" { metric = "slots" }
@@ -110,7 +110,7 @@ func TestRolesFollowTheirPolicies(t *testing.T) {
 		"capacity": `source "capacity" { metric = "free" }
         strategy "threshold" {
           above  = 5
-          delta  = 1
+          delta  = 5
           within = 1
         }`,
 		"night": `schedule {
@@ -126,8 +126,8 @@ func TestRolesFollowTheirPolicies(t *testing.T) {
 	}
 	s := newSite(t, map[string]string{"train.py": throughput, "want": "2", "job.hcl": files.String(), "eltrain.vars": "token = \"sesame\"\n"})
 	s.Watch()
-	// The training shows a throughput of 1000 times the square root of its size; 2000 needs 4. The rest as they say.
-	for name, size := range map[string]int{"exec": 2, "http": 3, "training": 4, "threshold": 6, "queue": 2, "capacity": 6, "night": 2} {
+	// The training shows a throughput of 1000 times the square root of its size: 2 slots are within the tolerance of 1500. The rest as they say.
+	for name, size := range map[string]int{"exec": 2, "http": 3, "training": 2, "threshold": 6, "queue": 2, "capacity": 6, "night": 2} {
 		s.Of(name).Await(fmt.Sprintf("%s to have %d slots", name, size), func(j site.Job) bool { return j.Trains(size, 1) })
 	}
 	s.Write("want", "1")
