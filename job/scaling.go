@@ -22,6 +22,7 @@ type Scaling struct {
 	MaxScaleDown       int      `hcl:"max_scale_down,optional" change:"update" json:",omitempty" doc:"By how many slots the size may shrink at a time. Default: no limit."`
 	Freeze             Duration `hcl:"freeze,optional" change:"update" json:",omitempty" doc:"The size stays as it is if the training is over sooner than this. How long it takes is known if it says how many steps there are in all."`
 	Explore            *int     `hcl:"explore,optional" change:"update" json:",omitempty" doc:"How many sizes the strategy efficiency may try of which nothing was measured. Default: 3."`
+	Batch              Batch    `hcl:"batch,optional" change:"update" json:",omitempty" doc:"How a step's work depends on the size: \"per_slot\" if each slot adds its own, as with a fixed batch per device, or \"global\" if the slots share a batch of a fixed size. For what is judged by how long steps take: efficiency, deadline, and a throughput's target. Default: per_slot."`
 	OnCheckError       OnError  `hcl:"on_check_error,optional" change:"update" json:",omitempty" doc:"What happens if a source has no value: \"hold\" (its policy proposes the size as it is, so the role does not shrink), \"ignore\" (as if the policy were not there), or \"fail\" (the role keeps its size). Default: hold."`
 
 	Cooldown      *Cooldown      `hcl:"cooldown,block" change:"update" json:",omitempty" doc:"The least time from a change of the size until policies change it again."`
@@ -30,6 +31,17 @@ type Scaling struct {
 
 	Policies []Policy `hcl:"policy,block" change:"update" json:",omitempty" doc:"What the size follows. Without any policy the role grows as far as there is room."`
 }
+
+// Batch is how a step's work depends on the number of slots.
+type Batch string
+
+const (
+	BatchPerSlot Batch = "per_slot" // each slot adds its own
+	BatchGlobal  Batch = "global"   // the slots share it
+)
+
+// Batches are all of them; the first is the default.
+var Batches = []Batch{BatchPerSlot, BatchGlobal}
 
 // OnError is what happens if a source has no value.
 type OnError string

@@ -73,6 +73,7 @@ job "full" {
       max_scale_down      = 2
       freeze              = "15m"
       explore             = 1
+      batch               = "global"
       on_check_error      = "ignore"
       cooldown {
         up   = "9m"

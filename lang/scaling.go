@@ -95,6 +95,9 @@ func (l *loader) checkPace(s *job.Scaling, t *tree) {
 	if given(t, "explore") && s.Explore != nil && *s.Explore < 0 {
 		l.complain(t.at("explore"), t, "Invalid number of sizes", "explore is 0 or more: 0 tries no size of which nothing was measured.")
 	}
+	if given(t, "batch") {
+		oneOf(l, t, "batch", s.Batch, job.Batches)
+	}
 	if given(t, "on_check_error") {
 		oneOf(l, t, "on_check_error", s.OnCheckError, job.OnErrors)
 	}

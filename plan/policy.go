@@ -217,7 +217,8 @@ type growth struct {
 	size      int // of the role, at which the world has so many replicas on so many nodes
 	replicas  int
 	nodes     int
-	processes int          // of a slot
+	processes int // of a slot
+	batch     job.Batch
 	known     map[int]bool // replicas that were measured
 }
 
@@ -225,19 +226,19 @@ type growth struct {
 func (p *pass) growth(w *work, r *job.Role) scaling.Growth {
 	taken := p.survey(w, r.Name)
 	p.learn(w, taken)
-	seen := observations(w.rec.Measured)
+	seen := observations(w.rec.Measured, r.Scaling.Batch)
 	var now *job.Pace
 	size := 0
 	for i := range taken {
 		if e := &taken[i]; e.Pace != nil && (w.rec.Measured == nil || e.At.After(w.rec.Measured.Until)) {
-			seen = model.Observe(seen, sizeOf(e.Pace.Nodes, e.Pace.Replicas), e.Pace.StepTime, e.At)
+			seen = model.Observe(seen, sizeOf(e.Pace.Nodes, e.Pace.Replicas, r.Scaling.Batch), e.Pace.StepTime, e.At)
 			now, size = e.Pace, e.Size
 		}
 	}
 	if len(seen) == 0 || !r.Ranked {
 		return nil
 	}
-	g := &growth{size: size, processes: r.Processes, known: map[int]bool{}}
+	g := &growth{size: size, processes: r.Processes, batch: r.Scaling.Batch, known: map[int]bool{}}
 	for _, o := range seen {
 		g.known[o.Replicas] = true
 	}
@@ -273,7 +274,7 @@ func (w *work) nodes() map[string]bool {
 
 // learn records what worlds before the newest have shown: what the newest shows is in the evaluations, which a steady job keeps adding.
 func (p *pass) learn(w *work, taken []job.Evaluation) {
-	seen := observations(w.rec.Measured)
+	seen := observations(w.rec.Measured, "")
 	until := time.Time{}
 	if w.rec.Measured != nil {
 		until = w.rec.Measured.Until
@@ -281,7 +282,7 @@ func (p *pass) learn(w *work, taken []job.Evaluation) {
 	last := until
 	for i := range taken {
 		if e := &taken[i]; e.Pace != nil && e.At.After(until) && e.Pace.Generation < w.world.Generation {
-			seen, last = model.Observe(seen, sizeOf(e.Pace.Nodes, e.Pace.Replicas), e.Pace.StepTime, e.At), e.At
+			seen, last = model.Observe(seen, sizeOf(e.Pace.Nodes, e.Pace.Replicas, ""), e.Pace.StepTime, e.At), e.At
 		}
 	}
 	if last.Equal(until) {
@@ -294,15 +295,22 @@ func (p *pass) learn(w *work, taken []job.Evaluation) {
 	w.rec.Measured, p.out.Dirty = now, true
 }
 
-func sizeOf(nodes, replicas int) model.Size { return model.Size{Nodes: nodes, Replicas: replicas} }
+// sizeOf is a size for the model. A batch that the replicas share is 1 in all.
+func sizeOf(nodes, replicas int, batch job.Batch) model.Size {
+	size := model.Size{Nodes: nodes, Replicas: replicas}
+	if batch == job.BatchGlobal {
+		size.LocalBatch = 1 / float64(replicas)
+	}
+	return size
+}
 
 // observations are what was recorded, for the model.
-func observations(m *job.Measured) (all []model.Observation) {
+func observations(m *job.Measured, batch job.Batch) (all []model.Observation) {
 	if m == nil {
 		return nil
 	}
 	for _, s := range m.Sizes {
-		all = append(all, model.Observation{Size: sizeOf(s.Nodes, s.Replicas), Count: s.Count, StepTime: s.StepTime, Variance: s.Variance, Last: s.Last})
+		all = append(all, model.Observation{Size: sizeOf(s.Nodes, s.Replicas, batch), Count: s.Count, StepTime: s.StepTime, Variance: s.Variance, Last: s.Last})
 	}
 	return all
 }
@@ -314,7 +322,7 @@ func (g *growth) Throughput(size int) scaling.Throughput {
 	if size == g.size {
 		nodes = g.nodes
 	}
-	s := sizeOf(max(1, nodes), replicas)
+	s := sizeOf(max(1, nodes), replicas, g.batch)
 	t, known := g.model.Throughput(s)
 	if !known {
 		return scaling.Throughput{}

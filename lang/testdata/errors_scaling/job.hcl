@@ -15,6 +15,7 @@ job "gpt" {
       tolerance           = 1
       max_scale_up        = 0
       explore             = -1
+      batch               = "local"
       on_check_error      = "holds"
       fallback {
         failures = 0
