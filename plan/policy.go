@@ -148,6 +148,13 @@ func (p *pass) explainScaling(w *work) {
 			continue
 		}
 		s.Size = len(w.heldSlots(r.Name))
+		if s.To == 0 && s.Most > 0 && s.Size != s.From && !s.DryRun && s.Asked == 0 { // as far as there was room
+			next := w.rec.Scaled[r.Name]
+			if next.At = p.in.Now; s.Explores && s.Size == s.Most {
+				next.Explored++
+			}
+			p.keepScaled(w, r, next)
+		}
 		p.out.Scaling = append(p.out.Scaling, *s)
 		if s.DryRun && s.Asked == 0 && s.Decided() {
 			p.addWait(w, r.Name, job.Because(WouldScale, "from", strconv.Itoa(s.From), "to", strconv.Itoa(s.To)).With(w.whyScaled(r)))

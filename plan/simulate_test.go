@@ -43,6 +43,8 @@ type world struct {
 	late bool
 	// suspicions are what detection says, by job.
 	suspicions map[string][]job.Suspicion
+	// surveys are what sources of scaling policies said.
+	surveys []job.Survey
 	// checks is what a check of a node yields; it passes if there is nothing.
 	checks map[string]job.CheckOutcome
 	// slowStop: incarnations that are asked to stop keep running until stopped.
@@ -99,7 +101,7 @@ func (w *world) input() plan.Input {
 		}
 		snap.Incarnations = append(snap.Incarnations, c)
 	}
-	snap.Suspicions = maps.Clone(w.suspicions)
+	snap.Suspicions, snap.Surveys = maps.Clone(w.suspicions), slices.Clone(w.surveys)
 	for name, why := range w.held {
 		if rec := w.records[name]; rec != nil {
 			snap.Held = map[string]string{rec.UID: why}
