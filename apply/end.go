@@ -326,7 +326,7 @@ func (e *ending) growing(l *Loop, rec *job.Record) bool {
 		if s.Phase != job.Scheduling && s.Phase != job.Registered || role == nil || role.Scaling == nil {
 			return false
 		}
-		inc := l.sight.live[incarnationOf(rec.UID, s.Address, s.Incarnation)]
+		inc := l.sight.find(rec.UID, s.Address, s.Incarnation)
 		if inc == nil || inc.Node == "" || inc.State != job.Up && inc.Waiting != "" {
 			return false
 		}
@@ -434,7 +434,7 @@ func (e *ending) reportsDue(l *Loop, p *plan.Plan) (until time.Time) {
 // runs reports whether anything of the job runs.
 func (s *sight) runs(rec *job.Record) bool {
 	return slices.ContainsFunc(rec.Slots, func(slot job.Slot) bool {
-		return s.live[incarnationOf(rec.UID, slot.Address, slot.Incarnation)] != nil
+		return s.find(rec.UID, slot.Address, slot.Incarnation) != nil
 	})
 }
 
@@ -448,7 +448,7 @@ func (s *sight) silent(rec *job.Record) bool {
 		default:
 			continue
 		}
-		inc := s.live[incarnationOf(rec.UID, slot.Address, slot.Incarnation)]
+		inc := s.find(rec.UID, slot.Address, slot.Incarnation)
 		if inc != nil && inc.State == job.Up && inc.Member == nil {
 			return true
 		}

@@ -84,7 +84,7 @@ func TestAnElasticRoleThatGrowsIsWaitedForWithBounds(t *testing.T) {
 		if c.inc.Number == 0 {
 			c.inc.Number = 2
 		}
-		l.sight.live = map[incarnation]*job.Incarnation{incarnationOf("u", last.Address, c.inc.Number): &c.inc}
+		l.sight.live = map[string]map[incarnation]*job.Incarnation{"u": {incarnationOf("u", last.Address, c.inc.Number): &c.inc}}
 		l.now = jobtest.Epoch.Add(c.elapsed)
 		if got := l.end.isSettled(l, &plan.Plan{Records: job.Records{"a": rec}, Waits: c.waits}); got != c.want {
 			t.Errorf("%s: settled is %v", name, got)
@@ -202,7 +202,7 @@ func TestAgentsThatAreFoundAreHeardFirst(t *testing.T) {
 		if c.inc.Number == 0 {
 			c.inc.Number = 2
 		}
-		l.sight.live = map[incarnation]*job.Incarnation{incarnationOf("u", rec.Slots[0].Address, c.inc.Number): &c.inc}
+		l.sight.live = map[string]map[incarnation]*job.Incarnation{"u": {incarnationOf("u", rec.Slots[0].Address, c.inc.Number): &c.inc}}
 		l.now = jobtest.Epoch.Add(c.elapsed)
 		until := l.end.reportsDue(l, &plan.Plan{Records: job.Records{"a": rec}})
 		if want := jobtest.Epoch.Add(c.want); c.want == 0 && !until.IsZero() || c.want > 0 && !until.Equal(want) {

@@ -402,8 +402,7 @@ func aboutNodes(records []job.NodeRecord, nodes []job.Node, now time.Time) (all 
 // losses returns the conditions of jobs whose loss is not finite, by what the members of their worlds report.
 func losses(in *plan.Input, p *plan.Plan) (all []conditions.Condition) {
 	told := map[string]bool{}
-	for i := range in.Snapshot.Incarnations {
-		inc := &in.Snapshot.Incarnations[i]
+	for inc := range in.Snapshot.Incarnations.All() {
 		m, name := inc.Member, inc.Slot.Job
 		if m == nil || m.State != job.MemberRunning || told[name] || p.Records[name] == nil || p.Records[name].UID != inc.UID {
 			continue
@@ -460,8 +459,8 @@ func foldedSlots(slots []job.Address) (folded []string) {
 // refused launches of incarnations that exist by now.
 func recordedRefusals(s *state.State, seen *job.Snapshot) (held []conditions.Condition, waits []plan.Wait) {
 	there := map[incarnation]bool{}
-	for i := range seen.Incarnations {
-		there[keyOf(&seen.Incarnations[i])] = true
+	for inc := range seen.Incarnations.All() {
+		there[keyOf(inc)] = true
 	}
 	for _, c := range s.Conditions {
 		name, ofJob := conditions.Job(c.About)

@@ -13,8 +13,8 @@ import (
 
 // A plan uses the current names of jobs. The provider's observation stays unchanged, and a rename does not make it news.
 func TestWhatAProviderSawIsNotRenamed(t *testing.T) {
-	seen := &providers.Observation{Places: providers.Anywhere, Incarnations: []job.Incarnation{
-		{UID: "u", Slot: job.Address{Job: "before", Role: "worker"}, Number: 1, State: job.Up}}}
+	seen := &providers.Observation{Places: providers.Anywhere, Incarnations: job.Incarnations{
+		{{UID: "u", Slot: job.Address{Job: "before", Role: "worker"}, Number: 1, State: job.Up}}}}
 	l := loopOf(job.Job{})
 	l.sight.see("local", Sight{Observation: seen}, nil)
 	for _, now := range []string{"before", "now", "now", "later"} {
@@ -23,8 +23,8 @@ func TestWhatAProviderSawIsNotRenamed(t *testing.T) {
 		l.sight.see("local", Sight{Observation: seen}, nil)
 		in := l.input()
 		l.sight.keep(in.Snapshot)
-		if got := in.Snapshot.Incarnations[0].Slot.Job; got != now || seen.Incarnations[0].Slot.Job != "before" || l.sight.fresh {
-			t.Errorf("the plan calls it %s, want %s; the observation calls it %s, fresh %v", got, now, seen.Incarnations[0].Slot.Job, l.sight.fresh)
+		if got := in.Snapshot.Incarnations[0][0].Slot.Job; got != now || seen.Incarnations[0][0].Slot.Job != "before" || l.sight.fresh {
+			t.Errorf("the plan calls it %s, want %s; the observation calls it %s, fresh %v", got, now, seen.Incarnations[0][0].Slot.Job, l.sight.fresh)
 		}
 		if l.sight.at(&plan.Change{UID: "u", Slot: job.Address{Job: now, Role: "worker"}, Incarnation: 1}) == nil {
 			t.Errorf("a change of %s does not find its incarnation", now)

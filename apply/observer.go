@@ -3,6 +3,7 @@ package apply
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 
 	"github.com/eltrain/eltrain/elastic"
@@ -43,12 +44,13 @@ func (e *observer) seal(name string, raw *providers.Observation) *providers.Obse
 		return known.sealed
 	}
 	sealed := *raw
-	sealed.Incarnations = make([]job.Incarnation, len(raw.Incarnations))
-	for i, inc := range raw.Incarnations {
+	incs := raw.Incarnations.List()
+	for i := range incs {
+		inc := &incs[i]
 		inc.Exit, inc.Evidence, inc.Waiting = e.sealer.Exit(inc.Exit), e.sealer.Texts(inc.Evidence), e.sealer.Text(inc.Waiting)
 		inc.Drift = e.sealer.Changes(inc.Drift)
-		sealed.Incarnations[i] = inc
 	}
+	sealed.Incarnations = job.InParts(incs)
 	sealed.Delayed = make(map[string]string, len(raw.Delayed))
 	for uid, why := range raw.Delayed {
 		sealed.Delayed[uid] = e.sealer.Text(why)
@@ -81,13 +83,18 @@ func (e *observer) sealFacts(facts map[string]elastic.Facts) map[string]elastic.
 	if e.sealer.Idle() {
 		return facts
 	}
-	for _, f := range facts {
-		for i := range f.Members { // copies, which we own
-			m := &f.Members[i].Member
-			m.Exit = e.sealer.Exit(m.Exit)
+	sealed := make(map[string]elastic.Facts, len(facts))
+	for name, f := range facts {
+		if slices.ContainsFunc(f.Members, func(m elastic.MemberFacts) bool { return m.Member.Exit != nil }) {
+			f.Members = slices.Clone(f.Members) // facts are shared
+			for i := range f.Members {
+				m := &f.Members[i].Member
+				m.Exit = e.sealer.Exit(m.Exit)
+			}
 		}
+		sealed[name] = f
 	}
-	return facts
+	return sealed
 }
 
 // sealedError is an error with the sensitive values in its text sealed.

@@ -154,6 +154,7 @@ func (p *Planner) PreviewRecorded(o *Observation, now time.Time) Decision {
 func addRecorded(in *plan.Input, rec *job.Record, unobserved map[string]bool) {
 	provider := rec.Spec.Provider
 	allow(in, provider)
+	var incs []job.Incarnation
 	for i := range rec.Slots {
 		s := &rec.Slots[i]
 		extra := in.Extra["job."+s.Address.Job+"."+s.Address.Role]
@@ -162,7 +163,7 @@ func addRecorded(in *plan.Input, rec *job.Record, unobserved map[string]bool) {
 		default:
 			continue
 		}
-		in.Snapshot.Incarnations = append(in.Snapshot.Incarnations, job.Incarnation{
+		incs = append(incs, job.Incarnation{
 			Slot: s.Address, UID: rec.UID, Number: s.Incarnation, Node: s.Node, Provider: provider, Fingerprint: s.Fingerprint,
 			Reserved: s.Reserved, Extra: extra, State: job.Up, Started: s.Since, Owner: in.Capabilities[provider].Owner,
 		})
@@ -179,6 +180,7 @@ func addRecorded(in *plan.Input, rec *job.Record, unobserved map[string]bool) {
 			in.Snapshot.Nodes[at].Capacity = in.Snapshot.Nodes[at].Capacity.Add(s.Reserved).Add(extra)
 		}
 	}
+	in.Snapshot.Incarnations = in.Snapshot.Incarnations.With(incs...)
 }
 
 // allow assumes that an unknown provider can do whatever is asked of it.

@@ -33,9 +33,9 @@ func TestRecordedRefusals(t *testing.T) {
 		want string
 	}{
 		"nothing is there": {job.Snapshot{}, "worker[0-1,3]"},
-		"one is there": {job.Snapshot{Incarnations: []job.Incarnation{there("u", 2)}},
+		"one is there": {job.Snapshot{Incarnations: job.Incarnations{{there("u", 2)}}},
 			"worker[0-1]"},
-		"one before it is, and one of another job": {job.Snapshot{Incarnations: []job.Incarnation{there("u", 1), there("another's", 2)}},
+		"one before it is, and one of another job": {job.Snapshot{Incarnations: job.Incarnations{{there("u", 1)}, {there("another's", 2)}}},
 			"worker[0-1,3]"},
 	} {
 		of := []job.Reason{why(c.want, quota), why("worker[2]", "no such image")}

@@ -202,9 +202,8 @@ func TestWhatIsObservedIsSealed(t *testing.T) {
 				return told, nil
 			}
 			now := *seen
-			now.Incarnations = slices.Clone(seen.Incarnations)
-			for i := range now.Incarnations {
-				inc := &now.Incarnations[i]
+			now.Incarnations = job.InParts(seen.Incarnations.List())
+			for inc := range now.Incarnations.All() {
 				inc.Waiting, inc.Evidence = "with "+password, []string{"it said " + password}
 				if inc.State == job.Gone {
 					inc.Exit = &job.Exit{Code: 1, Message: "bad token " + password, Tail: []string{password}}
@@ -239,8 +238,8 @@ func TestWhatIsObservedIsSealed(t *testing.T) {
 			t.Errorf("the observation is not sealed again once other values are sensitive: %v", err)
 		}
 
-		drifted := f.observer.seal("west", &providers.Observation{Incarnations: []job.Incarnation{
-			{Drift: []job.FieldChange{{Path: "env", Before: "other", After: password}}}}})
+		drifted := f.observer.seal("west", &providers.Observation{Incarnations: job.Incarnations{
+			{{Drift: []job.FieldChange{{Path: "env", Before: "other", After: password}}}}}})
 		if text := fmt.Sprint(drifted.Incarnations); strings.Contains(text, password) {
 			t.Errorf("drift is seen as %s", text)
 		}

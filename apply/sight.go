@@ -35,8 +35,18 @@ type sight struct {
 	fresh     bool                     // something has changed since the newest plan
 	surveys   surveys
 
-	snapshot job.Snapshot                     // of the newest plan
-	live     map[incarnation]*job.Incarnation // the snapshot's, without those that are Gone
+	snapshot job.Snapshot // of the newest plan
+	merged   map[*job.Incarnation]merged
+	live     map[string]map[incarnation]*job.Incarnation // the snapshot's, by UID, without those that are Gone; see liveOf
+}
+
+// merged is a part of the newest snapshot, and what it was made of. It stays as long as that does: a snapshot costs what has changed
+// since the last.
+type merged struct {
+	seen    []job.Incarnation // by the provider
+	name    string            // of its job
+	members []elastic.MemberFacts
+	made    []job.Incarnation
 }
 
 // provided is what is known of one provider.
@@ -47,7 +57,7 @@ type provided struct {
 }
 
 func newSight(order []string) sight {
-	s := sight{order: slices.Sorted(slices.Values(order)), providers: make(map[string]*provided, len(order)), surveys: newSurveys()}
+	s := sight{order: slices.Sorted(slices.Values(order)), providers: make(map[string]*provided, len(order)), live: map[string]map[incarnation]*job.Incarnation{}, surveys: newSurveys()}
 	for _, name := range order {
 		s.providers[name] = &provided{}
 	}
@@ -110,8 +120,8 @@ func (s *sight) unobserved() map[string]string {
 func (s *sight) each(do func(*job.Incarnation)) {
 	for _, name := range s.order {
 		if p := s.providers[name]; p.seen != nil {
-			for i := range p.seen.Incarnations {
-				do(&p.seen.Incarnations[i])
+			for inc := range p.seen.Incarnations.All() {
+				do(inc)
 			}
 		}
 	}
@@ -119,13 +129,35 @@ func (s *sight) each(do func(*job.Incarnation)) {
 
 // at returns the live incarnation that a change is about; nil if there is none.
 func (s *sight) at(c *plan.Change) *job.Incarnation {
-	return s.live[incarnationOf(c.UID, c.Slot, c.Incarnation)]
+	return s.find(c.UID, c.Slot, c.Incarnation)
+}
+
+// find returns a live incarnation; nil if there is none.
+func (s *sight) find(uid string, slot job.Address, number int) *job.Incarnation {
+	return s.liveOf(uid)[incarnationOf(uid, slot, number)]
+}
+
+// liveOf returns the live incarnations of a job in the newest snapshot.
+func (s *sight) liveOf(uid string) map[incarnation]*job.Incarnation {
+	if live, known := s.live[uid]; known {
+		return live
+	}
+	live := map[incarnation]*job.Incarnation{}
+	for _, part := range s.snapshot.Incarnations {
+		for i := 0; i < len(part) && part[0].UID == uid; i++ {
+			if inc := &part[i]; inc.State != job.Gone {
+				live[keyOf(inc)] = inc
+			}
+		}
+	}
+	s.live[uid] = live
+	return live
 }
 
 // left reports whether all incarnations that a change stops are gone.
 func (s *sight) left(c *plan.Change) bool {
 	return s.answered(c.Provider) && !slices.ContainsFunc(c.Stop, func(n int) bool {
-		return s.live[incarnationOf(c.UID, c.Slot, n)] != nil
+		return s.find(c.UID, c.Slot, n) != nil
 	})
 }
 
@@ -154,8 +186,21 @@ func (s *sight) delayed() map[string]string {
 // merge adds the service's worlds, members and suspicions to a snapshot. It matches jobs by UID, so that a recreated job does not get those
 // of its predecessor.
 func merge(s *job.Snapshot, facts map[string]elastic.Facts, records job.Records) {
+	members := addWorlds(s, facts, records)
+	incs := slices.Clone(s.Incarnations)
+	for i, part := range incs {
+		if len(part) > 0 && len(members[part[0].UID]) > 0 {
+			incs[i] = slices.Clone(part)
+			addMembers(incs[i], members[part[0].UID])
+		}
+	}
+	s.Incarnations = incs
+}
+
+// addWorlds adds the service's worlds and suspicions, and returns its members, by UID.
+func addWorlds(s *job.Snapshot, facts map[string]elastic.Facts, records job.Records) map[string][]elastic.MemberFacts {
 	s.Worlds, s.Suspicions = make(map[string]job.World, len(facts)), nil
-	members := map[incarnation]*job.Member{}
+	members := make(map[string][]elastic.MemberFacts, len(facts))
 	for name, f := range facts {
 		if rec := records[name]; f.World.Generation > 0 && rec != nil && rec.UID == f.UID {
 			s.Worlds[name] = f.World
@@ -166,14 +211,32 @@ func merge(s *job.Snapshot, facts map[string]elastic.Facts, records job.Records)
 				s.Suspicions[name] = f.Suspicions
 			}
 		}
-		for i := range f.Members {
-			m := &f.Members[i]
-			members[incarnationOf(f.UID, m.Slot, m.Incarnation)] = &m.Member
-		}
+		members[f.UID] = f.Members
 	}
-	for i := range s.Incarnations {
-		if m := members[keyOf(&s.Incarnations[i])]; m != nil {
-			s.Incarnations[i].Member = m
+	return members
+}
+
+// addMembers adds what the members of a job report to its incarnations. Both are mostly in the same order.
+func addMembers(incs []job.Incarnation, members []elastic.MemberFacts) {
+	key := func(m *elastic.MemberFacts) incarnation { return incarnationOf("", m.Slot, m.Incarnation) }
+	var others map[incarnation]int
+	next := 0
+	for i := range incs {
+		inc := &incs[i]
+		at := incarnationOf("", inc.Slot, inc.Number)
+		if next < len(members) && key(&members[next]) == at {
+			inc.Member = &members[next].Member
+			next++
+			continue
+		}
+		if others == nil {
+			others = make(map[incarnation]int, len(members))
+			for k := range members {
+				others[key(&members[k])] = k
+			}
+		}
+		if k, found := others[at]; found {
+			inc.Member, next = &members[k].Member, k+1
 		}
 	}
 }
@@ -194,17 +257,16 @@ func (l *Loop) known() plan.Input {
 	}
 	l.declare(&in)
 	snapshot := job.Snapshot{At: l.now}
+	var nodes []job.Node
 	for _, name := range s.order {
 		if !s.answered(name) {
 			continue
 		}
 		p := s.providers[name]
 		in.Capabilities[name] = p.can
-		snapshot.Nodes = append(snapshot.Nodes, p.seen.Nodes...)
-		snapshot.Incarnations = slices.Grow(snapshot.Incarnations, len(p.seen.Incarnations))
-		for _, inc := range p.seen.Incarnations {
-			inc.Provider, inc.Slot.Job = name, l.book.names.now(inc.UID, inc.Slot.Job)
-			snapshot.Incarnations = append(snapshot.Incarnations, inc)
+		if snapshot.Nodes = slices.Clip(p.seen.Nodes); len(s.order) > 1 {
+			nodes = append(nodes, p.seen.Nodes...)
+			snapshot.Nodes = nodes
 		}
 		if len(p.seen.Held) > 0 && snapshot.Held == nil {
 			snapshot.Held = map[string]string{}
@@ -238,7 +300,7 @@ func (l *Loop) known() plan.Input {
 		}
 	}
 	in.Bars, in.Extra = s.fits(&in)
-	merge(&snapshot, l.book.names.fromService(s.facts), records)
+	s.merge(&snapshot, addWorlds(&snapshot, l.book.names.fromService(s.facts), records), l.book.names)
 	snapshot.Surveys = l.sight.surveys.all()
 	in.Snapshot = snapshot
 	return in
@@ -246,13 +308,43 @@ func (l *Loop) known() plan.Input {
 
 // keep keeps the snapshot of the newest plan.
 func (s *sight) keep(snapshot job.Snapshot) {
-	s.snapshot = snapshot
-	s.live = make(map[incarnation]*job.Incarnation, len(snapshot.Incarnations))
-	for i := range snapshot.Incarnations {
-		if inc := &snapshot.Incarnations[i]; inc.State != job.Gone {
-			s.live[keyOf(inc)] = inc
+	s.snapshot, s.live = snapshot, map[string]map[incarnation]*job.Incarnation{}
+}
+
+// merge makes the incarnations of a snapshot of the observations and what members report. Parts of which nothing has changed since the
+// last snapshot are the same in this one.
+func (s *sight) merge(snapshot *job.Snapshot, members map[string][]elastic.MemberFacts, names names) {
+	before := s.merged
+	s.merged = make(map[*job.Incarnation]merged, len(before))
+	for _, provider := range s.order {
+		if !s.answered(provider) {
+			continue
+		}
+		for _, part := range s.providers[provider].seen.Incarnations {
+			if len(part) == 0 {
+				continue
+			}
+			uid := part[0].UID
+			m := before[&part[0]]
+			if is := (merged{part, names.now(uid, part[0].Slot.Job), members[uid], m.made}); !m.isOf(&is) {
+				m = is
+				m.made = slices.Clone(part)
+				for i := range m.made {
+					inc := &m.made[i]
+					inc.Provider, inc.Slot.Job = provider, names.now(uid, inc.Slot.Job)
+				}
+				addMembers(m.made, m.members)
+			}
+			s.merged[&part[0]] = m
+			snapshot.Incarnations = append(snapshot.Incarnations, m.made)
 		}
 	}
+}
+
+// isOf reports whether it was made of the same.
+func (m *merged) isOf(o *merged) bool {
+	sameMembers := len(m.members) == len(o.members) && (len(m.members) == 0 || &m.members[0] == &o.members[0])
+	return m.made != nil && job.SamePart(m.seen, o.seen) && m.name == o.name && sameMembers
 }
 
 // fits asks the observations where the roles of all jobs can run and what else they use there: as declared, or as last applied
@@ -336,8 +428,7 @@ func (s *service) tellGone(l *Loop, provider string) {
 	if seen == nil {
 		return
 	}
-	for i := range seen.Incarnations {
-		inc := &seen.Incarnations[i]
+	for inc := range seen.Incarnations.All() {
 		if inc.State == job.Gone && s.ends(inc) {
 			l.inform(Ended{inc.Slot, inc.Number, inc.Ended == job.EndFinished})
 		}

@@ -29,7 +29,6 @@ type Live struct {
 // Live returns a copy of what is known now, including the given facts of the service.
 func (l *Loop) Live(now time.Time, facts map[string]elastic.Facts) Live {
 	snapshot := l.sight.snapshot
-	snapshot.Incarnations = slices.Clone(snapshot.Incarnations)
 	merge(&snapshot, l.book.names.fromService(facts), l.book.state.Jobs)
 	unstored := l.unstoredJobs()
 	ledgers := plan.Goodput(l.book.state.Jobs, &snapshot, now)

@@ -52,11 +52,13 @@ func newIdle(t testing.TB, slots int) *idle {
 	rec := &job.Record{UID: "u", Phase: job.JobSucceeded, Spec: spec, Counts: map[string]int{"worker": slots}}
 	i := &idle{t: t, now: jobtest.Epoch, seen: &providers.Observation{Places: providers.Anywhere, Nodes: []job.Node{jobtest.Node("n", jobtest.Cores(1))}}}
 	prints := job.Fingerprints(&spec, &spec.Roles[0])
+	var others []job.Incarnation
 	for n := range slots {
 		a := job.Address{Job: "a", Role: "worker", Index: n}
 		rec.Slots = append(rec.Slots, job.Slot{Address: a, Phase: job.Succeeded, Incarnation: 1, Fingerprint: prints(n)})
-		i.seen.Incarnations = append(i.seen.Incarnations, job.Incarnation{UID: "other", Slot: a, Number: 1, State: job.Up, Owner: "other"})
+		others = append(others, job.Incarnation{UID: "other", Slot: a, Number: 1, State: job.Up, Owner: "other"})
 	}
+	i.seen.Incarnations = job.InParts(others)
 	i.loop = New(i.now, Setup{Intent: Intent{Watch: true}, Files: Files{Jobs: []job.Job{spec}}, Providers: []string{"local"},
 		State: state.State{}.Next(job.Records{"a": rec}), NewUID: func(string) string { return "new" }})
 	i.step(Served{})

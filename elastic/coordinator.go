@@ -52,6 +52,7 @@ type jobState struct {
 	detector *detect.Detector
 	watched  int
 	examines bool      // as the detector last said
+	observed *Facts    // as Observe last returned them; nil if anything may have changed since
 	saved    job.Saved // the newest checkpoint
 	savedAt  time.Time // see Usage.Saved
 }
@@ -122,6 +123,7 @@ func (c *Coordinator) Changes() uint64 { return c.changes }
 
 // step passes one event to a job's rendezvous and collects the resulting work.
 func (c *Coordinator) step(now time.Time, j *jobState, e Event) error {
+	j.observed = nil
 	before, trained := j.rdzv.Changes(), j.rdzv.trains()
 	err := j.rdzv.Step(now, e)
 	c.changes += j.rdzv.Changes() - before
@@ -435,14 +437,14 @@ func (c *Coordinator) extend(now time.Time, gap time.Duration) {
 func (c *Coordinator) check(now time.Time, m *member) {
 	switch {
 	case !now.Before(m.heard.Add(m.job.lease)):
-		m.silent, m.expired = true, true
+		m.silent, m.expired, m.job.observed = true, true, nil
 		m.job.counts.Expired++
 		c.changes++
 		c.leases.remove(m)
 		c.step(now, m.job, Expired{m.slot, m.incarnation}) // never refused
 		return
 	case !m.silent && !now.Before(m.silentAt()):
-		m.silent = true
+		m.silent, m.job.observed = true, nil
 		c.changes++
 		c.detect(now, m.job, detect.Silent{Slot: m.slot, Silent: true})
 	}
@@ -451,7 +453,7 @@ func (c *Coordinator) check(now time.Time, m *member) {
 
 // recordBeat records a beat of a member.
 func (c *Coordinator) recordBeat(now time.Time, m *member) {
-	m.heard, m.disconnected = now, false
+	m.heard, m.disconnected, m.job.observed = now, false, nil
 	if m.silent {
 		m.silent = false
 		c.changes++
@@ -461,7 +463,7 @@ func (c *Coordinator) recordBeat(now time.Time, m *member) {
 }
 
 func (c *Coordinator) add(m *member) {
-	m.job.members[m.slot], m.job.sorted = m, nil
+	m.job.members[m.slot], m.job.sorted, m.job.observed = m, nil, nil
 	m.due = m.nextDue()
 	heap.Push(&c.leases, m)
 	c.tickBy(m.due)
@@ -469,15 +471,19 @@ func (c *Coordinator) add(m *member) {
 
 func (c *Coordinator) drop(m *member) {
 	delete(m.job.members, m.slot)
-	m.job.sorted = nil
+	m.job.sorted, m.job.observed = nil, nil
 	c.leases.remove(m)
 }
 
 // Observe returns the facts about all jobs. A member stays included until its slot gets another incarnation or is no longer
-// wanted, so that its last report is not lost.
+// wanted, so that its last report is not lost. Facts are not modified: those of a job of which nothing was heard since are the same.
 func (c *Coordinator) Observe() map[string]Facts {
 	out := make(map[string]Facts, len(c.jobs))
 	for name, j := range c.jobs {
+		if j.observed != nil {
+			out[name] = *j.observed
+			continue
+		}
 		f := Facts{UID: j.uid, World: j.rdzv.World(), Suspicions: j.detector.Suspicions()}
 		f.Members = make([]MemberFacts, 0, len(j.members))
 		for _, m := range j.byAddress() {
@@ -486,6 +492,7 @@ func (c *Coordinator) Observe() map[string]Facts {
 			}
 			f.Members = append(f.Members, MemberFacts{m.slot, m.incarnation, j.facts(m)})
 		}
+		j.observed = &f
 		out[name] = f
 	}
 	return out

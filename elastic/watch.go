@@ -17,6 +17,7 @@ func hangLimits(w job.Want) detect.Limits {
 
 // detect passes an event to the job's detector.
 func (c *Coordinator) detect(now time.Time, j *jobState, e detect.Event) {
+	j.observed = nil
 	before := j.detector.Changes()
 	j.detector.Step(now, e)
 	c.changes += j.detector.Changes() - before

@@ -10,7 +10,7 @@ import (
 type Snapshot struct {
 	At           time.Time        `json:"at"`
 	Nodes        []Node           `json:"nodes"`
-	Incarnations []Incarnation    `json:"incarnations"`
+	Incarnations Incarnations     `json:"incarnations"`
 	Worlds       map[string]World `json:"worlds,omitempty"` // by job name
 	// Suspicions are what detection says of the newest worlds, by job name.
 	Suspicions map[string][]Suspicion `json:"suspicions,omitempty"`

@@ -86,8 +86,7 @@ func checkAct(p *pass, r *job.Request, i int) job.Reason {
 	if !found {
 		return job.Because(NotTraining, "address", sel.String())
 	}
-	for i := range p.in.Snapshot.Incarnations {
-		inc := &p.in.Snapshot.Incarnations[i]
+	for inc := range p.in.Snapshot.Incarnations.All() {
 		if n, is := asked[inc.Slot]; is && n == inc.Number && inc.Member != nil && !inc.Member.Expired && !slices.Contains(inc.Member.Can, kind) {
 			return job.Because(AgentCannot, "slot", inc.Slot.Short(), "verb", string(r.Verb))
 		}

@@ -63,8 +63,7 @@ type adopted struct {
 func (p *pass) find(i Import) (uid string, why *Refusal) {
 	to := i.To.String()
 	provider := p.providerOf(i.To.Job)
-	for k := range p.in.Snapshot.Incarnations {
-		inc := &p.in.Snapshot.Incarnations[k]
+	for inc := range p.in.Snapshot.Incarnations.All() {
 		whole := i.whole(inc)
 		switch {
 		case inc.State == job.Gone || !i.names(inc):
@@ -103,8 +102,8 @@ func (p *pass) providerOf(name string) string {
 
 // launchedName is the name under which a job is observed.
 func (p *pass) launchedName(uid string) string {
-	for i := range p.in.Snapshot.Incarnations {
-		if inc := &p.in.Snapshot.Incarnations[i]; inc.UID == uid {
+	for inc := range p.in.Snapshot.Incarnations.All() {
+		if inc.UID == uid {
 			return inc.Slot.Job
 		}
 	}

@@ -23,7 +23,7 @@ func cluster(jobs, slots int) *world {
 
 // BenchmarkMakeAllNew plans slots that are all new. Target: 10,000 in 200 ms, linear in slots.
 func BenchmarkMakeAllNew(b *testing.B) {
-	for _, c := range []struct{ jobs, slots int }{{1, 1000}, {1, 10_000}, {100, 100}} {
+	for _, c := range []struct{ jobs, slots int }{{1, 1000}, {1, 10_000}, {100, 100}, {200, 500}, {1, 100_000}} {
 		b.Run(fmt.Sprintf("%dx%d", c.jobs, c.slots), func(b *testing.B) {
 			in := cluster(c.jobs, c.slots).input()
 			b.ReportAllocs()
@@ -72,7 +72,7 @@ func BenchmarkMakeAllNewBarred(b *testing.B) {
 
 // BenchmarkMakeNoop plans slots that all run as they should. Target: 10,000 in 50 ms, linear in slots.
 func BenchmarkMakeNoop(b *testing.B) {
-	for _, c := range []struct{ jobs, slots int }{{1, 1000}, {1, 10_000}, {100, 100}} {
+	for _, c := range []struct{ jobs, slots int }{{1, 1000}, {1, 10_000}, {100, 100}, {200, 500}, {1, 100_000}} {
 		b.Run(fmt.Sprintf("%dx%d", c.jobs, c.slots), func(b *testing.B) {
 			w := settled(b, c.jobs, c.slots)
 			in := w.input()

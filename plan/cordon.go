@@ -217,7 +217,7 @@ func (p *pass) nodeOutcome(n *job.NodeRecord, r *job.Request) (job.ReplyState, j
 
 // occupied reports whether anything runs on a node, or is about to.
 func (p *pass) occupied(n *job.NodeRecord) bool {
-	return slices.ContainsFunc(p.in.Snapshot.Incarnations, func(inc job.Incarnation) bool {
+	return p.in.Snapshot.Incarnations.Any(func(inc *job.Incarnation) bool {
 		return inc.Provider == n.Provider && inc.Node == n.Name && inc.State != job.Gone
 	}) || slices.ContainsFunc(p.jobs, func(w *work) bool { return w.occupies(n) })
 }

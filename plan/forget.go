@@ -33,8 +33,8 @@ func (in *Input) forgetting() map[string]bool {
 	for name := range in.Records {
 		enter(name)
 	}
-	for i := range in.Snapshot.Incarnations {
-		enter(in.Snapshot.Incarnations[i].Slot.Job)
+	for inc := range in.Snapshot.Incarnations.All() {
+		enter(inc.Slot.Job)
 	}
 	return all
 }
@@ -100,7 +100,7 @@ func (p *pass) isReleased(uid string) bool {
 
 // runs reports whether anything of a job is observed to run.
 func (p *pass) runs(uid string) bool {
-	return slices.ContainsFunc(p.in.Snapshot.Incarnations, func(inc job.Incarnation) bool {
+	return p.in.Snapshot.Incarnations.Any(func(inc *job.Incarnation) bool {
 		return inc.UID == uid && inc.State != job.Gone
 	})
 }
@@ -112,8 +112,7 @@ func (p *pass) unrecorded(name string) map[string]*job.Incarnation {
 		recorded[rec.UID] = true
 	}
 	found := map[string]*job.Incarnation{}
-	for i := range p.in.Snapshot.Incarnations {
-		inc := &p.in.Snapshot.Incarnations[i]
+	for inc := range p.in.Snapshot.Incarnations.All() {
 		is := inc.Slot.Job == name || inc.Slot.Job == suffixedName(name, inc.UID)
 		if is && inc.State != job.Gone && !recorded[inc.UID] && !p.isReleased(inc.UID) && p.ours(inc) {
 			found[inc.UID] = inc

@@ -21,8 +21,8 @@ func Gauge(in *Input, jobName, roleName string, s *job.MetricSource) (float64, e
 	}
 	need := rec.Spec.Role(roleName).Resources
 	used := map[string]job.Resources{}
-	for i := range in.Snapshot.Incarnations {
-		if inc := &in.Snapshot.Incarnations[i]; inc.Provider == rec.Spec.Provider && inc.State != job.Gone && inc.Node != "" {
+	for inc := range in.Snapshot.Incarnations.All() {
+		if inc.Provider == rec.Spec.Provider && inc.State != job.Gone && inc.Node != "" {
 			used[inc.Node] = used[inc.Node].Add(inc.Reserved).Add(inc.Extra)
 		}
 	}

@@ -29,8 +29,7 @@ func (p *pass) account(w *work) {
 // Goodput returns the ledgers of recorded jobs as of now, by job name: with what a snapshot says of those that are not over.
 func Goodput(records job.Records, s *job.Snapshot, now time.Time) map[string]job.Goodput {
 	seen := map[job.Address][]*job.Incarnation{}
-	for i := range s.Incarnations {
-		inc := &s.Incarnations[i]
+	for inc := range s.Incarnations.All() {
 		if rec := records[inc.Slot.Job]; rec != nil && rec.UID == inc.UID {
 			seen[inc.Slot] = append(seen[inc.Slot], inc)
 		}

@@ -51,15 +51,7 @@ func (p *pass) rename(from, to string) {
 
 // relabel renames a job's incarnations in the snapshot.
 func (p *pass) relabel(uid, name string) {
-	if !p.snapshotCopied { // the first time: the snapshot is the caller's
-		p.in.Snapshot.Incarnations = slices.Clone(p.in.Snapshot.Incarnations)
-		p.snapshotCopied = true
-	}
-	for i := range p.in.Snapshot.Incarnations {
-		if inc := &p.in.Snapshot.Incarnations[i]; inc.UID == uid {
-			inc.Slot.Job = name
-		}
-	}
+	p.in.Snapshot.Incarnations = p.in.Snapshot.Incarnations.Changed(uid, func(inc *job.Incarnation) { inc.Slot.Job = name })
 }
 
 // launchName is the name under which a new job is launched, "" for its own: a job that was moved away from the name, or

@@ -98,14 +98,13 @@ type pass struct {
 
 // naming is how the jobs of this pass came to their names, and which were given up.
 type naming struct {
-	movedFrom      map[string]string       // previous names of jobs moved in this pass, by new name
-	snapshotCopied bool                    // the snapshot is a copy with changed names
-	imported       map[string]adopted      // by name
-	importMissing  bool                    // an import was not found
-	released       map[string]job.Released // forgotten jobs that run, by UID
-	forgottenUIDs  map[string]bool         // UIDs of jobs forgotten in this pass
-	forgotten      map[string]bool         // names of recorded jobs forgotten in this pass
-	kept           map[string]bool         // not declared, but continue
+	movedFrom     map[string]string       // previous names of jobs moved in this pass, by new name
+	imported      map[string]adopted      // by name
+	importMissing bool                    // an import was not found
+	released      map[string]job.Released // forgotten jobs that run, by UID
+	forgottenUIDs map[string]bool         // UIDs of jobs forgotten in this pass
+	forgotten     map[string]bool         // names of recorded jobs forgotten in this pass
+	kept          map[string]bool         // not declared, but continue
 }
 
 // runsAt is a name under which another state runs a job.
@@ -414,8 +413,7 @@ func (w *work) insert(s *job.Slot) {
 
 // assign attaches each incarnation to its job. Unrecorded slots are adopted.
 func (p *pass) assign() {
-	for i := range p.in.Snapshot.Incarnations {
-		inc := &p.in.Snapshot.Incarnations[i]
+	for inc := range p.in.Snapshot.Incarnations.All() {
 		w := p.byName[inc.Slot.Job]
 		if w == nil || w.rec.UID != inc.UID {
 			p.unseen = append(p.unseen, *inc)

@@ -490,7 +490,7 @@ func (c *checker) checkPlaces(t *rapid.T, in plan.Input, p plan.Plan) {
 			}
 		}
 	}
-	for _, inc := range in.Snapshot.Incarnations { // adopted with their places
+	for inc := range in.Snapshot.Incarnations.All() { // adopted with their places
 		if k := keyOf(inc.UID, inc.Slot); inc.State != job.Gone && before[k] == "" {
 			before[k] = inc.Node
 		}
@@ -513,7 +513,7 @@ func (c *checker) checkPlaces(t *rapid.T, in plan.Input, p plan.Plan) {
 			k := keyOf(rec.UID, s.Address)
 			places[k] = s.Node
 			extra := in.Extra[fmt.Sprintf("job.%s.%s", s.Address.Job, s.Address.Role)]
-			for _, inc := range in.Snapshot.Incarnations {
+			for inc := range in.Snapshot.Incarnations.All() {
 				if inc.UID == rec.UID && inc.Slot == s.Address && inc.Number == s.Incarnation && inc.State != job.Gone && inc.Node == s.Node {
 					extra = inc.Extra
 				}
@@ -531,7 +531,7 @@ func (c *checker) checkPlaces(t *rapid.T, in plan.Input, p plan.Plan) {
 			}
 		}
 	}
-	for _, inc := range in.Snapshot.Incarnations {
+	for inc := range in.Snapshot.Incarnations.All() {
 		if inc.State != job.Gone && places[keyOf(inc.UID, inc.Slot)] != inc.Node {
 			sums[inc.Node] = sums[inc.Node].Add(inc.Reserved).Add(inc.Extra)
 		}
@@ -683,7 +683,7 @@ func declares(in plan.Input, name string) bool {
 }
 
 func runs(in plan.Input, uid string) bool {
-	return slices.ContainsFunc(in.Snapshot.Incarnations, func(i job.Incarnation) bool { return i.UID == uid && i.State != job.Gone })
+	return in.Snapshot.Incarnations.Any(func(i *job.Incarnation) bool { return i.UID == uid && i.State != job.Gone })
 }
 
 func isOver(rec *job.Record) bool { return rec != nil && rec.Phase.Ended() }
@@ -694,7 +694,7 @@ func (c *checker) checkQueued(t *rapid.T, in plan.Input, p plan.Plan) {
 	if c.can.Places {
 		return
 	}
-	for _, inc := range in.Snapshot.Incarnations {
+	for inc := range in.Snapshot.Incarnations.All() {
 		was, is := in.Records[inc.Slot.Job], p.Records[inc.Slot.Job]
 		if inc.State != job.Starting || was == nil || is == nil || was.UID != is.UID || inc.UID != is.UID {
 			continue
@@ -715,7 +715,7 @@ func (c *checker) checkHeard(t *rapid.T, in plan.Input, p plan.Plan) {
 	if c.can.Places {
 		return
 	}
-	for _, inc := range in.Snapshot.Incarnations {
+	for inc := range in.Snapshot.Incarnations.All() {
 		m := inc.Member
 		if c.node(inc.Node) != nil || m == nil || m.Silent || m.Expired || m.State != job.MemberRunning {
 			continue

@@ -58,8 +58,7 @@ func Drifted(in *Input) []Drift {
 	for name, rec := range in.Records {
 		byUID[rec.UID] = name
 	}
-	for i := range in.Snapshot.Incarnations {
-		inc := &in.Snapshot.Incarnations[i]
+	for inc := range in.Snapshot.Incarnations.All() {
 		name, recorded := byUID[inc.UID]
 		if !recorded {
 			continue

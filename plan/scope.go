@@ -312,8 +312,8 @@ func rolesOf(specs []*job.Job, slots []job.Address) []string {
 // running are the slots in which something runs, by UID, under the names that they are observed by.
 func (in *Input) running() map[string][]job.Address {
 	slots := map[string][]job.Address{}
-	for i := range in.Snapshot.Incarnations {
-		if inc := &in.Snapshot.Incarnations[i]; inc.State != job.Gone {
+	for inc := range in.Snapshot.Incarnations.All() {
+		if inc.State != job.Gone {
 			slots[inc.UID] = append(slots[inc.UID], inc.Slot)
 		}
 	}
@@ -332,8 +332,7 @@ func slotsOf(rec *job.Record, running map[string][]job.Address) []job.Address {
 // slotsToBe are the slots that a job without a record gets if it is imported or adopted.
 func (p *pass) slotsToBe(name string, running map[string][]job.Address) []job.Address {
 	var slots []job.Address
-	for i := range p.in.Snapshot.Incarnations {
-		inc := &p.in.Snapshot.Incarnations[i]
+	for inc := range p.in.Snapshot.Incarnations.All() {
 		if slices.ContainsFunc(p.in.Imports, func(i Import) bool { return i.To.Job == name && i.names(inc) }) {
 			slots = append(slots, running[inc.UID]...)
 		}

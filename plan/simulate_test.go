@@ -90,6 +90,7 @@ func newWorld() *world {
 // input is the planner's input. It shares nothing that a later event changes.
 func (w *world) input() plan.Input {
 	snap := job.Snapshot{At: w.now, Nodes: slices.Clone(w.nodes), Worlds: map[string]job.World{}}
+	var seen []job.Incarnation
 	for _, inc := range w.incs {
 		if w.unseen[inc] {
 			continue
@@ -99,8 +100,9 @@ func (w *world) input() plan.Input {
 			m := *inc.Member
 			c.Member = &m
 		}
-		snap.Incarnations = append(snap.Incarnations, c)
+		seen = append(seen, c)
 	}
+	snap.Incarnations = job.InParts(seen)
 	snap.Suspicions, snap.Surveys = maps.Clone(w.suspicions), slices.Clone(w.surveys)
 	for name, why := range w.held {
 		if rec := w.records[name]; rec != nil {

@@ -22,8 +22,8 @@ func TestAJobThatMovesToAnotherProviderTakesItsSiteAlong(t *testing.T) {
 		t.Fatalf("launched at %q", site)
 	}
 	l := p.Changes[0].Launch
-	in.Snapshot.Incarnations = []job.Incarnation{{Slot: l.Slot, UID: l.UID, Number: l.Incarnation, Node: l.Node, Provider: "local",
-		Fingerprint: l.Fingerprint, Reserved: l.Reserved, State: job.Up}}
+	in.Snapshot.Incarnations = job.Incarnations{{{Slot: l.Slot, UID: l.UID, Number: l.Incarnation, Node: l.Node, Provider: "local",
+		Fingerprint: l.Fingerprint, Reserved: l.Reserved, State: job.Up}}}
 	node.Name, node.Provider = "f1", "far"
 	in.Snapshot.Nodes = append(in.Snapshot.Nodes, node)
 	in.Records = p.Records

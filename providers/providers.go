@@ -17,7 +17,7 @@ import (
 // immutable once returned: the same pointer means that nothing has changed.
 type Observation struct {
 	Nodes        []job.Node
-	Incarnations []job.Incarnation // Member is nil: the service sets it
+	Incarnations job.Incarnations // Member is nil: the service sets it
 	// Held are the jobs of which nothing may be launched yet, by UID, with the reason in the infrastructure's own words: for
 	// example, their queue has not admitted them.
 	Held map[string]string

@@ -57,7 +57,7 @@ func (h *history) decide() plan.Plan {
 	h.in.Snapshot.At = h.in.Now
 	for _, c := range p.Changes {
 		if l := c.Launch; l != nil {
-			h.in.Snapshot.Incarnations = append(h.in.Snapshot.Incarnations, job.Incarnation{Slot: l.Slot, UID: l.UID, Number: l.Incarnation, Node: l.Node,
+			h.in.Snapshot.Incarnations = h.in.Snapshot.Incarnations.With(job.Incarnation{Slot: l.Slot, UID: l.UID, Number: l.Incarnation, Node: l.Node,
 				Provider: "local", Fingerprint: l.Fingerprint, Reserved: l.Reserved, State: job.Up, Started: h.in.Now, Member: &job.Member{State: job.MemberWaiting}})
 		}
 	}
@@ -167,8 +167,9 @@ func TestDifferencesAreFound(t *testing.T) {
 func TestOtherFiles(t *testing.T) {
 	h := newHistory(t)
 	h.decide()
-	h.in.Snapshot.Incarnations[0].Member.State, h.in.Snapshot.Incarnations[1].Member.State = job.MemberFailed, job.MemberRunning
-	h.in.Snapshot.Incarnations[0].Member.Exit = &job.Exit{Code: 3, At: h.in.Now}
+	seen := h.in.Snapshot.Incarnations.List()
+	seen[0].Member.State, seen[1].Member.State = job.MemberFailed, job.MemberRunning
+	seen[0].Member.Exit = &job.Exit{Code: 3, At: h.in.Now}
 	if p := h.decide(); len(p.Changes) != 1 || p.Changes[0].Action != plan.Restart {
 		t.Fatalf("it decides %v", p.Changes)
 	}

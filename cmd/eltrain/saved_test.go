@@ -180,7 +180,7 @@ func TestSavedPlanWithForgedRecordsIsRefused(t *testing.T) {
 	rec.Spec = *declared
 	for i := range rec.Slots {
 		print := job.Fingerprints(declared, &declared.Roles[0])(rec.Slots[i].Address.Index)
-		rec.Slots[i].Fingerprint, in.Snapshot.Incarnations[i].Fingerprint = print, print
+		rec.Slots[i].Fingerprint, in.Snapshot.Incarnations[0][i].Fingerprint = print, print
 	}
 	if err := f.Write(path); err != nil {
 		t.Fatal(err)
@@ -211,7 +211,7 @@ func TestSavedPlanThatHidesAStartIsRefused(t *testing.T) {
 		if j := &in.Jobs[i]; j.Name == "more" {
 			j.Roles[0].Command = []string{"touch", "stolen"}
 			for index := range 2 {
-				in.Snapshot.Incarnations = append(in.Snapshot.Incarnations, job.Incarnation{Slot: job.Address{Job: "more", Role: j.Roles[0].Name, Index: index}, UID: f.UIDs["more"],
+				in.Snapshot.Incarnations = in.Snapshot.Incarnations.With(job.Incarnation{Slot: job.Address{Job: "more", Role: j.Roles[0].Name, Index: index}, UID: f.UIDs["more"],
 					Number: 1, Node: in.Snapshot.Nodes[0].Name, Provider: local.Name, State: job.Up, Fingerprint: job.Fingerprints(j, &j.Roles[0])(index), Reserved: j.Roles[0].Resources})
 			}
 		}

@@ -59,8 +59,8 @@ func isOver(record *job.Record, facts *view.Facts) bool {
 	unseen := func(c conditions.Condition) bool {
 		return c.Reason.Code == apply.ProviderUnobserved && c.About == "provider."+record.Spec.Provider
 	}
-	runs := func(i job.Incarnation) bool { return i.UID == record.UID && i.State != job.Gone }
-	return !facts.Snapshot.At.IsZero() && !slices.ContainsFunc(facts.Conditions, unseen) && !slices.ContainsFunc(facts.Snapshot.Incarnations, runs)
+	runs := func(i *job.Incarnation) bool { return i.UID == record.UID && i.State != job.Gone }
+	return !facts.Snapshot.At.IsZero() && !slices.ContainsFunc(facts.Conditions, unseen) && !facts.Snapshot.Incarnations.Any(runs)
 }
 
 // WhyNone says why slots have no output, or none of an earlier incarnation, grouped by reason.

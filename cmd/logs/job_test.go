@@ -82,7 +82,7 @@ func TestAFollowedJobIsOver(t *testing.T) {
 	at := time.Unix(1, 0)
 	phase := func(p job.JobPhase) job.Records { return job.Records{"renamed": {UID: "u", Phase: p}} }
 	seen := func(uid string, s job.IncarnationState) job.Snapshot {
-		return job.Snapshot{At: at, Incarnations: []job.Incarnation{{UID: uid, State: s}}}
+		return job.Snapshot{At: at, Incarnations: job.InParts([]job.Incarnation{{UID: uid, State: s}})}
 	}
 	unseen := func(provider string) []conditions.Condition {
 		return []conditions.Condition{{About: provider, Reason: job.Because(apply.ProviderUnobserved)}}

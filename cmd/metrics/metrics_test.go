@@ -84,7 +84,7 @@ func everything(t testing.TB) *master {
 			Records: job.Records{
 				"gpt": gpt, "late": record("late", job.JobPending, 0, time.Hour), "urgent": record("urgent", job.JobPending, 5, 2*time.Hour),
 			},
-			Snapshot: job.Snapshot{At: jobtest.Epoch, Incarnations: []job.Incarnation{incarnation(0), incarnation(1)}},
+			Snapshot: job.Snapshot{At: jobtest.Epoch, Incarnations: job.Incarnations{{incarnation(0), incarnation(1)}}},
 			Waits:    []plan.Wait{{Job: "late", Reasons: []job.Reason{noRoom}}, {Job: "late", Role: "worker", Reasons: []job.Reason{noRoom, noRoom}}},
 			Conditions: []conditions.Condition{{
 				About: "job.late", Reason: noRoom, Since: jobtest.Epoch,
@@ -299,7 +299,7 @@ func BenchmarkScrape10000(b *testing.B) {
 		a := job.Address{Job: "gpt", Role: "worker", Index: i}
 		gpt.Slots = append(gpt.Slots, job.Slot{Address: a, Phase: job.Running, Incarnation: 1})
 		gpt.World.Members = append(gpt.World.Members, job.WorldMember{Slot: a, Incarnation: 1, Rank: i, Processes: 1})
-		m.live.Snapshot.Incarnations = append(m.live.Snapshot.Incarnations, job.Incarnation{Slot: a, UID: gpt.UID, Number: 1, State: job.Up, Member: &job.Member{State: job.MemberRunning, Step: 7}})
+		m.live.Snapshot.Incarnations = m.live.Snapshot.Incarnations.With(job.Incarnation{Slot: a, UID: gpt.UID, Number: 1, State: job.Up, Member: &job.Member{State: job.MemberRunning, Step: 7}})
 		u.Ranks = append(u.Ranks, elastic.RankUsage{Slot: a, Incarnation: 1, Rank: i, State: job.MemberRunning, Step: 7, Process: process, Figures: figures})
 	}
 	m.usage["gpt"] = u

@@ -40,8 +40,7 @@ type Place struct {
 // expect returns the current state of the slots that a plan changes, and of others.
 func expect(in *plan.Input, p *plan.Plan, others []at) []expectation {
 	runs := map[at][]Run{}
-	for i := range in.Snapshot.Incarnations {
-		inc := &in.Snapshot.Incarnations[i]
+	for inc := range in.Snapshot.Incarnations.All() {
 		if inc.State != job.Gone {
 			key := at{inc.UID, inc.Slot}
 			runs[key] = append(runs[key], Run{inc.Number, inc.Node, inc.Fingerprint, inc.Drift})

@@ -52,7 +52,7 @@ func sample() *File {
 		NewUID: func(name string) string { return "u-" + name },
 	}
 	in.Snapshot.Nodes = []job.Node{{Name: "n1", Provider: "local", Capacity: job.Resources{CPU: 4000}}}
-	in.Snapshot.Incarnations = []job.Incarnation{{Slot: a, UID: "u-other", Number: 1, Node: "n1", Provider: "local", State: job.Up, Fingerprint: print, Reserved: other.Roles[0].Resources}}
+	in.Snapshot.Incarnations = job.Incarnations{{{Slot: a, UID: "u-other", Number: 1, Node: "n1", Provider: "local", State: job.Up, Fingerprint: print, Reserved: other.Roles[0].Resources}}}
 	facts := view.PlanFacts{Input: in, Plan: plan.Make(in), Version: "0.1.0"}
 	return &File{Eltrain: "0.1.0", Made: at, Home: "file /a/eltrain.state", Settings: lang.Settings{State: lang.State{Type: "file"}},
 		Providers: []Provider{{"local", []byte(`{"Nodes":null}`)}}, Facts: facts, UIDs: plan.NewUIDs(&facts.Input, &facts.Plan)}
@@ -418,12 +418,12 @@ func TestCheck(t *testing.T) {
 			in.Snapshot.Nodes = append(in.Snapshot.Nodes, job.Node{Name: "n0", Provider: "local", Capacity: job.Resources{CPU: 1}})
 		}},
 		{name: "a slot of another job dies", others: 1, happens: func(in *plan.Input) {
-			in.Snapshot.Incarnations[0].State, in.Snapshot.Incarnations[0].Exit = job.Gone, &job.Exit{Code: 1}
+			in.Snapshot.Incarnations[0][0].State, in.Snapshot.Incarnations[0][0].Exit = job.Gone, &job.Exit{Code: 1}
 		}},
 		{name: "the node is closed", stale: "node n1, which now is closed (cordoned)", happens: func(in *plan.Input) { in.Snapshot.Nodes[0].Closed = "cordoned" }},
 		{name: "the node is full", stale: "nothing left to create", happens: func(in *plan.Input) { in.Snapshot.Nodes[0].Foreign.CPU = 3000 }},
 		{name: "somebody started it", stale: "was not running, and is now incarnation 1 on n1", happens: func(in *plan.Input) {
-			in.Snapshot.Incarnations = append(in.Snapshot.Incarnations, job.Incarnation{
+			in.Snapshot.Incarnations = in.Snapshot.Incarnations.With(job.Incarnation{
 				Slot: job.Address{Job: "new", Role: "worker", Index: 1}, UID: "u-new", Number: 1, Node: "n1", Provider: "local", State: job.Up})
 		}},
 		{name: "somebody edited a slot of another job", others: 1, happens: edited(0)},
@@ -431,7 +431,7 @@ func TestCheck(t *testing.T) {
 		f := sample()
 		in := f.Facts.Input
 		in.Snapshot.Nodes = append([]job.Node{}, in.Snapshot.Nodes...)
-		in.Snapshot.Incarnations = append([]job.Incarnation{}, in.Snapshot.Incarnations...)
+		in.Snapshot.Incarnations = job.InParts(in.Snapshot.Incarnations.List())
 		c.happens(&in)
 		now := plan.Make(in)
 		others, err := f.Check(&in, &now)
@@ -452,7 +452,7 @@ func TestHiddenStartsAreRefused(t *testing.T) {
 	runs := func(in *plan.Input, name, uid string, index, number int) {
 		i := slices.IndexFunc(in.Jobs, func(j job.Job) bool { return j.Name == name })
 		role := &in.Jobs[i].Roles[0]
-		in.Snapshot.Incarnations = append(in.Snapshot.Incarnations, job.Incarnation{Slot: job.Address{Job: name, Role: "worker", Index: index}, UID: uid, Number: number,
+		in.Snapshot.Incarnations = in.Snapshot.Incarnations.With(job.Incarnation{Slot: job.Address{Job: name, Role: "worker", Index: index}, UID: uid, Number: number,
 			Node: "n1", Provider: "local", State: job.Up, Fingerprint: job.Fingerprints(&in.Jobs[i], role)(index), Reserved: role.Resources})
 	}
 	both := func(in *plan.Input) { runs(in, "new", "u-new", 0, 1); runs(in, "new", "u-new", 1, 1) }
@@ -508,7 +508,7 @@ func TestHiddenStartsAreRefused(t *testing.T) {
 // edited returns a function that adds an edit of the environment of incarnation i, made after the plan.
 func edited(i int) func(*plan.Input) {
 	return func(in *plan.Input) {
-		in.Snapshot.Incarnations[i].Drift = []job.FieldChange{{Path: `env["X"]`, Before: "1", After: "2"}}
+		in.Snapshot.Incarnations[0][i].Drift = []job.FieldChange{{Path: `env["X"]`, Before: "1", After: "2"}}
 	}
 }
 
@@ -516,7 +516,7 @@ func edited(i int) func(*plan.Input) {
 // overwritten.
 func TestCheckRefusesWhatWasEdited(t *testing.T) {
 	const says = "job.other.worker[0] (incarnation 1 on n1) was edited since"
-	again := func(in *plan.Input) { in.Snapshot.Incarnations[0].Fingerprint = "of another one" }
+	again := func(in *plan.Input) { in.Snapshot.Incarnations[0][0].Fingerprint = "of another one" }
 	drifted := edited(0)
 	for _, c := range []struct {
 		name          string
@@ -526,7 +526,7 @@ func TestCheckRefusesWhatWasEdited(t *testing.T) {
 		{name: "nobody did anything"},
 		{name: "a field was edited", since: drifted, stale: true},
 		{name: "a field was edited before the plan", before: drifted, since: drifted},
-		{name: "an edit was taken back", before: drifted, since: func(in *plan.Input) { in.Snapshot.Incarnations[0].Drift = nil }, stale: true},
+		{name: "an edit was taken back", before: drifted, since: func(in *plan.Input) { in.Snapshot.Incarnations[0][0].Drift = nil }, stale: true},
 		{name: "it is of another fingerprint", since: again, stale: true},
 	} {
 		f := sample()
@@ -534,7 +534,7 @@ func TestCheckRefusesWhatWasEdited(t *testing.T) {
 		in.Destroy, in.Jobs = true, nil // destroy the slot whatever its state
 		at := in.Snapshot.Incarnations
 		change := func(by func(*plan.Input)) {
-			if in.Snapshot.Incarnations = slices.Clone(at); by != nil {
+			if in.Snapshot.Incarnations = job.InParts(at.List()); by != nil {
 				by(&in)
 			}
 		}

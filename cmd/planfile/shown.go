@@ -62,8 +62,7 @@ func claims(in *plan.Input, p *plan.Plan) (out []at) {
 	for i := range p.Changes {
 		changed[at{p.Changes[i].UID, p.Changes[i].Slot}] = true
 	}
-	for i := range in.Snapshot.Incarnations {
-		inc := &in.Snapshot.Incarnations[i]
+	for inc := range in.Snapshot.Incarnations.All() {
 		if a := (at{inc.UID, inc.Slot}); inc.State != job.Gone && r.after[inc.UID] != nil && !changed[a] && !r.declares(a) {
 			changed[a] = true
 			out = append(out, a)

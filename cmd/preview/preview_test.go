@@ -198,7 +198,7 @@ func TestSameDrift(t *testing.T) {
 			at := job.Address{Job: "a", Role: "w", Index: i}
 			in.Records["a"].Slots = append(in.Records["a"].Slots, job.Slot{Address: at, Incarnation: 1, Phase: job.Running, Node: "n"})
 			if node != "" {
-				in.Snapshot.Incarnations = append(in.Snapshot.Incarnations, job.Incarnation{UID: "u", Slot: at, Number: 1, Node: node})
+				in.Snapshot.Incarnations = in.Snapshot.Incarnations.With(job.Incarnation{UID: "u", Slot: at, Number: 1, Node: node})
 			}
 		}
 		return in

@@ -215,9 +215,9 @@ func (b *planBuilder) trains(rec, next *job.Record) bool {
 func (b *planBuilder) incarnation(uid string, slot job.Address, number int) *job.Incarnation {
 	if b.seen == nil {
 		all := b.facts.Input.Snapshot.Incarnations
-		b.seen = make(map[incarnationAt]*job.Incarnation, len(all))
-		for i := range all {
-			b.seen[incarnationAt{all[i].UID, all[i].Slot, all[i].Number}] = &all[i]
+		b.seen = make(map[incarnationAt]*job.Incarnation, all.Len())
+		for inc := range all.All() {
+			b.seen[incarnationAt{inc.UID, inc.Slot, inc.Number}] = inc
 		}
 	}
 	return b.seen[incarnationAt{uid, slot, number}]

@@ -101,16 +101,11 @@ func underNewNames(f *PlanFacts, from map[string]string) *PlanFacts {
 	}
 	named := *f
 	named.Input.Records = maps.Clone(f.Input.Records)
-	named.Input.Snapshot.Incarnations = slices.Clone(f.Input.Snapshot.Incarnations)
 	for to, old := range from {
 		rec := f.Input.Records[old]
 		delete(named.Input.Records, old)
 		named.Input.Records[to] = rec.Renamed(old, to)
-		for i := range named.Input.Snapshot.Incarnations {
-			if inc := &named.Input.Snapshot.Incarnations[i]; inc.UID == rec.UID {
-				inc.Slot.Job = to
-			}
-		}
+		named.Input.Snapshot.Incarnations = named.Input.Snapshot.Incarnations.Changed(rec.UID, func(inc *job.Incarnation) { inc.Slot.Job = to })
 	}
 	return &named
 }

@@ -185,8 +185,7 @@ func Status(f Facts, r *Redactor) StatusModel {
 		m.Unrecorded = append(m.Unrecorded, unrecordedStatus(&u))
 	}
 	seen := map[job.Address]*job.Incarnation{}
-	for i := range f.Snapshot.Incarnations {
-		in := &f.Snapshot.Incarnations[i]
+	for in := range f.Snapshot.Incarnations.All() {
 		record := f.Records[in.Slot.Job]
 		if record == nil || record.UID != in.UID { // without a record, or of another job of the same name
 			continue

@@ -284,7 +284,7 @@ func TestStatusFoldsManySlots(t *testing.T) {
 func TestStatusOfWhatEndedUnseen(t *testing.T) {
 	var in statusCase
 	input(t, "status/unwatched/facts.json", &in)
-	seen := in.Facts.Snapshot.Incarnations
+	seen := in.Facts.Snapshot.Incarnations[0]
 	for i := range seen {
 		seen[i].State, seen[i].Idle = job.Up, true
 	}

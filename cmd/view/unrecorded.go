@@ -41,8 +41,7 @@ func (f Facts) Unrecorded() []Unrecorded {
 		records[rec.UID] = rec
 	}
 	found := map[string]*Unrecorded{} // by UID
-	for i := range f.Snapshot.Incarnations {
-		in := &f.Snapshot.Incarnations[i]
+	for in := range f.Snapshot.Incarnations.All() {
 		rec, can := records[in.UID], f.Capabilities[in.Provider]
 		foreign := in.Owner != "" && in.Owner != can.Owner
 		if in.State == job.Gone || foreign || rec != nil && rec.Slot(in.Slot.Role, in.Slot.Index) != nil {

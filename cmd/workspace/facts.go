@@ -121,8 +121,7 @@ func Reached(ctx context.Context) map[string]view.Reached {
 		return nil // the plan does not depend on it
 	}
 	out, directories := map[string]view.Reached{}, map[string]*view.Directory{}
-	for i := range live.Snapshot.Incarnations {
-		inc := &live.Snapshot.Incarnations[i]
+	for inc := range live.Snapshot.Incarnations.All() {
 		m := inc.Member
 		if rec := live.Records[inc.Slot.Job]; m == nil || rec == nil || rec.UID != inc.UID { // UID: of another job of that name
 			continue

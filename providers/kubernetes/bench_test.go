@@ -87,7 +87,7 @@ func TestMemory(t *testing.T) {
 	x := fill(t)
 	used := heap() - before
 	seen := x.observe()
-	t.Logf("%d pods of ours, %d of others, %d nodes: %.1f MB", len(seen.Incarnations), len(x.cluster.others), len(seen.Nodes), float64(used)/1e6)
+	t.Logf("%d pods of ours, %d of others, %d nodes: %.1f MB", seen.Incarnations.Len(), len(x.cluster.others), len(seen.Nodes), float64(used)/1e6)
 	if used > most {
 		t.Errorf("the index takes %d bytes, more than %d", used, most)
 	}

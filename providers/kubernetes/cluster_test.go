@@ -271,7 +271,7 @@ func TestARightThatIsMissedLaterIsNamed(t *testing.T) {
 		w.until("the other master sees that it ended", func() bool {
 			o, err := p.Observe(w.Context())
 			w.ok(err)
-			return !slices.ContainsFunc(o.Incarnations, func(i job.Incarnation) bool { return i.State != job.Gone })
+			return !o.Incarnations.Any(func(i *job.Incarnation) bool { return i.State != job.Gone })
 		})
 		return p.Forget(w.Context(), testUID, "gpt")
 	}
@@ -541,10 +541,10 @@ func TestAnEditedIdentityIsMended(t *testing.T) {
 			seen := func() job.Incarnation {
 				o, err := master.Observe(t.Context())
 				w.ok(err)
-				if len(o.Incarnations) != 1 || o.Incarnations[0].Number != 1 || o.Incarnations[0].Slot != l.Slot {
+				if o.Incarnations.Len() != 1 || o.Incarnations[0][0].Number != 1 || o.Incarnations[0][0].Slot != l.Slot {
 					t.Fatalf("%s edited, %s master sees %+v", what, who, o.Incarnations)
 				}
-				return o.Incarnations[0]
+				return o.Incarnations[0][0]
 			}
 			w.until("shown as drift", func() bool { return len(seen().Drift) > 2 })
 			if i := seen(); i.Fingerprint != l.Fingerprint {

@@ -170,7 +170,7 @@ func TestAGateThatCannotBeLifted(t *testing.T) {
 	waiting := func() (all []string) {
 		o, err := w.p.Observe(t.Context())
 		w.ok(err)
-		for _, i := range o.Incarnations {
+		for i := range o.Incarnations.All() {
 			all = append(all, i.Waiting)
 		}
 		return all

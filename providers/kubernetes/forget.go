@@ -35,7 +35,7 @@ func (p *Provider) forget(ctx context.Context, uid, name string) error {
 	if err != nil {
 		return err
 	}
-	for _, i := range seen.Incarnations {
+	for i := range seen.Incarnations.All() {
 		if i.UID == uid && i.State != job.Gone {
 			return fmt.Errorf("%s incarnation %d still runs (pod %s/%s)", i.Slot, i.Number, p.namespace, i.Name)
 		}

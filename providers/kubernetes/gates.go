@@ -60,8 +60,7 @@ func (g *gates) Complete(o *providers.Observation) {
 	if len(g.failed) == 0 {
 		return
 	}
-	for i := range o.Incarnations {
-		inc := &o.Incarnations[i]
+	for inc := range o.Incarnations.All() {
 		if why := g.failed[inc.UID]; why != "" && inc.Waiting == heldTogether {
 			inc.Waiting = "its gang exists, but its scheduling gate cannot be removed: " + why
 		}

@@ -84,9 +84,9 @@ func TestWhyAGateIsNotLiftedIsToldAtOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		reported := func() bool {
-			o := &providers.Observation{Incarnations: []job.Incarnation{{UID: uid, Waiting: heldTogether}}}
+			o := &providers.Observation{Incarnations: job.Incarnations{{{UID: uid, Waiting: heldTogether}}}}
 			g.Complete(o)
-			return strings.Contains(o.Incarnations[0].Waiting, "no gate is lifted today")
+			return strings.Contains(o.Incarnations[0][0].Waiting, "no gate is lifted today")
 		}
 		p.gangOf(t, uid, 4)
 		time.Sleep(takes / 2)

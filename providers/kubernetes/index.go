@@ -573,20 +573,22 @@ func byAddress(a, b *entry) int {
 func (x *index) observe() *providers.Observation {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	o := &providers.Observation{Nodes: x.cluster.list(), Incarnations: make([]job.Incarnation, 0, len(x.sorted())), Places: x.places()}
+	o := &providers.Observation{Nodes: x.cluster.list(), Places: x.places()}
 	for i := range o.Nodes {
 		o.Nodes[i].Provider = x.name
 	}
+	incs := make([]job.Incarnation, 0, len(x.sorted()))
 	for _, e := range x.sorted() {
 		switch {
 		case e.pod == nil:
-			o.Incarnations = append(o.Incarnations, e.last)
+			incs = append(incs, e.last)
 		case !e.pod.deleting && !x.cluster.lostNodes(): // the common case
-			o.Incarnations = append(o.Incarnations, e.pod.seen)
+			incs = append(incs, e.pod.seen)
 		default:
-			o.Incarnations = append(o.Incarnations, x.cluster.fate(e.pod, e.pod.seen))
+			incs = append(incs, x.cluster.fate(e.pod, e.pod.seen))
 		}
 	}
+	o.Incarnations = job.InParts(incs)
 	return o
 }
 

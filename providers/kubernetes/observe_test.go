@@ -178,8 +178,8 @@ func TestNodes(t *testing.T) {
 		for _, n := range seen.Nodes {
 			b.WriteString(nodeLine(n))
 		}
-		for _, i := range seen.Incarnations {
-			b.WriteString(text(i))
+		for i := range seen.Incarnations.All() {
+			b.WriteString(text(*i))
 		}
 		return b.String()
 	})
@@ -360,7 +360,7 @@ func TestOldNewsChangeNothing(t *testing.T) {
 			if got := node(x); got != test.want {
 				t.Errorf("the pod is %s, want %s", got, test.want)
 			}
-			if n := len(x.observe().Incarnations); n != 1 {
+			if n := x.observe().Incarnations.Len(); n != 1 {
 				t.Errorf("%d incarnations are reported, want 1", n)
 			}
 		})
@@ -375,12 +375,12 @@ func TestLabelsThatSayOtherwise(t *testing.T) {
 	x.watched(o, false)
 	edited := podFrom(t, "{metadata: {resourceVersion: '101', labels: {eltrain.dev/index: '7', eltrain.dev/incarnation: 'x'}}}")
 	x.watched(edited, false)
-	seen := x.observe().Incarnations
+	seen := x.observe().Incarnations.List()
 	if len(seen) != 1 || seen[0].Slot.Index != 3 || seen[0].Number != 2 || len(seen[0].Drift) != 2 {
 		t.Fatalf("reported as %+v", seen)
 	}
 	x.watched(edited, true)
-	if seen := x.observe().Incarnations; len(seen) != 1 || seen[0].State != job.Gone || len(x.entries) != 0 {
+	if seen := x.observe().Incarnations.List(); len(seen) != 1 || seen[0].State != job.Gone || len(x.entries) != 0 {
 		t.Errorf("after its end reported as %+v", seen)
 	}
 	for name, labels := range map[string]map[string]string{
@@ -390,7 +390,7 @@ func TestLabelsThatSayOtherwise(t *testing.T) {
 		o := podFrom(t, "{spec: {nodeName: n1, containers: [{name: a, resources: {requests: {cpu: 1}}}]}}")
 		o.Name, o.UID, o.Labels = name, types.UID(name), labels
 		x.listed([]*corev1.Pod{o}, "200")
-		if n := len(x.observe().Incarnations); n != 1 || x.cluster.loads["n1"].pods != 1 || x.cluster.loads["n1"].reserved.CPU != 1000 {
+		if n := x.observe().Incarnations.Len(); n != 1 || x.cluster.loads["n1"].pods != 1 || x.cluster.loads["n1"].reserved.CPU != 1000 {
 			t.Errorf("%s: %d incarnations, load %+v", name, n, x.cluster.loads["n1"])
 		}
 	}
@@ -411,7 +411,7 @@ func TestRemovedPodsAreToldOf(t *testing.T) {
 		return o
 	}
 	numbers := func() (all []int) {
-		for _, i := range x.observe().Incarnations {
+		for i := range x.observe().Incarnations.All() {
 			all = append(all, i.Number)
 		}
 		return all

@@ -272,7 +272,7 @@ func TestWhoseAJobIs(t *testing.T) {
 	other := w.openAs("file laptop:/jobs/eltrain.state")
 	o, err := other.Observe(t.Context())
 	w.ok(err)
-	if len(o.Incarnations) != 1 || o.Incarnations[0].Owner != "kubernetes ml/main" {
+	if o.Incarnations.Len() != 1 || o.Incarnations[0][0].Owner != "kubernetes ml/main" {
 		t.Errorf("observed %+v", o.Incarnations)
 	}
 	namespace, err := w.cluster.Admin().CoreV1().Namespaces().Get(t.Context(), w.namespace, metav1.GetOptions{})

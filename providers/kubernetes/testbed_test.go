@@ -144,10 +144,10 @@ func TestAPodThatLostItsLabelIsMended(t *testing.T) {
 		w.until("shown as drift", func() bool {
 			o, err := w.p.Observe(t.Context())
 			w.ok(err)
-			if i := o.Incarnations[0]; i.State != job.Up {
+			if i := o.Incarnations[0][0]; i.State != job.Up {
 				t.Fatalf("it is reported as %+v", i)
 			}
-			return len(o.Incarnations[0].Drift) == 1
+			return len(o.Incarnations[0][0].Drift) == 1
 		})
 	}
 	take()
@@ -260,9 +260,9 @@ func (w *work) await(role string, index, incarnation int, state job.IncarnationS
 		o, err := w.p.Observe(w.Context())
 		w.ok(err)
 		var last job.Incarnation
-		for _, i := range o.Incarnations {
+		for i := range o.Incarnations.All() {
 			if i.Slot == (job.Address{Job: "gpt", Role: role, Index: index}) && i.Number == incarnation {
-				last = i
+				last = *i
 			}
 		}
 		if last.State == state {

@@ -50,8 +50,8 @@ func TestAnUnchangedObservationCostsNothing(t *testing.T) {
 		p.index.watched(o, false)
 	}
 	first := p.seenBy(t)
-	if len(first.Incarnations) != pods {
-		t.Fatalf("%d incarnations", len(first.Incarnations))
+	if first.Incarnations.Len() != pods {
+		t.Fatalf("%d incarnations", first.Incarnations.Len())
 	}
 	if n := testing.AllocsPerRun(100, func() {
 		if p.seenBy(t) != first {

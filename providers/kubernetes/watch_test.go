@@ -109,9 +109,9 @@ func slotIs(index int, state job.IncarnationState) func(*providers.Observation) 
 }
 
 func slotOf(o *providers.Observation, index int) *job.Incarnation {
-	for i := range o.Incarnations {
-		if o.Incarnations[i].Slot.Index == index {
-			return &o.Incarnations[i]
+	for inc := range o.Incarnations.All() {
+		if inc.Slot.Index == index {
+			return inc
 		}
 	}
 	return nil
@@ -119,7 +119,7 @@ func slotOf(o *providers.Observation, index int) *job.Incarnation {
 
 func count(o *providers.Observation, state job.IncarnationState) int {
 	n := 0
-	for _, i := range o.Incarnations {
+	for i := range o.Incarnations.All() {
 		if i.State == state {
 			n++
 		}
@@ -184,7 +184,7 @@ func seesAll(f *field) {
 			return is.Foreign.CPU == was.Foreign.CPU+1500 && is.Slots == was.Slots-1
 		})
 	}
-	if o := f.await(p, "", func(*providers.Observation) bool { return true }); len(o.Incarnations) != 3 {
+	if o := f.await(p, "", func(*providers.Observation) bool { return true }); o.Incarnations.Len() != 3 {
 		f.Errorf("pods of another namespace are reported: %+v", o.Incarnations)
 	}
 	f.cluster.Cordon(f, node)
@@ -215,8 +215,8 @@ func (f *field) neverFewer(p *Provider, pods int) (stop func()) {
 		defer close(done)
 		for ctx.Err() == nil {
 			o, err := p.Observe(ctx)
-			if ctx.Err() == nil && (err != nil || len(o.Incarnations) < pods || count(o, job.Gone) > 0 || len(o.Nodes) != 4) {
-				f.Errorf("of %d pods on 4 nodes, %d are reported (%d gone), and %d nodes: error %v", pods, len(o.Incarnations), count(o, job.Gone), len(o.Nodes), err)
+			if ctx.Err() == nil && (err != nil || o.Incarnations.Len() < pods || count(o, job.Gone) > 0 || len(o.Nodes) != 4) {
+				f.Errorf("of %d pods on 4 nodes, %d are reported (%d gone), and %d nodes: error %v", pods, o.Incarnations.Len(), count(o, job.Gone), len(o.Nodes), err)
 				return
 			}
 			time.Sleep(time.Millisecond)

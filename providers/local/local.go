@@ -308,7 +308,7 @@ func (p *Provider) forget(ctx context.Context, uid string) error {
 	if err != nil {
 		return err
 	}
-	for _, i := range seen.Incarnations {
+	for i := range seen.Incarnations.All() {
 		if i.UID == uid && i.State != job.Gone {
 			return fmt.Errorf("%s incarnation %d still runs (pid %d)", i.Slot, i.Number, i.AgentPID)
 		}

@@ -180,9 +180,9 @@ func (b *bench) find(number int) *job.Incarnation {
 	b.Helper()
 	o, err := b.Observe(b.ctx)
 	b.ok(err)
-	for _, i := range o.Incarnations {
+	for i := range o.Incarnations.All() {
 		if i.Number == number {
-			return &i
+			return i
 		}
 	}
 	return nil
@@ -640,8 +640,8 @@ func BenchmarkObserve1000Ended(b *testing.B) {
 		}
 	}
 	for b.Loop() {
-		if o, err := p.Observe(context.Background()); err != nil || len(o.Incarnations) != 1000 {
-			b.Fatal(len(o.Incarnations), err)
+		if o, err := p.Observe(context.Background()); err != nil || o.Incarnations.Len() != 1000 {
+			b.Fatal(o.Incarnations.Len(), err)
 		}
 	}
 }
@@ -677,7 +677,7 @@ func BenchmarkObserve100Up(b *testing.B) {
 			b.Fatal(err)
 		}
 		up = 0
-		for _, i := range o.Incarnations {
+		for i := range o.Incarnations.All() {
 			if i.State == job.Up {
 				up++
 			}

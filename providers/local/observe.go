@@ -67,7 +67,7 @@ func (p *Provider) Observe(ctx context.Context) (*providers.Observation, error) 
 		return nil, fmt.Errorf("observe local processes: %w", err)
 	}
 	p.mu.Lock()
-	o := &providers.Observation{Nodes: p.nodes, Incarnations: make([]job.Incarnation, 0, len(keys)), Places: providers.Anywhere}
+	o := &providers.Observation{Nodes: p.nodes, Places: providers.Anywhere}
 	p.mu.Unlock()
 	bound, cancel := context.WithTimeout(ctx, observeWait)
 	defer cancel()
@@ -75,6 +75,7 @@ func (p *Provider) Observe(ctx context.Context) (*providers.Observation, error) 
 	if err != nil {
 		return nil, err
 	}
+	incs := make([]job.Incarnation, 0, len(keys))
 	var dying []*incarnation
 	for k, seen := range all {
 		switch {
@@ -82,7 +83,7 @@ func (p *Provider) Observe(ctx context.Context) (*providers.Observation, error) 
 		case seen.dead:
 			dying = append(dying, p.incarnation(keys[k]))
 		default:
-			o.Incarnations = append(o.Incarnations, seen.Incarnation)
+			incs = append(incs, seen.Incarnation)
 		}
 	}
 	for _, i := range dying {
@@ -94,14 +95,15 @@ func (p *Provider) Observe(ctx context.Context) (*providers.Observation, error) 
 		if err != nil {
 			return nil, fmt.Errorf("observe %s: %w", i.key, err)
 		}
-		o.Incarnations = append(o.Incarnations, seen.Incarnation)
+		incs = append(incs, seen.Incarnation)
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("observe local processes: %w", err)
 	}
-	slices.SortFunc(o.Incarnations, func(a, b job.Incarnation) int {
+	slices.SortFunc(incs, func(a, b job.Incarnation) int {
 		return cmp.Or(a.Slot.Compare(b.Slot), cmp.Compare(a.UID, b.UID), cmp.Compare(a.Number, b.Number))
 	})
+	o.Incarnations = job.InParts(incs)
 	return p.newest(o), nil
 }
 

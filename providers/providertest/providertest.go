@@ -113,9 +113,9 @@ func (s *suite) find(p providers.Provider, index, incarnation int) *job.Incarnat
 	s.Helper()
 	o, err := p.Observe(s.ctx)
 	s.ok(err)
-	for _, i := range o.Incarnations {
+	for i := range o.Incarnations.All() {
 		if i.UID == uid && i.Slot == slot(index) && i.Number == incarnation {
-			return &i
+			return i
 		}
 	}
 	return nil

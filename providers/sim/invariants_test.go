@@ -99,7 +99,7 @@ func (w *world) found(m *master, seen *providers.Observation) {
 	}
 	for _, a := range w.cluster.Agents() {
 		named := incarnation{a.UID(), a.Slot(), a.Incarnation()}
-		if a.Missed() && isNewest(w.facts.records, named) && slices.ContainsFunc(seen.Incarnations, func(i job.Incarnation) bool {
+		if a.Missed() && isNewest(w.facts.records, named) && seen.Incarnations.Any(func(i *job.Incarnation) bool {
 			return incarnation{i.UID, i.Slot, i.Number} == named && i.State != job.Gone
 		}) {
 			a.Found()

@@ -283,6 +283,7 @@ func (c *Cluster) Observe(context.Context) (*providers.Observation, error) {
 
 func (c *Cluster) observe() *providers.Observation {
 	seen := &providers.Observation{Nodes: slices.Clone(c.nodes), Places: providers.Anywhere}
+	var incs []job.Incarnation
 	for _, a := range c.agents {
 		if a.hidden {
 			continue
@@ -296,11 +297,12 @@ func (c *Cluster) observe() *providers.Observation {
 		case a.node == "":
 			inc.State = job.Starting
 		}
-		seen.Incarnations = append(seen.Incarnations, inc)
+		incs = append(incs, inc)
 	}
-	slices.SortFunc(seen.Incarnations, func(a, b job.Incarnation) int {
+	slices.SortFunc(incs, func(a, b job.Incarnation) int {
 		return cmp.Or(a.Slot.Compare(b.Slot), cmp.Compare(a.Number, b.Number), strings.Compare(a.UID, b.UID))
 	})
+	seen.Incarnations = job.InParts(incs)
 	return seen
 }
 

@@ -106,8 +106,8 @@ func TestAFailedLaunchIsTriedAgainWithGrowingPauses(t *testing.T) {
 		}
 	}
 	seen, _ := w.cluster.Observe(t.Context())
-	if len(seen.Incarnations) != 3 {
-		t.Errorf("%d incarnations for 3 slots", len(seen.Incarnations))
+	if seen.Incarnations.Len() != 3 {
+		t.Errorf("%d incarnations for 3 slots", seen.Incarnations.Len())
 	}
 }
 

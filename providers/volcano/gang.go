@@ -462,8 +462,7 @@ func (g *gang) Complete(o *providers.Observation) {
 			o.Held[uid] = fmt.Sprintf("PodGroup %s was deleted and is being recreated", j.Name)
 		}
 	}
-	for i := range o.Incarnations {
-		inc := &o.Incarnations[i]
+	for inc := range o.Incarnations.All() {
 		if inc.Waiting == kubernetes.WaitsForScheduler || strings.HasPrefix(inc.Waiting, schedulableAlone) {
 			inc.Waiting = g.waiting(inc.UID)
 		}

@@ -214,7 +214,7 @@ func (w *work) observe() *providers.Observation {
 }
 
 func (w *work) of(o *providers.Observation, g job.Group) []job.Incarnation {
-	return slices.DeleteFunc(slices.Clone(o.Incarnations), func(i job.Incarnation) bool { return i.UID != g.UID })
+	return slices.DeleteFunc(o.Incarnations.List(), func(i job.Incarnation) bool { return i.UID != g.UID })
 }
 
 // up counts the running pods of a group.
@@ -248,7 +248,7 @@ func (w *work) until(what string, holds func(*providers.Observation) bool) *prov
 
 func (w *work) show(o *providers.Observation) string {
 	var b strings.Builder
-	for _, i := range o.Incarnations {
+	for i := range o.Incarnations.All() {
 		fmt.Fprintf(&b, "%s incarnation %d %s on %q, %s %v\n", i.Slot, i.Number, i.State, i.Node, i.Waiting, i.Evidence)
 	}
 	groups, err := w.volcano.SchedulingV1beta1().PodGroups(w.namespace).List(w.Context(), metav1.ListOptions{})
