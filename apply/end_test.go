@@ -197,7 +197,7 @@ func TestAgentsThatAreFoundAreHeardFirst(t *testing.T) {
 			rec.Phase = job.JobFailed
 		}
 		if !c.unknown {
-			l.service.jobs["a"] = knownJob{"u", jobtest.Epoch.Add(c.known)}
+			l.service.jobs["a"] = knownJob{uid: "u", at: jobtest.Epoch.Add(c.known)}
 		}
 		if c.inc.Number == 0 {
 			c.inc.Number = 2

@@ -45,6 +45,7 @@ type Loop struct {
 	sight   sight
 	book    book
 	turn    turn
+	memory  plan.Memory // of the newest plan
 	exec    executor
 	groups  groups
 	service service

@@ -41,7 +41,7 @@ func (l *Loop) resizes(in *plan.Input, p *plan.Plan) []job.Notice {
 	for name, rec := range p.Records {
 		now[rec.UID] = true
 		old := before[rec.UID]
-		if old == nil || rec.Phase.Ended() {
+		if old == nil || old == rec || rec.Phase.Ended() {
 			continue
 		}
 		started := old.Phase != job.JobPending && !old.Phase.Idle()

@@ -2,6 +2,7 @@ package apply
 
 import (
 	"maps"
+	"reflect"
 	"slices"
 	"time"
 
@@ -15,12 +16,44 @@ type service struct {
 	open bool
 	jobs map[string]knownJob  // by the names that the service knows
 	gone map[incarnation]bool // incarnations that were reported to have ended
+	// labels are those of nodes, by name.
+	labels map[string]map[string]string
+	nodes  []job.Node
 }
 
 // knownJob is a job that the service knows. The job's leases begin at that time.
 type knownJob struct {
-	uid string
-	at  time.Time
+	uid  string
+	at   time.Time
+	told *instructed // nil unless the same would be told again
+}
+
+// instructed is what a job's desired world was made of. The same is not told again: a job costs something when it changes.
+type instructed struct {
+	record *job.Record
+	want   job.Want
+	token  string
+	news   time.Duration
+	name   string
+	nodes  []job.Node
+}
+
+func (i *instructed) is(o *instructed) bool {
+	return i != nil && i.record == o.record && i.token == o.token && i.news == o.news && i.name == o.name && sameNodes(i.nodes, o.nodes) && reflect.DeepEqual(i.want, o.want)
+}
+
+// sameNodes reports whether two lists are the same, not merely equal.
+func sameNodes(a, b []job.Node) bool { return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) }
+
+// labelsOf are the labels of nodes, by name.
+func (s *service) labelsOf(nodes []job.Node) map[string]map[string]string {
+	if s.labels == nil || !sameNodes(s.nodes, nodes) {
+		s.nodes, s.labels = nodes, make(map[string]map[string]string, len(nodes))
+		for i := range nodes {
+			s.labels[nodes[i].Name] = nodes[i].Labels
+		}
+	}
+	return s.labels
 }
 
 func newService() service {
@@ -82,18 +115,16 @@ func (s *service) prune(seen *sight) {
 
 // instruct tells the service what it is to form, and has jobs prepared whose preparation is due.
 func (s *service) instruct(l *Loop, p *plan.Plan) {
-	leaving := map[incarnation]*plan.Change{}
+	leaving, stops := map[incarnation]*plan.Change{}, map[string]bool{}
 	for i := range p.Changes {
 		if c := &p.Changes[i]; isStop(c) && c.Wave == 0 {
 			for _, n := range c.Stop {
 				leaving[incarnationOf(c.UID, c.Slot, n)] = c
+				stops[c.UID] = true
 			}
 		}
 	}
-	labels := map[string]map[string]string{}
-	for _, n := range l.sight.snapshot.Nodes {
-		labels[n.Name] = n.Labels
-	}
+	labels := s.labelsOf(l.sight.snapshot.Nodes)
 	known, recorded := map[string]bool{}, map[string]bool{}
 	l.groups.plan()
 	for _, name := range slices.Sorted(maps.Keys(p.Records)) {
@@ -110,8 +141,14 @@ func (s *service) instruct(l *Loop, p *plan.Plan) {
 		if !prepared {
 			continue // meanwhile its agents keep training, unknown to the service
 		}
-		if launched := rec.LaunchedAs(name); s.jobs[launched].uid != rec.UID {
-			s.jobs[launched] = knownJob{rec.UID, l.now}
+		launched := rec.LaunchedAs(name)
+		if s.jobs[launched].uid != rec.UID {
+			s.jobs[launched] = knownJob{uid: rec.UID, at: l.now}
+		}
+		as := instructed{record: rec, want: want, token: token, news: provider.can.News.Std(), name: name, nodes: s.nodes}
+		if k := s.jobs[launched]; !stops[rec.UID] && k.told.is(&as) {
+			known[launched] = true
+			continue
 		}
 		d := elastic.Desired{UID: rec.UID, Token: token, Want: want, World: rec.World, News: provider.can.News.Std(), Nodes: labels}
 		for _, s := range rec.Slots {
@@ -129,6 +166,11 @@ func (s *service) instruct(l *Loop, p *plan.Plan) {
 		name, d = l.book.names.toService(name, d)
 		known[name] = true
 		l.inform(Wanted{name, d})
+		k := s.jobs[launched]
+		if k.told = nil; !stops[rec.UID] {
+			k.told = &as
+		}
+		s.jobs[launched] = k
 	}
 	if !l.sight.incomplete() {
 		l.groups.keep(recorded)

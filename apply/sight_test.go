@@ -42,7 +42,7 @@ func TestARunDoesNotEndBeforeAllCulpritsAreTold(t *testing.T) {
 	s.do("pass 1h")
 	p := s.loop.turn.newest
 	p.Changes = nil
-	s.loop.sight.live = nil // its agents have exited
+	s.loop.sight.keep(job.Snapshot{}) // its agents have exited
 	rec := *p.Records["a"]
 	p.Records = job.Records{"a": &rec}
 	rec.Phase = job.JobSucceeded

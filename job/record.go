@@ -2,6 +2,7 @@ package job
 
 import (
 	"cmp"
+	"reflect"
 	"slices"
 	"time"
 )
@@ -345,4 +346,17 @@ type Notice struct {
 	Condition string `json:"condition,omitempty"`
 	// Incident is set with Type "incident".
 	Incident *Incident `json:"incident,omitempty"`
+}
+
+// Same reports whether two records have the same content. It is fast if they share most of it, as an updated copy does.
+func (r *Record) Same(o *Record) bool {
+	if r == o {
+		return true
+	}
+	if !slices.EqualFunc(r.Slots, o.Slots, func(a, b Slot) bool { return a.same(&b) }) {
+		return false
+	}
+	a, b := *r, *o
+	a.Slots, b.Slots = nil, nil
+	return reflect.DeepEqual(a, b)
 }

@@ -3,6 +3,7 @@ package job
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
 	"time"
 )
@@ -141,6 +142,15 @@ type Slot struct {
 	Grown int `json:"grown,omitempty"`
 	// Unbound: it was withdrawn (Canceled) before a scheduler bound its incarnation to a node.
 	Unbound bool `json:"unbound,omitempty"`
+}
+
+// same reports whether two slots have the same content.
+func (s *Slot) same(o *Slot) bool {
+	return s.Address == o.Address && s.Phase == o.Phase && s.Incarnation == o.Incarnation && s.Node == o.Node && s.Reserved.Equal(o.Reserved) &&
+		s.Fingerprint == o.Fingerprint && s.Rank == o.Rank && s.Restarts == o.Restarts && s.Since.Equal(o.Since) && s.Cause == o.Cause &&
+		s.InPlace == o.InPlace && s.Return == o.Return && s.Recover == o.Recover && s.Stopped == o.Stopped && s.Crashes == o.Crashes &&
+		s.CrashesSince.Equal(o.CrashesSince) && s.Grown == o.Grown && s.Unbound == o.Unbound && slices.Equal(s.Avoid, o.Avoid) &&
+		(s.Exit == o.Exit || reflect.DeepEqual(s.Exit, o.Exit)) && (s.Why == o.Why || reflect.DeepEqual(s.Why, o.Why))
 }
 
 // Avoided lists nodes that a slot has left, the last one last.

@@ -2,6 +2,7 @@ package plan_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/eltrain/eltrain/job"
@@ -86,9 +87,51 @@ func BenchmarkMakeNoop(b *testing.B) {
 	}
 }
 
+// BenchmarkMakeAgain plans what the plan before planned, with its memory: nothing has changed, or one slot has failed and is well again,
+// or another node is closed. Target: 10 ms for a changed slot of 100,000.
+func BenchmarkMakeAgain(b *testing.B) {
+	w := settled(b, 200, 500)
+	in := w.input()
+	changed := func(change func(*plan.Input)) plan.Input {
+		out := in
+		out.Snapshot.Incarnations = slices.Clone(in.Snapshot.Incarnations)
+		change(&out)
+		return out
+	}
+	failed := changed(func(out *plan.Input) {
+		part := slices.Clone(in.Snapshot.Incarnations[7])
+		part[3].Member = &job.Member{State: job.MemberFailed, Generation: 1, Exit: &job.Exit{Code: 1}}
+		out.Snapshot.Incarnations[7] = part
+	})
+	closed := changed(func(out *plan.Input) {
+		out.Snapshot.Nodes = slices.Clone(in.Snapshot.Nodes)
+		out.Snapshot.Nodes[9].Closed = "cordoned"
+	})
+	for _, c := range []struct {
+		name    string
+		other   plan.Input
+		changes int
+	}{{"unchanged", in, 0}, {"slot", failed, 1}, {"node", closed, 0}} {
+		b.Run(c.name, func(b *testing.B) {
+			var m plan.Memory
+			m.Make(in)
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				next, changes := in, 0
+				if i%2 == 0 {
+					next, changes = c.other, c.changes
+				}
+				if p := m.Make(next); len(p.Changes) != changes {
+					b.Fatalf("%d changes", len(p.Changes))
+				}
+			}
+		})
+	}
+}
+
 // settled is a cluster in which everything runs. It applies a plan itself, because the scenarios' world looks each slot up in a
 // list.
-func settled(b *testing.B, jobs, slots int) *world {
+func settled(b testing.TB, jobs, slots int) *world {
 	w := cluster(jobs, slots)
 	p := plan.Make(w.input())
 	w.take(p)

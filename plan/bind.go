@@ -73,6 +73,9 @@ func (p *pass) follow(w *work, s *job.Slot) {
 // given up; recover finds another.
 func (p *pass) measureHints() {
 	for _, w := range p.servingOrder {
+		if !p.about(w) {
+			continue
+		}
 		sp := p.space(w.spec.Provider)
 		for _, s := range w.slots {
 			if !p.hinted(w, s) || !s.Phase.Live() || w.outside(s.Address) {

@@ -13,6 +13,9 @@ import (
 // a Wait says so.
 func (p *pass) drain() {
 	for _, w := range p.servingOrder {
+		if !p.about(w) {
+			continue
+		}
 		leaving := p.onDrained(w)
 		if len(leaving) == 0 || p.heldReason(w) != "" {
 			continue

@@ -12,6 +12,9 @@ import (
 // its places in this pass does not fail in it.
 func (p *pass) expire() {
 	for _, w := range p.servingOrder {
+		if !p.about(w) {
+			continue
+		}
 		policy, since := w.policy(job.PendingTimeout), p.pendingSince(w)
 		if w.part != nil || policy.After == 0 || since.IsZero() || p.pending(since, policy.After) || p.in.Now.Before(since) {
 			continue

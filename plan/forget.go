@@ -112,10 +112,16 @@ func (p *pass) unrecorded(name string) map[string]*job.Incarnation {
 		recorded[rec.UID] = true
 	}
 	found := map[string]*job.Incarnation{}
-	for inc := range p.in.Snapshot.Incarnations.All() {
-		is := inc.Slot.Job == name || inc.Slot.Job == suffixedName(name, inc.UID)
-		if is && inc.State != job.Gone && !recorded[inc.UID] && !p.isReleased(inc.UID) && p.ours(inc) {
-			found[inc.UID] = inc
+	for _, part := range p.in.Snapshot.Incarnations {
+		if len(part) > 0 && recorded[part[0].UID] {
+			continue
+		}
+		for i := range part {
+			inc := &part[i]
+			is := inc.Slot.Job == name || inc.Slot.Job == suffixedName(name, inc.UID)
+			if is && inc.State != job.Gone && !p.isReleased(inc.UID) && p.ours(inc) {
+				found[inc.UID] = inc
+			}
 		}
 	}
 	return found

@@ -20,13 +20,7 @@ func (p *pass) judge(w *work) {
 			}
 			p.size(w, &w.spec.Roles[i], n)
 		}
-		if c := p.in.Capabilities[w.spec.Provider]; w.active() {
-			for _, caveat := range c.Caveats {
-				if !slices.Contains(p.out.Caveats, caveat) {
-					p.out.Caveats = append(p.out.Caveats, caveat)
-				}
-			}
-		}
+		p.addCaveats(w)
 	}
 	phase, awaits := w.phase(), job.Reason{}
 	if phase == job.JobRunning {
@@ -54,6 +48,18 @@ func (p *pass) judge(w *work) {
 		p.out.Dirty = true
 	}
 	p.account(w)
+}
+
+// addCaveats adds what the provider of a job that is to run cannot enforce.
+func (p *pass) addCaveats(w *work) {
+	if !w.active() {
+		return
+	}
+	for _, caveat := range p.in.Capabilities[w.spec.Provider].Caveats {
+		if !slices.Contains(p.out.Caveats, caveat) {
+			p.out.Caveats = append(p.out.Caveats, caveat)
+		}
+	}
 }
 
 // waitAnew has the slots of a job that is resumed wait for their world from now on.

@@ -39,7 +39,7 @@ type Held struct {
 // Nodes says how the nodes are used, by provider and name, as plans with this input count.
 func Nodes(in Input) []NodeUse {
 	in.Refresh = true // the recorded jobs, as last applied
-	p := newPass(in)
+	p := newPass(in, nil)
 	for _, n := range p.in.Snapshot.Nodes {
 		p.space(n.Provider)
 	}

@@ -17,13 +17,15 @@ import (
 //
 // The order of the steps is the policy: facts first, then healing, then removal, then recovery of what was running, then
 // admission of what waits, and growth into what is left.
-func Make(in Input) Plan {
-	p := newPass(in)
+func Make(in Input) Plan { return decide(in, nil) }
+
+func decide(in Input, m *Memory) Plan {
+	p := newPass(in, m)
 	if in.Refresh {
 		return p.refresh()
 	}
 	for _, w := range p.jobs {
-		if w.frozen {
+		if !p.about(w) || w.frozen {
 			continue
 		}
 		p.track(w)
@@ -34,15 +36,20 @@ func Make(in Input) Plan {
 	}
 	p.markNodes()
 	p.measure()
+	p.wakeOnRecorded()
 	p.scaleByPolicies()
 	for _, w := range p.jobs {
-		p.replaceAll(w)
+		if p.about(w) {
+			p.replaceAll(w)
+		}
 	}
 	p.unload()
 	p.recover()
 	p.drain()
 	for _, w := range p.servingOrder {
-		p.relocate(w)
+		if p.about(w) {
+			p.relocate(w)
+		}
 	}
 	p.shrink()
 	p.yield()
@@ -53,6 +60,10 @@ func Make(in Input) Plan {
 	p.expire()
 	p.grow()
 	for _, w := range p.jobs {
+		if !p.about(w) {
+			p.keepResting(w)
+			continue
+		}
 		if w.frozen {
 			continue
 		}
@@ -65,8 +76,11 @@ func Make(in Input) Plan {
 		p.explainScaling(w)
 		p.judge(w)
 	}
+	p.current = nil
 	p.strays()
-	return p.finish()
+	out := p.finish()
+	p.remember()
+	return out
 }
 
 // pass is one run of Make: the input in the form that the steps work on.
@@ -94,6 +108,8 @@ type pass struct {
 	requests    examined              // by operators
 	nodeFaults  []nodeFault           // faults of this pass that lie in nodes
 	reasons     map[string]job.Reason // interned reasons of slots, many of which are the same; see why
+	memory      *Memory               // nil if there is none
+	current     *work                 // the job that the step is about; nil if it is about all
 }
 
 // naming is how the jobs of this pass came to their names, and which were given up.
@@ -133,6 +149,9 @@ type work struct {
 	finished  map[string]bool         // roles with a slot that succeeded: no more starts in them
 	gated     map[string]bool         // by role: launches wait for their gang
 	sized     map[string]*RoleScaling // by role: what policies decided
+	rest      *rest                   // nil unless it is at rest: it then has no slots here
+	wakes     time.Time               // when a step about it has to be repeated; zero is never
+	parts     [][]job.Incarnation     // of the snapshot
 }
 
 // health is what this pass finds wrong with a job.
@@ -198,8 +217,8 @@ func (w *work) restarts(s *job.Slot) bool {
 	return d != nil && d.restarts
 }
 
-func newPass(in Input) *pass {
-	p := &pass{in: in, byName: map[string]*work{}, spaces: map[string]*space{}, bars: newBars(in.Bars), extras: newExtras(in.Extra), owners: map[runsAt]string{}, elsewhere: map[string]bool{},
+func newPass(in Input, m *Memory) *pass {
+	p := &pass{in: in, memory: m, byName: map[string]*work{}, spaces: map[string]*space{}, bars: newBars(in.Bars), extras: newExtras(in.Extra), owners: map[runsAt]string{}, elsewhere: map[string]bool{},
 		naming: naming{movedFrom: map[string]string{}, imported: map[string]adopted{}, released: map[string]job.Released{}, forgottenUIDs: map[string]bool{},
 			forgotten: map[string]bool{}, kept: map[string]bool{}}, refusedJobs: map[string]bool{}, reasons: map[string]job.Reason{}}
 	p.in.Forget = in.forgetting()
@@ -239,17 +258,28 @@ func newPass(in Input) *pass {
 		// It continues as last applied, or stops.
 		add(name).declared = in.Keep || p.kept[name] || p.prevented(name, in.Records[name])
 	}
+	if m != nil {
+		p.recall()
+	}
 	p.openNodes()
 	p.examineRequests()
 	p.followDestroyed()
 	for _, w := range p.jobs {
+		if w.rest != nil {
+			w.rec = in.Records[w.name]
+			w.spec = p.settled(w.spec, w.rec)
+			continue
+		}
 		p.open(w)
 	}
 	p.handleRequests()
 	p.assign()
 	for _, w := range p.jobs {
-		p.collectActs(w)
+		if p.about(w) {
+			p.collectActs(w)
+		}
 	}
+	p.current = nil
 	return p
 }
 
@@ -413,25 +443,43 @@ func (w *work) insert(s *job.Slot) {
 
 // assign attaches each incarnation to its job. Unrecorded slots are adopted.
 func (p *pass) assign() {
-	for inc := range p.in.Snapshot.Incarnations.All() {
-		w := p.byName[inc.Slot.Job]
-		if w == nil || w.rec.UID != inc.UID {
-			p.unseen = append(p.unseen, *inc)
-			if inc.State != job.Gone && !p.ours(inc) {
-				p.owners[runsAt{inc.Provider, inc.Slot.Job}] = inc.Owner
+	for _, part := range p.in.Snapshot.Incarnations {
+		for i := range part {
+			inc := &part[i]
+			w := p.byName[inc.Slot.Job]
+			if w == nil || w.rec.UID != inc.UID {
+				p.unseen = append(p.unseen, *inc)
+				if inc.State != job.Gone && !p.ours(inc) {
+					p.owners[runsAt{inc.Provider, inc.Slot.Job}] = inc.Owner
+				}
+				continue
 			}
-			continue
-		}
-		w.seen[inc.Slot] = append(w.seen[inc.Slot], inc)
-		if w.index[inc.Slot.Role][inc.Slot.Index] == nil && inc.State != job.Gone {
-			w.insert(&job.Slot{Address: inc.Slot, Phase: job.Pending, Rank: -1})
-			p.out.Dirty = p.out.Dirty || !w.frozen
+			if w.rest != nil {
+				break // its parts are known
+			}
+			if i == 0 {
+				w.parts = append(w.parts, part)
+			}
+			p.attach(w, inc)
 		}
 	}
 	for _, w := range p.jobs {
-		for _, seen := range w.seen {
-			slices.SortFunc(seen, func(a, b *job.Incarnation) int { return cmp.Compare(a.Number, b.Number) })
-		}
+		w.sortSeen()
+	}
+}
+
+func (w *work) sortSeen() {
+	for _, seen := range w.seen {
+		slices.SortFunc(seen, func(a, b *job.Incarnation) int { return cmp.Compare(a.Number, b.Number) })
+	}
+}
+
+// attach adds an incarnation to its job.
+func (p *pass) attach(w *work, inc *job.Incarnation) {
+	w.seen[inc.Slot] = append(w.seen[inc.Slot], inc)
+	if w.index[inc.Slot.Role][inc.Slot.Index] == nil && inc.State != job.Gone {
+		w.insert(&job.Slot{Address: inc.Slot, Phase: job.Pending, Rank: -1})
+		p.out.Dirty = p.out.Dirty || !w.frozen
 	}
 }
 
@@ -459,6 +507,9 @@ func (p *pass) note(address, kind string, what job.Reason) {
 
 // wakeAt requests another pass at t.
 func (p *pass) wakeAt(t time.Time) {
+	if w := p.current; w != nil && (w.wakes.IsZero() || t.Before(w.wakes)) {
+		w.wakes = t
+	}
 	if p.out.Wake.IsZero() || t.Before(p.out.Wake) {
 		p.out.Wake = t
 	}
@@ -525,7 +576,7 @@ func (w *work) heldSlots(role string) []*job.Slot {
 
 // admitted reports whether the job has capacity, or had it and is owed it.
 func (w *work) admitted() bool {
-	return slices.ContainsFunc(w.slots, holds)
+	return w.rest != nil && !w.rec.Phase.Ended() || slices.ContainsFunc(w.slots, holds)
 }
 
 // live reports whether something of the job runs, or is to run.
@@ -584,6 +635,10 @@ func (w *work) because(s *job.Slot, why job.Reason) {
 
 func (p *pass) finish() Plan {
 	for _, w := range p.jobs {
+		if w.rest != nil {
+			p.out.Records[w.name] = w.rec
+			continue
+		}
 		sorted := slices.IsSortedFunc(w.slots, bySlot)
 		if !sorted {
 			slices.SortFunc(w.slots, bySlot)

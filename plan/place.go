@@ -3,6 +3,7 @@ package plan
 import (
 	"cmp"
 	"encoding/binary"
+	"maps"
 	"slices"
 	"strconv"
 
@@ -23,10 +24,13 @@ type space struct {
 	key     []byte // scratch of cursorFor
 	empty   *space // the same nodes with nothing on them; computed on demand
 	drained bool   // some nodes are drained
-	// last names the nodes that are used last.
-	last []string
+	// last names the nodes that are used last, recorded those about which anything is recorded.
+	last, recorded []string
 	// anyDevice: devices that no node lists are unlimited.
 	anyDevice bool
+	// amounts are those of the places, one after another. base are those without what jobs hold that are not at rest.
+	amounts, base amount
+	uses          *[]use // what is held is noted here; nil if it is not
 }
 
 // place is one node. Amounts are cpu, memory, slots, then devices as in space.dims.
@@ -34,6 +38,7 @@ type place struct {
 	node *job.Node
 	rec  *job.NodeRecord // what is recorded about it; nil for most
 	last bool            // it is marked: used once no other has room
+	at   int             // its position in its space's amounts
 	free amount          // now
 	soon amount          // once what is being stopped permanently has exited
 }
@@ -95,7 +100,14 @@ func (p *pass) space(provider string) *space {
 	if sp := p.spaces[provider]; sp != nil {
 		return sp
 	}
-	sp := &space{byName: map[string]*place{}, listed: map[string]*job.Node{}, dims: map[string]int{}, bars: p.bars, extras: p.extras, actualExtras: map[job.Address]actualExtra{}, cursors: map[string]*cursor{}}
+	if p.memory != nil && p.memory.spaces[provider] != nil {
+		sp := p.memory.spaces[provider]
+		sp.reuse(p)
+		p.spaces[provider] = sp
+		p.attachRecords(provider, sp)
+		return sp
+	}
+	sp := &space{byName: map[string]*place{}, listed: map[string]*job.Node{}, dims: dimensions(p.in.Snapshot.Nodes, provider), bars: p.bars, extras: p.extras, actualExtras: map[job.Address]actualExtra{}, cursors: map[string]*cursor{}}
 	p.spaces[provider] = sp
 	nodes := p.in.Snapshot.Nodes
 	for i := range nodes {
@@ -104,11 +116,6 @@ func (p *pass) space(provider string) *space {
 		}
 		sp.listed[nodes[i].Name] = &nodes[i]
 		sp.anyDevice = sp.anyDevice || nodes[i].AnyDevice
-		for name := range nodes[i].Capacity.Devices {
-			if _, known := sp.dims[name]; !known {
-				sp.dims[name] = len(sp.dims) + firstDevice
-			}
-		}
 	}
 	for i := range nodes {
 		if nodes[i].Provider != provider {
@@ -117,28 +124,118 @@ func (p *pass) space(provider string) *space {
 		free := sp.capacity(&nodes[i])
 		foreign, _ := sp.amount(nodes[i].Foreign)
 		free.take(foreign)
-		pl := &place{node: &nodes[i], free: free, soon: slices.Clone(free)}
+		sp.amounts = append(append(sp.amounts, free...), free...)
+		pl := &place{node: &nodes[i]}
 		sp.places = append(sp.places, pl)
 		sp.byName[nodes[i].Name] = pl
+	}
+	width := len(sp.dims) + firstDevice
+	for i, pl := range sp.places {
+		at := sp.amounts[2*i*width:]
+		pl.free, pl.soon, pl.at = at[:width:width], at[width:2*width:2*width], 2*i*width
+	}
+	if p.memory != nil {
+		sp.base = slices.Clone(sp.amounts)
+		for _, w := range p.jobs {
+			if w.rest != nil && w.spec.Provider == provider {
+				sp.use(w.rest.uses, 1)
+			}
+		}
+		copy(sp.amounts, sp.base)
 	}
 	p.attachRecords(provider, sp)
 	return sp
 }
 
+// dimensions are the positions of a provider's devices in an amount.
+func dimensions(nodes []job.Node, provider string) map[string]int {
+	dims := map[string]int{}
+	for i := range nodes {
+		if nodes[i].Provider == provider {
+			for name := range nodes[i].Capacity.Devices {
+				dims[name] = 0
+			}
+		}
+	}
+	for i, name := range slices.Sorted(maps.Keys(dims)) {
+		dims[name] = i + firstDevice
+	}
+	return dims
+}
+
 // attachRecords gives the nodes what is recorded about them.
 func (p *pass) attachRecords(provider string, sp *space) {
 	sp.last = nil
+	for _, name := range sp.recorded {
+		pl := sp.byName[name]
+		pl.rec, pl.last = nil, false
+	}
+	sp.recorded = nil
 	clear(sp.cursors)
 	for i := range p.out.Nodes {
 		rec := &p.out.Nodes[i]
 		if pl := sp.byName[rec.Name]; pl != nil && rec.Provider == provider {
+			sp.recorded = append(sp.recorded, rec.Name)
 			if pl.rec, pl.last = rec, rec.Marked(p.in.Now); pl.last {
 				sp.last = append(sp.last, rec.Name)
 			}
 		}
 	}
-	for _, pl := range sp.places {
-		sp.drained = sp.drained || pl.draining()
+	sp.drained = slices.ContainsFunc(sp.places, (*place).draining)
+}
+
+// reuse begins another pass with the same nodes.
+func (sp *space) reuse(p *pass) {
+	sp.bars, sp.extras = p.bars, p.extras
+	clear(sp.actualExtras)
+	sp.restore()
+}
+
+// restore sets the amounts to those without what jobs hold that are not at rest.
+func (sp *space) restore() {
+	copy(sp.amounts, sp.base)
+	clear(sp.cursors)
+}
+
+// use adds what a job at rest holds to the base, or with -1 removes it.
+func (sp *space) use(uses []use, sign int64) {
+	width := len(sp.dims) + firstDevice
+	for _, u := range uses {
+		pl := sp.byName[u.node]
+		if pl == nil {
+			continue
+		}
+		at := sp.base[pl.at:]
+		for i := range u.free {
+			at[i] -= sign * u.free[i]
+			at[width+i] -= sign * u.soon[i]
+		}
+	}
+}
+
+// usesOf is what measuring holds.
+func (sp *space) usesOf(measure func()) []use {
+	var uses []use
+	sp.uses = &uses
+	measure()
+	sp.uses = nil
+	return uses
+}
+
+// note notes what is held of a node.
+func (sp *space) note(node string, a amount, leaving bool) {
+	if sp.uses == nil {
+		return
+	}
+	n := len(*sp.uses)
+	if n == 0 || (*sp.uses)[n-1].node != node {
+		*sp.uses = append(*sp.uses, use{node, make(amount, len(a)), make(amount, len(a))})
+		n++
+	}
+	u := &(*sp.uses)[n-1]
+	u.free.give(a)
+	if !leaving {
+		u.soon.give(a)
 	}
 }
 
@@ -180,15 +277,13 @@ func (p *pass) measure() {
 	p.servingOrder = p.sortForServing()
 	for _, w := range p.jobs {
 		sp := p.space(w.spec.Provider)
+		if w.rest != nil {
+			continue // the space has it
+		}
 		for _, s := range w.slots {
 			sp.noteExtra(s, w.current(s))
-			if !w.active() || w.frozen || w.outside(s.Address) || !s.Phase.Live() || !p.hinted(w, s) {
-				p.measureSlot(sp, s)
-			}
-			for _, inc := range w.seen[s.Address] { // before any hint: it already runs, whichever job is served first
-				p.measureRunning(sp, s, inc)
-			}
 		}
+		p.measureJob(w, sp)
 	}
 	for _, inc := range p.unseen {
 		for _, sp := range p.spaces {
@@ -198,6 +293,18 @@ func (p *pass) measure() {
 		}
 	}
 	p.measureHints()
+}
+
+// measureJob subtracts what a job holds, but for what it only is hinted to.
+func (p *pass) measureJob(w *work, sp *space) {
+	for _, s := range w.slots {
+		if !w.active() || w.frozen || w.outside(s.Address) || !s.Phase.Live() || !p.hinted(w, s) {
+			p.measureSlot(sp, s)
+		}
+		for _, inc := range w.seen[s.Address] { // before any hint: it already runs, whichever job is served first
+			p.measureRunning(sp, s, inc)
+		}
+	}
 }
 
 func (p *pass) measureSlot(sp *space, s *job.Slot) {
@@ -248,6 +355,7 @@ func (sp *space) holdRunning(inc *job.Incarnation, leaving bool) {
 
 // hold subtracts an amount from a node. What is leaving is free soon.
 func (sp *space) hold(node string, a amount, leaving bool) {
+	sp.note(node, a, leaving) // also of a node that is not listed: it may come back
 	pl := sp.byName[node]
 	if pl == nil {
 		return

@@ -54,7 +54,7 @@ func (w *work) whyScaled(r *job.Role) job.Reason {
 // scaleByPolicies decides about the sizes of elastic roles with policies.
 func (p *pass) scaleByPolicies() {
 	for _, w := range p.jobs {
-		if w.frozen || !w.declared || !w.active() {
+		if !p.about(w) || w.frozen || !w.declared || !w.active() {
 			continue
 		}
 		for i := range w.spec.Roles {

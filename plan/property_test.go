@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -72,6 +73,9 @@ type checker struct {
 	newest   map[string]int        // incarnation by UID and slot
 	asked    int                   // requests
 	shown    string                // the plan being checked
+	memory   plan.Memory
+	parts    job.Incarnations // as memory last saw them
+	seen     []job.Node
 }
 
 func randomNode(t *rapid.T, i int) job.Node {
@@ -178,9 +182,10 @@ func (c *checker) event(t *rapid.T) {
 			c.removeNode(node.Name, what == "node dies")
 		}
 	case "bars":
+		c.bars = maps.Clone(c.bars) // the previous plan has the old map
 		c.bars[rapid.SampledFrom([]string{"job.j0.worker", "job.j1.worker"}).Draw(t, "barred")] = map[string]string{node.Name: "taint"}
 	case "extra":
-		c.extra = maps.Clone(c.extra) // the previous plan has the old map
+		c.extra = maps.Clone(c.extra)
 		c.extra[rapid.SampledFrom([]string{"job.j0.worker", "job.j1.worker"}).Draw(t, "role")] = job.Resources{CPU: job.CPU(rapid.IntRange(0, 2).Draw(t, "halves") * 500)}
 	case "drained":
 		node.Drained = rapid.SampledFrom([]string{"", "cordoned"}).Draw(t, "why")
@@ -329,6 +334,7 @@ func (c *checker) plan(t *rapid.T) plan.Plan {
 		t.Fatalf("the same input gives two different plans:\n%s\n%s", a, b)
 	}
 	c.checkReplay(t, in, p)
+	p = c.remembered(t, p)
 	refuses := slices.ContainsFunc(p.Replies, func(r job.Reply) bool { return r.State == job.Refused }) // which is stored first
 	sameNodes := len(in.Nodes)+len(p.Nodes) == 0 || bytes.Equal(asJSON(t, in.Nodes), asJSON(t, p.Nodes))
 	if same := bytes.Equal(asJSON(t, in.Records), asJSON(t, p.Records)) && maps.Equal(in.Released, p.Released) && sameNodes && !refuses; same == p.Dirty {
@@ -375,6 +381,28 @@ func digests(t *rapid.T, p *plan.Plan) map[string]string {
 		t.Fatal(err)
 	}
 	return d
+}
+
+// remembered makes the plan with the memory of those before it: it is the same.
+func (c *checker) remembered(t *rapid.T, p plan.Plan) plan.Plan {
+	in := c.input()
+	for i, part := range in.Snapshot.Incarnations {
+		for _, known := range c.parts {
+			if reflect.DeepEqual(part, known) {
+				in.Snapshot.Incarnations[i] = known
+			}
+		}
+	}
+	c.parts = in.Snapshot.Incarnations
+	if reflect.DeepEqual(in.Snapshot.Nodes, c.seen) {
+		in.Snapshot.Nodes = c.seen
+	}
+	c.seen = in.Snapshot.Nodes
+	again := c.memory.Make(in)
+	if a, b := asJSON(t, p), asJSON(t, again); !bytes.Equal(a, b) {
+		t.Fatalf("a plan with memory differs:\n%s\n%s", a, b)
+	}
+	return again
 }
 
 // held reports whether the slot holds, as the planner counts it.

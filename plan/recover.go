@@ -9,6 +9,9 @@ func unplaced(s *job.Slot) bool { return s.Node == "" }
 // recover places slots that lost their place, ahead of all new work: first where they were, else elsewhere.
 func (p *pass) recover() {
 	for _, w := range p.servingOrder {
+		if !p.about(w) {
+			continue
+		}
 		sp := p.space(w.spec.Provider)
 		for _, s := range w.slots {
 			if w.outside(s.Address) {

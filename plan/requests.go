@@ -58,9 +58,12 @@ func rulesFor(r *job.Request, sel *job.Selector) verb {
 // in their order, so that of two that contradict each other the later one wins.
 func (p *pass) handleRequests() {
 	for _, w := range p.jobs {
-		p.endOverrides(w)
-		p.prune(w)
+		if p.about(w) {
+			p.endOverrides(w)
+			p.prune(w)
+		}
 	}
+	p.current = nil
 	for i := range p.in.Requests {
 		r := &p.in.Requests[i]
 		if !p.canTakeEffect(r) {
@@ -81,9 +84,12 @@ func (p *pass) handleRequests() {
 		}
 	}
 	for _, w := range p.jobs {
-		p.replaceRestarted(w)
+		if p.about(w) {
+			p.replaceRestarted(w)
+		}
 	}
 	p.out.Nodes = slices.DeleteFunc(p.out.Nodes, func(n job.NodeRecord) bool { return n.Empty() })
+	p.current = nil
 }
 
 // runsAnew reports whether a request starts a job that is over again.

@@ -20,6 +20,9 @@ func (p *pass) unload() {
 			continue
 		}
 		for _, pl := range sp.places {
+			if overloaded(pl) {
+				p.wakeAll()
+			}
 			for overloaded(pl) {
 				w, role := p.mostFulfilled(func(w *work, r *job.Role) bool {
 					return p.space(w.spec.Provider) == sp && w.onNode(r.Name, sp, pl) != nil
@@ -121,7 +124,7 @@ func (p *pass) shrinkTo(w *work, r *job.Role, goal int, first func(*job.Slot) bo
 // shrink gives up slots that cannot be placed, where the role allows fewer, and brings counts to legal sizes.
 func (p *pass) shrink() {
 	for _, w := range p.servingOrder {
-		if !w.admitted() {
+		if !p.about(w) || !w.admitted() {
 			continue
 		}
 		for i := range w.spec.Roles {
@@ -198,6 +201,10 @@ func (u *units) Pop() any {
 func (p *pass) grow() {
 	var queue units
 	for _, w := range p.servingOrder {
+		if w.rest != nil && !p.roomToGrow(w) {
+			continue
+		}
+		p.wake(w)
 		if !w.admitted() || w.short() {
 			continue
 		}
@@ -229,9 +236,27 @@ func (p *pass) grow() {
 		heap.Fix(&queue, 0)
 	}
 	for _, u := range all {
+		p.current = u.w
 		u.explain()
 		p.lacksAsked(u)
 	}
+}
+
+// roomToGrow reports whether a job at rest has a role that may be larger, and there is room for a slot of it.
+func (p *pass) roomToGrow(w *work) bool {
+	sp := p.space(w.spec.Provider)
+	for i := range w.spec.Roles {
+		r := &w.spec.Roles[i]
+		if r.Scaling == nil || w.rec.Counts[r.Name] >= w.sizes(r).Max {
+			continue
+		}
+		one := job.Slot{Address: job.Address{Job: w.name, Role: r.Name}}
+		need, known := sp.slot(sp.needs(one.Address, r.Resources))
+		if known && sp.next(need, sp.bars.of(&one), false, nil) != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // lacksAsked says what a role waits for that has fewer slots than an operator asked for.
@@ -295,6 +320,7 @@ func (p *pass) coolingDown(w *work, s *job.Slot) bool {
 }
 
 func (p *pass) growStep(u *unit, n int) bool {
+	p.current = u.w
 	slots := p.fresh(u.w, u.role, n)
 	if len(slots) < n || !u.w.within(slots) || slices.ContainsFunc(slots, func(s *job.Slot) bool { return p.coolingDown(u.w, s) }) {
 		return false

@@ -55,6 +55,9 @@ func fulfilment(count int, s job.Sizes) float64 {
 // place still in use waits for it, and no other job gets it.
 func (p *pass) admit() {
 	for _, w := range p.servingOrder {
+		if !p.about(w) {
+			continue
+		}
 		if why := p.refused(w); !why.IsZero() {
 			p.out.Waits = append(p.out.Waits, Wait{Job: w.name, Reasons: []job.Reason{why}, Never: !w.admitted() && !p.siteRefuses(w)})
 			continue
@@ -222,6 +225,7 @@ func (p *pass) fitByPreempting(t *txn, w *work, slots []*job.Slot) bool {
 		if !v.spec.Preemptible || v.part != nil || len(v.finished) > 0 {
 			continue
 		}
+		p.wake(v)
 		sp.leaveAll(v)
 		stopped = append(stopped, v)
 		if sp.takes(slots) {
@@ -296,6 +300,9 @@ func (p *pass) victims(w *work) []*victim {
 	for _, v := range slices.Backward(p.servingOrder) {
 		if v == w || v.spec.Provider != w.spec.Provider || v.spec.Priority > w.spec.Priority || w.retried && v.spec.Priority == w.spec.Priority {
 			continue
+		}
+		if slices.ContainsFunc(v.spec.Roles, func(r job.Role) bool { return r.Scaling != nil }) {
+			p.wake(v)
 		}
 		all = append(all, v.elastic()...)
 	}

@@ -14,7 +14,7 @@ import (
 func (p *pass) yield() {
 	var stalled []*work
 	for _, w := range p.servingOrder {
-		if w.part == nil && p.timedOut(w) && w.unplaced() != nil {
+		if p.about(w) && w.part == nil && p.timedOut(w) && w.unplaced() != nil {
 			stalled = append(stalled, w)
 		}
 	}
@@ -119,7 +119,7 @@ func (p *pass) giveWay(w *work) bool {
 	sp := p.space(w.spec.Provider)
 	yielding := slices.DeleteFunc(slices.Clone(w.slots), func(s *job.Slot) bool { return !holds(s) || w.succeeded(s.Address.Role) })
 	for _, other := range p.servingOrder {
-		if other == w || other.spec.Provider != w.spec.Provider || !p.refused(other).IsZero() {
+		if other == w || other.rest != nil || other.spec.Provider != w.spec.Provider || !p.refused(other).IsZero() {
 			continue
 		}
 		lacks := p.lacks(other)

@@ -19,7 +19,7 @@ func Removals(in *Input, p *Plan) map[string]int {
 	counts := map[string]int{}
 	forgotten := in.forgetting()
 	for name, rec := range in.Records {
-		if rec.Phase.Ended() || forgotten[name] || in.asApplied(name, rec) {
+		if rec.Phase.Ended() || forgotten[name] || p.Records[name] == rec || in.asApplied(name, rec) {
 			continue
 		}
 		// nil if nothing had to be stopped and the record is gone; the slots still count: they would start again with a node.
