@@ -194,7 +194,7 @@ func (l *Loop) decide(in plan.Input) (plan.Input, plan.Plan) {
 			in.Withheld[j.Name] = f.stale
 		}
 	}
-	p := l.memory.Make(in)
+	p := l.turn.memory.Make(in)
 	most := l.setup.MaxDestroy
 	if most == nil || in.Destroy {
 		return in, p

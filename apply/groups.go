@@ -29,8 +29,9 @@ type group struct {
 	tried    job.Group // what that attempt used
 	deleted  time.Time // the newest deletion of a slot that was known at that attempt, by the clock of its finder
 	found    time.Time // the newest that is known now
-	asked    bool      // the newest plan asks for it
-	lapsed   bool      // some of its objects may be missing: launches wait until it is prepared again
+	record   *job.Record
+	asked    bool // the newest plan asks for it
+	lapsed   bool // some of its objects may be missing: launches wait until it is prepared again
 	inFlight bool
 	awaited  bool // a turn waits for its outcome, even if nothing changes
 	retry    retry
@@ -57,7 +58,9 @@ func (g *groups) ask(l *Loop, rec *job.Record, newest job.Group) (token string, 
 	}
 	p.provider, p.newest, p.asked = rec.Spec.Provider, newest, true
 	// Its objects may have been deleted together with a slot.
-	p.found = deletedAt(rec)
+	if p.record != rec {
+		p.record, p.found = rec, deletedAt(rec)
+	}
 	p.lapsed = p.lapsed || p.done && !p.found.IsZero() && !p.found.Equal(p.deleted)
 	if p.retry.err != nil && !reflect.DeepEqual(p.tried, newest) {
 		p.retry = retry{failures: p.retry.failures} // no pause for another group; failures stays, so that a success clears the condition

@@ -81,7 +81,7 @@ func (h *holds) decide(l *Loop, in *plan.Input, p *plan.Plan) {
 	}
 	now = append(now, conditionsOf(plan.Left(in))...)
 	now = append(now, aboutNodes(p.Nodes, in.Snapshot.Nodes, l.now)...)
-	now = append(now, losses(in, p)...)
+	now = append(now, losses(&l.sight, p)...)
 	now = append(now, h.stalls(in, p)...)
 	whole := !l.sight.incomplete()
 	if whole {
@@ -400,16 +400,12 @@ func aboutNodes(records []job.NodeRecord, nodes []job.Node, now time.Time) (all 
 }
 
 // losses returns the conditions of jobs whose loss is not finite, by what the members of their worlds report.
-func losses(in *plan.Input, p *plan.Plan) (all []conditions.Condition) {
+func losses(seen *sight, p *plan.Plan) (all []conditions.Condition) {
 	told := map[string]bool{}
-	for inc := range in.Snapshot.Incarnations.All() {
-		m, name := inc.Member, inc.Slot.Job
-		if m == nil || m.State != job.MemberRunning || told[name] || p.Records[name] == nil || p.Records[name].UID != inc.UID {
-			continue
-		}
-		if _, loss := m.Loss.Finite(); loss != "" {
-			told[name] = true
-			all = append(all, conditions.Condition{About: "job." + name, Reason: job.Because(LossNotFinite, "loss", loss)})
+	for part := range seen.parts() {
+		if rec := p.Records[part.name]; part.loss != "" && !told[part.name] && rec != nil && rec.UID == part.seen[0].UID {
+			told[part.name] = true
+			all = append(all, conditions.Condition{About: "job." + part.name, Reason: job.Because(LossNotFinite, "loss", part.loss)})
 		}
 	}
 	return all

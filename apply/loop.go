@@ -45,7 +45,6 @@ type Loop struct {
 	sight   sight
 	book    book
 	turn    turn
-	memory  plan.Memory // of the newest plan
 	exec    executor
 	groups  groups
 	service service

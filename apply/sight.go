@@ -2,6 +2,7 @@ package apply
 
 import (
 	"errors"
+	"iter"
 	"maps"
 	"reflect"
 	"slices"
@@ -47,6 +48,8 @@ type merged struct {
 	name    string            // of its job
 	members []elastic.MemberFacts
 	made    []job.Incarnation
+	loss    string // of a member whose loss is not finite; "" if there is none
+	gone    bool   // some of it has ended
 }
 
 // provided is what is known of one provider.
@@ -326,7 +329,7 @@ func (s *sight) merge(snapshot *job.Snapshot, members map[string][]elastic.Membe
 			}
 			uid := part[0].UID
 			m := before[&part[0]]
-			if is := (merged{part, names.now(uid, part[0].Slot.Job), members[uid], m.made}); !m.isOf(&is) {
+			if is := (merged{seen: part, name: names.now(uid, part[0].Slot.Job), members: members[uid], made: m.made}); !m.isOf(&is) {
 				m = is
 				m.made = slices.Clone(part)
 				for i := range m.made {
@@ -334,11 +337,46 @@ func (s *sight) merge(snapshot *job.Snapshot, members map[string][]elastic.Membe
 					inc.Provider, inc.Slot.Job = provider, names.now(uid, inc.Slot.Job)
 				}
 				addMembers(m.made, m.members)
+				m.loss, m.gone = notFinite(m.made), slices.ContainsFunc(m.made, func(inc job.Incarnation) bool { return inc.State == job.Gone })
 			}
 			s.merged[&part[0]] = m
 			snapshot.Incarnations = append(snapshot.Incarnations, m.made)
 		}
 	}
+}
+
+// parts are the parts of the newest snapshot, in order.
+func (s *sight) parts() iter.Seq[merged] {
+	return func(yield func(merged) bool) {
+		for _, provider := range s.order {
+			if !s.answered(provider) {
+				continue
+			}
+			for _, part := range s.providers[provider].seen.Incarnations {
+				if len(part) > 0 && !yield(s.merged[&part[0]]) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// lives reports whether it is known that nothing of a part has ended.
+func (s *sight) lives(part []job.Incarnation) bool {
+	m, known := s.merged[&part[0]]
+	return known && !m.gone && job.SamePart(m.seen, part)
+}
+
+// notFinite is the first loss of members that train that is not finite; "" if there is none.
+func notFinite(incs []job.Incarnation) string {
+	for i := range incs {
+		if m := incs[i].Member; m != nil && m.State == job.MemberRunning {
+			if _, loss := m.Loss.Finite(); loss != "" {
+				return loss
+			}
+		}
+	}
+	return ""
 }
 
 // isOf reports whether it was made of the same.
@@ -428,9 +466,14 @@ func (s *service) tellGone(l *Loop, provider string) {
 	if seen == nil {
 		return
 	}
-	for inc := range seen.Incarnations.All() {
-		if inc.State == job.Gone && s.ends(inc) {
-			l.inform(Ended{inc.Slot, inc.Number, inc.Ended == job.EndFinished})
+	for _, part := range seen.Incarnations {
+		if len(part) == 0 || l.sight.lives(part) {
+			continue
+		}
+		for i := range part {
+			if inc := &part[i]; inc.State == job.Gone && s.ends(inc) {
+				l.inform(Ended{inc.Slot, inc.Number, inc.Ended == job.EndFinished})
+			}
 		}
 	}
 }

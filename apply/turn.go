@@ -51,6 +51,7 @@ type turn struct {
 	decided Decision     // of this turn
 	notices []job.Notice // the decision's, and those journaled with them
 	newest  plan.Plan    // of the last completed turn
+	memory  plan.Memory  // of the newest plan
 	storing time.Time    // when storing the decision began
 	acted   bool         // the last turn acted, and whether the run may end was not checked since
 	failed  int          // consecutive turns that could not be stored

@@ -17,10 +17,12 @@ func hangLimits(w job.Want) detect.Limits {
 
 // detect passes an event to the job's detector.
 func (c *Coordinator) detect(now time.Time, j *jobState, e detect.Event) {
-	j.observed = nil
 	before := j.detector.Changes()
 	j.detector.Step(now, e)
-	c.changes += j.detector.Changes() - before
+	if now := j.detector.Changes(); now != before {
+		c.changes += now - before
+		j.observed = nil
+	}
 	c.tickBy(j.detector.Next())
 	if wanted := j.detector.Examine(); wanted != j.examines {
 		j.examines = wanted

@@ -29,8 +29,7 @@ func (m *Memory) Make(in Input) Plan { return decide(in, m) }
 // rest is a job at rest.
 type rest struct {
 	declared job.Job
-	given    *job.Record // as it came into the plan
-	made     *job.Record // equal to that
+	record   *job.Record
 	parts    [][]job.Incarnation
 	world    job.World
 	want     job.Want
@@ -105,7 +104,7 @@ func (p *pass) recall() {
 // stays reports whether the job is still at rest.
 func (r *rest) stays(p *pass, declared *job.Job, rec *job.Record, parts [][]job.Incarnation, changed map[onNode]bool) bool {
 	switch {
-	case rec != r.given && rec != r.made, !r.wake.IsZero() && !p.in.Now.Before(r.wake), len(p.in.Snapshot.Suspicions[declared.Name]) > 0:
+	case rec != r.record, !r.wake.IsZero() && !p.in.Now.Before(r.wake), len(p.in.Snapshot.Suspicions[declared.Name]) > 0, p.surveyed(rec.UID):
 		return false
 	case !slices.EqualFunc(parts, r.parts, job.SamePart), !reflect.DeepEqual(p.in.Snapshot.Worlds[declared.Name], r.world), !reflect.DeepEqual(*declared, r.declared):
 		return false
@@ -259,10 +258,11 @@ func (p *pass) remember() {
 	}
 	for _, w := range p.jobs {
 		given := p.in.Records[w.name]
-		if w.rest != nil || busy[w.name] || given == nil || !w.rests(given) || !p.isBound(w) {
+		if w.rest != nil || busy[w.name] || given == nil || p.out.Records[w.name] != given || !w.rests() || !p.isBound(w) ||
+			p.surveyed(given.UID) || len(p.in.Snapshot.Suspicions[w.name]) > 0 {
 			continue
 		}
-		r := &rest{declared: *w.spec, given: given, made: w.rec, parts: w.parts, world: p.in.Snapshot.Worlds[w.name], want: p.out.Wants[w.name],
+		r := &rest{declared: *w.spec, record: given, parts: w.parts, world: p.in.Snapshot.Worlds[w.name], want: p.out.Wants[w.name],
 			sizes: sizes[w.name], wake: w.wakes}
 		r.group, r.grouped = p.out.Groups[w.name]
 		if i := p.in.declared(w.name); i >= 0 {
@@ -285,7 +285,7 @@ func (p *pass) remember() {
 }
 
 // rests reports whether a job is at rest by itself.
-func (w *work) rests(given *job.Record) bool {
+func (w *work) rests() bool {
 	if !w.declared || w.part != nil || w.frozen || w.gone || !w.active() && !w.rec.Phase.Ended() || w.retried || w.imported != "" || w.steered() ||
 		len(w.decisions)+len(w.faults)+len(w.collateral)+len(w.suspected)+len(w.changed)+len(w.outdated)+len(w.finished)+len(w.rec.Handled)+len(w.rec.Overrides) > 0 {
 		return false
@@ -307,7 +307,7 @@ func (w *work) rests(given *job.Record) bool {
 			return false // what is known of its node changes with time
 		}
 	}
-	return (runs > 0) == w.active() && w.rec.Same(given)
+	return (runs > 0) == w.active()
 }
 
 // isBound reports whether no slot of the job has only a hint.

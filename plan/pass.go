@@ -666,6 +666,11 @@ func (p *pass) finish() Plan {
 		p.out.Released = p.released
 	}
 	slices.SortStableFunc(p.out.Changes, func(a, b Change) int { return cmp.Compare(a.Wave, b.Wave) })
+	for name, rec := range p.out.Records {
+		if given := p.in.Records[name]; given != nil && rec.Same(given) {
+			p.out.Records[name] = given // others see that it has not changed
+		}
+	}
 	return p.out
 }
 

@@ -92,7 +92,7 @@ type Plan struct {
 	Changes []Change `json:"changes"`
 	Waits   []Wait   `json:"waits,omitempty"` // what is not as configured, and why
 	// Records are the input's, updated from the snapshot and with every change's reservation and incarnation entered. They are
-	// stored before the changes are carried out.
+	// stored before the changes are carried out. One of which nothing has changed is the input's own.
 	Records job.Records `json:"records"`
 	// Leaving are the updated records of jobs of which nothing runs anymore, by name. They are stored until the jobs' providers
 	// have forgotten them: on shared infrastructure only a record says which objects belong to its job.

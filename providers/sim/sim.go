@@ -15,6 +15,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -77,8 +78,9 @@ type Cluster struct {
 	saved   map[string]checkpoints   // by UID
 	faults  map[string]job.CheckPart // by node: in what its checks fail
 	meets   map[exchange]meeting
-	reached map[string]int64       // the highest step of ended runs, by UID
-	seen    *providers.Observation // the last one; nil if something has changed since
+	reached map[string]int64             // the highest step of ended runs, by UID
+	seen    *providers.Observation       // the last one; nil if something has changed since
+	parts   map[string][]job.Incarnation // of jobs as last seen, by UID: of one of which nothing has changed, the same is shown again
 	log     func(format string, args ...any)
 }
 
@@ -95,7 +97,7 @@ func New(name string, start time.Time, log func(format string, args ...any)) *Cl
 	if log == nil {
 		log = func(string, ...any) {}
 	}
-	c := &Cluster{Name: name, now: start, agents: map[key]*Agent{}, masters: map[string]Master{}, changes: make(chan struct{}, 1), tokens: map[string]string{}, reached: map[string]int64{}, faults: map[string]job.CheckPart{}, meets: map[exchange]meeting{}, saved: map[string]checkpoints{}, log: log}
+	c := &Cluster{Name: name, now: start, agents: map[key]*Agent{}, masters: map[string]Master{}, changes: make(chan struct{}, 1), tokens: map[string]string{}, reached: map[string]int64{}, faults: map[string]job.CheckPart{}, meets: map[exchange]meeting{}, parts: map[string][]job.Incarnation{}, saved: map[string]checkpoints{}, log: log}
 	c.Net = newNet(c.After)
 	return c
 }
@@ -303,6 +305,12 @@ func (c *Cluster) observe() *providers.Observation {
 		return cmp.Or(a.Slot.Compare(b.Slot), cmp.Compare(a.Number, b.Number), strings.Compare(a.UID, b.UID))
 	})
 	seen.Incarnations = job.InParts(incs)
+	for i, part := range seen.Incarnations {
+		if known := c.parts[part[0].UID]; reflect.DeepEqual(known, part) {
+			seen.Incarnations[i] = known
+		}
+		c.parts[part[0].UID] = seen.Incarnations[i]
+	}
 	return seen
 }
 
@@ -398,6 +406,7 @@ func (c *Cluster) Forget(_ context.Context, uid, name string) error {
 		}
 	}
 	delete(c.tokens, uid)
+	delete(c.parts, uid)
 	return nil
 }
 
