@@ -153,7 +153,7 @@ func (p *pass) wake(w *work) {
 	if r == nil {
 		return
 	}
-	w.rest, w.wakes, w.parts = nil, r.wake, r.parts
+	w.rest, w.wakes = nil, r.wake
 	if !r.wake.IsZero() {
 		p.wakeAt(r.wake)
 	}
@@ -162,6 +162,7 @@ func (p *pass) wake(w *work) {
 	delete(p.memory.rests, w.name)
 	p.open(w)
 	for _, part := range r.parts {
+		w.addPart(part)
 		for i := range part {
 			p.attach(w, &part[i])
 		}

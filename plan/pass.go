@@ -152,6 +152,7 @@ type work struct {
 	rest      *rest                   // nil unless it is at rest: it then has no slots here
 	wakes     time.Time               // when a step about it has to be repeated; zero is never
 	parts     [][]job.Incarnation     // of the snapshot
+	single    []*job.Incarnation      // what most of seen are parts of
 }
 
 // health is what this pass finds wrong with a job.
@@ -434,7 +435,7 @@ func (p *pass) ours(inc *job.Incarnation) bool {
 func (w *work) insert(s *job.Slot) {
 	byIndex := w.index[s.Address.Role]
 	if byIndex == nil {
-		byIndex = map[int]*job.Slot{}
+		byIndex = make(map[int]*job.Slot, cap(w.slots))
 		w.index[s.Address.Role] = byIndex
 	}
 	byIndex[s.Address.Index] = s
@@ -458,7 +459,7 @@ func (p *pass) assign() {
 				break // its parts are known
 			}
 			if i == 0 {
-				w.parts = append(w.parts, part)
+				w.addPart(part)
 			}
 			p.attach(w, inc)
 		}
@@ -474,9 +475,23 @@ func (w *work) sortSeen() {
 	}
 }
 
-// attach adds an incarnation to its job.
+// addPart makes room for the incarnations of a part.
+func (w *work) addPart(part []job.Incarnation) {
+	if len(w.seen) == 0 {
+		w.seen = make(map[job.Address][]*job.Incarnation, len(part))
+	}
+	w.parts, w.single = append(w.parts, part), make([]*job.Incarnation, 0, len(part))
+}
+
+// attach adds an incarnation to its job. Nearly all slots have one.
 func (p *pass) attach(w *work, inc *job.Incarnation) {
-	w.seen[inc.Slot] = append(w.seen[inc.Slot], inc)
+	if seen := w.seen[inc.Slot]; seen != nil {
+		w.seen[inc.Slot] = append(seen, inc)
+	} else {
+		n := len(w.single)
+		w.single = append(w.single, inc)
+		w.seen[inc.Slot] = w.single[n : n+1 : n+1]
+	}
 	if w.index[inc.Slot.Role][inc.Slot.Index] == nil && inc.State != job.Gone {
 		w.insert(&job.Slot{Address: inc.Slot, Phase: job.Pending, Rank: -1})
 		p.out.Dirty = p.out.Dirty || !w.frozen
