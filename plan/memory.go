@@ -15,6 +15,8 @@ import (
 // A job is at rest after a plan in which nothing was decided about it, waited for or recorded, and of which nothing runs but what
 // should. As long as what its steps look at is the same (its declaration, record, incarnations, world and nodes) and no time of
 // its own is due, they would have no effect again, so a plan skips them and takes over what the job wanted.
+// A job whose size or end follows from what sources say, or from schedules, is never at rest, nor is one on a node about which something is
+// recorded.
 //
 // Steps that weigh jobs against each other may need a job at rest. They wake it: then it is as after its own steps.
 type Memory struct {
@@ -260,7 +262,7 @@ func (p *pass) remember() {
 	for _, w := range p.jobs {
 		given := p.in.Records[w.name]
 		if w.rest != nil || busy[w.name] || given == nil || p.out.Records[w.name] != given || !w.rests() || !p.isBound(w) ||
-			p.surveyed(given.UID) || len(p.in.Snapshot.Suspicions[w.name]) > 0 {
+			len(p.in.Snapshot.Suspicions[w.name]) > 0 {
 			continue
 		}
 		r := &rest{declared: *w.spec, record: given, parts: w.parts, world: p.in.Snapshot.Worlds[w.name], want: p.out.Wants[w.name],
