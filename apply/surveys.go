@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/eltrain/eltrain/elastic"
@@ -30,6 +31,7 @@ type survey struct {
 	next   time.Time
 	open   *job.Evaluation // being taken; nil if none is
 	awaits int
+	asked  []job.Policy
 	kept   []job.Evaluation
 }
 
@@ -52,8 +54,8 @@ func (s *surveys) take(l *Loop) {
 			key := surveyed{rec.UID, role}
 			asked[key] = true
 			one := s.of[key]
-			if one == nil {
-				one = &survey{next: l.now}
+			if one == nil || !plan.SameSources(one.asked, policies) {
+				one = &survey{next: l.now, asked: policies}
 				s.of[key] = one
 			}
 			interval := stopEvery
@@ -61,7 +63,7 @@ func (s *surveys) take(l *Loop) {
 				interval = rec.Spec.Role(role).Scaling.Interval()
 			}
 			if one.open == nil && !l.now.Before(one.next) {
-				one.next = l.now.Add(interval)
+				one.next = l.now.Truncate(interval).Add(interval) // all roles together
 				one.begin(l, name, rec, role, policies, interval)
 			}
 			if one.open == nil {
@@ -111,7 +113,7 @@ func paceOf(rec *job.Record, rate float64) *job.Pace {
 	return p
 }
 
-// trains counts the slots of a role that are in a world that trains.
+// trains counts the slots of a role that are in a world that trains: one that is expected to show steps, and has shown one.
 func trains(rec *job.Record, role string) (slots int) {
 	if r := rec.Spec.Role(role); r != nil && !r.Ranked {
 		for i := range rec.Slots {
@@ -121,7 +123,7 @@ func trains(rec *job.Record, role string) (slots int) {
 		}
 		return slots
 	}
-	if rec.World.Broken {
+	if rec.World.Broken || !rec.Awaits.IsZero() {
 		return 0
 	}
 	for i := range rec.World.Members {
@@ -139,7 +141,7 @@ func (s *survey) enter(policy string, value float64, err error) {
 	case errors.Is(err, scaling.ErrNotTraining):
 		v.Absent = true
 	case err != nil:
-		v.Error, v.Failures = err.Error(), 1
+		v.Error, v.Failures = shortened(err.Error()), 1
 		if n := len(s.kept); n > 0 {
 			if before := s.kept[n-1].Of(policy); before != nil {
 				v.Failures = before.Failures + 1
@@ -149,6 +151,16 @@ func (s *survey) enter(policy string, value float64, err error) {
 		v.Value = value
 	}
 	s.open.Values = append(s.open.Values, v)
+}
+
+// mostError bounds what is kept of an error, in bytes.
+const mostError = 300
+
+func shortened(text string) string {
+	if len(text) > mostError {
+		return strings.ToValidUTF8(text[:mostError], "") + "…"
+	}
+	return text
 }
 
 // sampled handles what a source said. If its role is not asked any more, nobody waits for it.

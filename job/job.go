@@ -312,7 +312,7 @@ func (s Sizes) Least() int { return max(s.Ceil(s.Min), s.Min) }
 // All are the legal numbers.
 func (s Sizes) All() iter.Seq[int] {
 	return func(yield func(int) bool) {
-		for _, n := range s.List {
+		for _, n := range slices.Compact(slices.Sorted(slices.Values(s.List))) {
 			if n >= s.Min && n <= s.Max && !yield(n) {
 				return
 			}

@@ -2,6 +2,7 @@ package job
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -85,9 +86,12 @@ var (
 	defaultStabilization = Stabilization{Up: Duration(2 * time.Minute), Down: Duration(5 * time.Minute)}
 )
 
-// Evaluates reports whether policies decide about the size, or tell what they would decide.
-func (s *Scaling) Evaluates() bool {
-	return s != nil && len(s.Policies) > 0 && (s.Enabled == nil || *s.Enabled)
+// Disabled reports whether the role keeps its size.
+func (s *Scaling) Disabled() bool { return s.Enabled != nil && !*s.Enabled }
+
+// Proposes reports whether policies propose sizes, rather than only bounding how far the role grows.
+func (s *Scaling) Proposes() bool {
+	return slices.ContainsFunc(s.Policies, func(p Policy) bool { return p.Strategy != nil && p.Strategy.Kind != Efficiency })
 }
 
 // Interval is how often sources are asked.
@@ -344,6 +348,14 @@ type Pace struct {
 type Measured struct {
 	Sizes []Measurement `json:"sizes,omitempty"`
 	Until time.Time     `json:"until"` // of the newest evaluation that is in Sizes
+	// Program identifies what the slots are started from. Worlds before generation Since ran another one.
+	Program string `json:"program"`
+	Since   int    `json:"since,omitempty"`
+}
+
+// Counts reports whether an evaluation shows a step's time that is not in Sizes yet.
+func (m *Measured) Counts(e *Evaluation) bool {
+	return e.Pace != nil && e.At.After(m.Until) && e.Pace.Generation >= m.Since
 }
 
 // Measurement is how long a step takes at one size; see package scaling/model.

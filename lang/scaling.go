@@ -16,6 +16,9 @@ func (l *loader) checkScaling(r *job.Role, role, t *tree) {
 	s := r.Scaling
 	l.checkPace(s, t)
 	for i := range s.Policies {
+		if st := s.Policies[i].Strategy; st != nil && st.Kind == job.Efficiency && role.sound("ranked") && !r.Ranked {
+			l.complain(&t.blocks["policy"][i].def, t, "Strategy for ranked roles", "How efficient a size is follows from how long the steps of a world take, and an unranked role has no world.")
+		}
 		l.checkPolicy(s, &s.Policies[i], t.blocks["policy"][i], t.sound("min", "max"))
 	}
 	sound := t.sound("min", "max", "step", "sizes")

@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -96,7 +97,7 @@ func waiting(in *Input, metric string) float64 {
 func Asks(j *job.Job) map[string][]job.Policy {
 	all := map[string][]job.Policy{}
 	for i := range j.Roles {
-		if s := j.Roles[i].Scaling; s.Evaluates() {
+		if s := j.Roles[i].Scaling; s != nil && !s.Disabled() {
 			asked := slices.DeleteFunc(slices.Clone(s.Policies), func(p job.Policy) bool { return p.Source == nil })
 			judged := slices.ContainsFunc(s.Policies, func(p job.Policy) bool { return p.Strategy != nil && p.Strategy.Kind == job.Efficiency })
 			if len(asked) > 0 || judged || j.Deadline != "" {
@@ -108,4 +109,9 @@ func Asks(j *job.Job) map[string][]job.Policy {
 		all[""] = []job.Policy{{Name: "stop_when", Source: &job.MetricSource{Kind: job.TrainingSource, Metric: s.Metric, Ranks: s.Ranks}}}
 	}
 	return all
+}
+
+// SameSources reports whether policies ask the same sources.
+func SameSources(a, b []job.Policy) bool {
+	return slices.EqualFunc(a, b, func(a, b job.Policy) bool { return a.Name == b.Name && reflect.DeepEqual(a.Source, b.Source) })
 }

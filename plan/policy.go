@@ -2,7 +2,7 @@ package plan
 
 import (
 	"maps"
-	"slices"
+	"reflect"
 	"strconv"
 	"time"
 
@@ -23,19 +23,24 @@ type RoleScaling struct {
 	Asked int `json:"asked,omitempty"`
 }
 
-// Decided is what is not as the role was before: a size that a policy proposed, and that nothing held back.
-func (s *RoleScaling) Decided() bool { return s.To > 0 && s.To != s.From }
+// size is what was decided: a size, or else the most that the role may grow to.
+func (s *RoleScaling) size() int {
+	if s.To > 0 {
+		return s.To
+	}
+	return s.Most
+}
+
+// Decided reports whether another size was decided than before.
+func (s *RoleScaling) Decided() bool { return s.size() > 0 && s.size() != s.From }
 
 // policySize is the most slots that policies leave a role; 0 if they leave it all.
 func (w *work) policySize(r *job.Role) int {
 	s := w.sized[r.Name]
-	switch {
-	case s == nil || s.DryRun:
+	if s == nil || s.DryRun {
 		return 0
-	case s.To > 0:
-		return s.To
 	}
-	return s.Most
+	return s.size()
 }
 
 // whyScaled is why policies leave a role no more slots: the policy that decided, from what, and what bounded that.
@@ -70,7 +75,7 @@ func (p *pass) scaleRole(w *work, r *job.Role) {
 		Now: p.in.Now, Scaling: r.Scaling, Sizes: r.Sizes(), Scaled: w.rec.Scaled[r.Name],
 		Evaluations: p.survey(w, r.Name), Growth: p.growth(w, r), Restart: w.restartCost(), Left: w.timeLeft(), Deadline: w.deadline(),
 	}
-	if in.Size = in.Scaled.Size; in.Size == 0 || !decides(r.Scaling) {
+	if in.Size = in.Scaled.Size; in.Size == 0 || r.Scaling.DryRun {
 		if in.Size = w.initialSize(r); w.started() {
 			in.Size = max(len(w.heldSlots(r.Name)), in.Sizes.Least())
 		}
@@ -90,26 +95,22 @@ func (p *pass) scaleRole(w *work, r *job.Role) {
 	if !out.Next.IsZero() {
 		p.wakeAt(out.Next)
 	}
-	switch next := in.Scaled; {
+	next := in.Scaled
+	switch {
 	case out.Asked > 0:
-		p.keepScaled(w, r, job.Scaled{Size: out.Asked, At: in.Scaled.At, Explored: in.Scaled.Explored})
+		next.Size = out.Asked
 	case out.DryRun:
-		p.keepScaled(w, r, job.Scaled{})
-	case out.Decided():
-		p.note("job."+w.name+"."+r.Name, "scale_decision", job.Because(ScaleDecided, "from", strconv.Itoa(out.From), "to", strconv.Itoa(out.To)).With(w.whyScaled(r)))
-		next.Size, next.At = out.To, p.in.Now
-		p.keepScaled(w, r, next)
-	case out.To > 0:
-		next.Size = out.To
-		p.keepScaled(w, r, next)
+		next = job.Scaled{}
+	default:
+		if out.Decided() {
+			p.note("job."+w.name+"."+r.Name, "scale_decision", job.Because(ScaleDecided, "from", strconv.Itoa(out.From), "to", strconv.Itoa(out.size())).With(w.whyScaled(r)))
+			if next.At = p.in.Now; out.Explores {
+				next.Explored++
+			}
+		}
+		next.Size = out.size()
 	}
-}
-
-// decides reports whether a role's policies propose sizes, rather than only bounding its growth.
-func decides(s *job.Scaling) bool {
-	return !s.DryRun && (s.Enabled != nil && !*s.Enabled || slices.ContainsFunc(s.Policies, func(p job.Policy) bool {
-		return p.Strategy != nil && p.Strategy.Kind != job.Efficiency
-	}))
+	p.keepScaled(w, r, next)
 }
 
 // keepScaled records what was decided about a role; the zero value removes that.
@@ -129,8 +130,13 @@ func (p *pass) keepScaled(w *work, r *job.Role, is job.Scaled) {
 	p.out.Dirty = true
 }
 
-// survey is what the sources of a role's policies said; of a job's StopWhen if role is "".
+// survey is what the sources of a role's policies said; of a job's StopWhen if role is "". What other sources said before an edit says
+// nothing.
 func (p *pass) survey(w *work, role string) []job.Evaluation {
+	old := p.in.Records[w.name]
+	if old == nil || !SameSources(Asks(&old.Spec)[role], Asks(w.spec)[role]) {
+		return nil
+	}
 	for i := range p.in.Snapshot.Surveys {
 		if s := &p.in.Snapshot.Surveys[i]; s.UID == w.rec.UID && s.Role == role {
 			return s.Evaluations
@@ -148,16 +154,9 @@ func (p *pass) explainScaling(w *work) {
 			continue
 		}
 		s.Size = len(w.heldSlots(r.Name))
-		if s.To == 0 && s.Most > 0 && s.Size != s.From && !s.DryRun && s.Asked == 0 { // as far as there was room
-			next := w.rec.Scaled[r.Name]
-			if next.At = p.in.Now; s.Explores && s.Size == s.Most {
-				next.Explored++
-			}
-			p.keepScaled(w, r, next)
-		}
 		p.out.Scaling = append(p.out.Scaling, *s)
 		if s.DryRun && s.Asked == 0 && s.Decided() {
-			p.addWait(w, r.Name, job.Because(WouldScale, "from", strconv.Itoa(s.From), "to", strconv.Itoa(s.To)).With(w.whyScaled(r)))
+			p.addWait(w, r.Name, job.Because(WouldScale, "from", strconv.Itoa(s.From), "to", strconv.Itoa(s.size())).With(w.whyScaled(r)))
 		}
 	}
 }
@@ -237,7 +236,7 @@ func (p *pass) growth(w *work, r *job.Role) scaling.Growth {
 	var now *job.Pace
 	size := 0
 	for i := range taken {
-		if e := &taken[i]; e.Pace != nil && (w.rec.Measured == nil || e.At.After(w.rec.Measured.Until)) {
+		if e := &taken[i]; w.rec.Measured != nil && w.rec.Measured.Counts(e) {
 			seen = model.Observe(seen, sizeOf(e.Pace.Nodes, e.Pace.Replicas, r.Scaling.Batch), e.Pace.StepTime, e.At)
 			now, size = e.Pace, e.Size
 		}
@@ -280,26 +279,41 @@ func (w *work) nodes() map[string]bool {
 }
 
 // learn records what worlds before the newest have shown: what the newest shows is in the evaluations, which a steady job keeps adding.
+// An edit of what the slots are started from begins anew.
 func (p *pass) learn(w *work, taken []job.Evaluation) {
-	seen := observations(w.rec.Measured, "")
-	until := time.Time{}
-	if w.rec.Measured != nil {
-		until = w.rec.Measured.Until
+	now := job.Measured{Program: w.program()}
+	switch was := w.rec.Measured; {
+	case was == nil && len(taken) == 0:
+		return
+	case was != nil && was.Program == now.Program:
+		now = *was
+	case was != nil:
+		now.Since, now.Until = w.world.Generation+1, was.Until
 	}
-	last := until
+	seen := observations(&now, "")
 	for i := range taken {
-		if e := &taken[i]; e.Pace != nil && e.At.After(until) && e.Pace.Generation < w.world.Generation {
-			seen, last = model.Observe(seen, sizeOf(e.Pace.Nodes, e.Pace.Replicas, ""), e.Pace.StepTime, e.At), e.At
+		if e := &taken[i]; now.Counts(e) && e.Pace.Generation < w.world.Generation {
+			seen, now.Until = model.Observe(seen, sizeOf(e.Pace.Nodes, e.Pace.Replicas, ""), e.Pace.StepTime, e.At), e.At
 		}
 	}
-	if last.Equal(until) {
+	if was := w.rec.Measured; was != nil && was.Until.Equal(now.Until) && was.Program == now.Program {
 		return
 	}
-	now := &job.Measured{Until: last}
+	now.Sizes = nil
 	for _, o := range seen {
 		now.Sizes = append(now.Sizes, job.Measurement{Nodes: o.Nodes, Replicas: o.Replicas, Count: o.Count, StepTime: o.StepTime, Variance: o.Variance, Last: o.Last})
 	}
-	w.rec.Measured, p.out.Dirty = now, true
+	w.rec.Measured, p.out.Dirty = &now, true
+}
+
+// program identifies what the slots of the first ranked role are started from.
+func (w *work) program() string {
+	for i := range w.spec.Roles {
+		if r := &w.spec.Roles[i]; r.Ranked {
+			return w.fingerprint(r, 0)
+		}
+	}
+	return ""
 }
 
 // sizeOf is a size for the model. A batch that the replicas share is 1 in all.
@@ -351,6 +365,9 @@ func (p *pass) stopWhenReached(w *work) {
 			w.rec.Stopping, p.out.Dirty = nil, true
 		}
 		return
+	}
+	if old := p.in.Records[w.name]; old != nil && w.rec.Stopping != nil && !reflect.DeepEqual(old.Spec.StopWhen, s) {
+		w.rec.Stopping, p.out.Dirty = nil, true // it counts anew
 	}
 	taken := p.survey(w, "")
 	if len(taken) == 0 {

@@ -32,21 +32,30 @@ func (d *decision) efficient(p *job.Policy) Proposal {
 		if t.Mean > 0 {
 			share = t.Mean / float64(size) / per
 		}
+		why := d.limit(size, share, least, now, t)
 		switch {
-		case size <= base:
-		case size <= in.Size && (!t.Measured || share >= kept):
-		case size > in.Size && t.Measured && share >= least && d.pays(now.Mean, t.Mean, s.PaysWithin()):
-		case size > in.Size && enough && !t.Measured && out.Size == in.Size && (t.Mean == 0 || t.High/float64(size)/per >= least) &&
-			in.Scaled.Explored < in.Scaling.Explorations() && d.pays(now.Mean, now.Mean*float64(size)/float64(in.Size), s.PaysWithin()):
+		case size <= base, size <= in.Size && (!t.Measured || share >= kept):
 			out.Size = size
-			d.out.Explores = true
+			continue
+		case size <= in.Size, t.Measured && share < least, !t.Measured && (!enough || t.Mean > 0 && t.High/float64(size)/per < least):
+			if out.Reason.IsZero() {
+				out.Reason = why
+			}
+			return out // larger ones are even less efficient
+		case t.Measured && d.pays(now.Mean, t.Mean, s.PaysWithin()):
+			out.Size, out.Reason = size, job.Reason{}
+			continue
+		case !t.Measured && out.Size == in.Size && in.Scaled.Explored < in.Scaling.Explorations() && d.pays(now.Mean, now.Mean*float64(size)/float64(in.Size), s.PaysWithin()):
+			out.Size, d.out.Explores = size, true
 			out.Reason = job.Because(NotMeasured, "size", strconv.Itoa(size))
 			return out
-		default:
-			out.Reason = d.limit(size, share, least, now, t)
-			return out
 		}
-		out.Size = size
+		if out.Reason.IsZero() { // a larger one may pay
+			out.Reason = why
+		}
+	}
+	if !out.Reason.IsZero() {
+		return out
 	}
 	out.Reason = job.Because(EfficientUpTo, "size", strconv.Itoa(out.Size), "min_efficiency", number(least), "base", strconv.Itoa(base))
 	return out

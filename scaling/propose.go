@@ -56,7 +56,7 @@ func (d *decision) proposedAt(p *job.Policy, i int) Proposal {
 	case v == nil:
 		out.Reason = job.Because(NoValueYet)
 		return out
-	case v.Absent || v.Error == "" && e.Size == 0 && needsSize(p.Strategy):
+	case v.Absent || v.Error == "" && e.Size == 0 && judgesSize(p.Strategy):
 		out.Reason = job.Because(NothingTrains)
 		return out
 	case v.Error != "" && fallback != nil && v.Failures >= fallback.Failures:
@@ -67,7 +67,7 @@ func (d *decision) proposedAt(p *job.Policy, i int) Proposal {
 		out.Reason = job.Because(NoValue, "error", v.Error, "failures", strconv.Itoa(v.Failures))
 		out.fails = d.in.Scaling.OnCheckError == job.FailOnError
 		if d.in.Scaling.OnCheckError == job.IgnoreOnError {
-			out.Size = 0
+			out.Size, out.ignored = 0, true
 		}
 		return out
 	}
@@ -86,8 +86,8 @@ func (d *decision) proposedAt(p *job.Policy, i int) Proposal {
 	return out
 }
 
-// needsSize reports whether a strategy relates a value to the number of slots that train.
-func needsSize(s *job.Strategy) bool { return s.Kind == job.TargetValue }
+// judgesSize reports whether a strategy takes a value for what the slots that train lead to.
+func judgesSize(s *job.Strategy) bool { return s.Kind == job.TargetValue || s.Kind == job.Threshold }
 
 // mostSlots bounds what a value can propose: a source may lie.
 const mostSlots = 1 << 20
@@ -194,10 +194,14 @@ func (d *decision) threshold(p *job.Policy, i int) (int, job.Reason) {
 	if crossed < need {
 		return e.Target, job.Because(NotCrossed, args...)
 	}
+	from := min(e.Size, e.Target)
 	by := float64(s.Delta)
 	if s.Percent != 0 {
-		by = float64(e.Target) * s.Percent / 100
+		by = float64(from) * s.Percent / 100
 		by = math.Copysign(math.Ceil(math.Abs(by)-1e-6), by)
 	}
-	return max(e.Target+int(by), 1), job.Because(Crossed, args...)
+	if by > 0 && e.Size < e.Target {
+		return e.Target, job.Because(Crossed, args...) // it waits for room
+	}
+	return max(from+int(by), 1), job.Because(Crossed, args...)
 }

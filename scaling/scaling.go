@@ -76,8 +76,9 @@ type Proposal struct {
 	// Held is why Size is not what follows from the value; zero if it is.
 	Held job.Reason `json:"held,omitzero"`
 
-	fails bool // and so the size stays
-	cap   bool // Size is the most that is allowed
+	fails   bool // and so the size stays
+	ignored bool // its source has no value
+	cap     bool // Size is the most that is allowed
 }
 
 // decision is one run of Decide.
@@ -93,22 +94,30 @@ type decision struct {
 // size as it is. What efficiency allows caps that, then come the bounds.
 func Decide(in Input) Decision {
 	d := &decision{in: in, out: Decision{From: in.Size}}
-	if !in.Scaling.Evaluates() && in.Deadline.IsZero() {
-		if len(in.Scaling.Policies) > 0 || in.Scaling.Enabled != nil && !*in.Scaling.Enabled {
-			d.out.To = in.Size
-			d.bound(job.Because(Disabled))
+	if s := in.Sizes; s.Floor(in.Size) != in.Size { // edited since
+		if d.in.Size = s.Ceil(in.Size); d.in.Size == 0 {
+			d.in.Size = s.Floor(s.Max)
 		}
+	}
+	switch {
+	case in.Scaling.Disabled():
+		d.out.To = d.in.Size
+		d.bound(job.Because(Disabled))
+		return d.out
+	case len(in.Scaling.Policies) == 0 && in.Deadline.IsZero():
 		return d.out
 	}
 	proposed, fails := d.propose()
 	switch {
 	case fails:
-		d.out.To = in.Size
+		d.out.To = d.in.Size
 		d.bound(job.Because(SourceFails))
-	case proposed == 0 && d.out.Most == 0:
-	case proposed == 0:
+	case proposed == 0 && d.out.Most > 0 && !in.Scaling.Proposes():
 		d.grow()
-	default:
+	case proposed == 0 && in.Scaling.Proposes():
+		d.bound(job.Because(NoProposal))
+		d.settle(in.Sizes.Max)
+	case proposed > 0:
 		d.settle(proposed)
 	}
 	return d.out
@@ -125,6 +134,7 @@ func (d *decision) wake(at time.Time) {
 // propose collects what the policies propose. It returns the size that counts, 0 if there is none.
 func (d *decision) propose() (size int, fails bool) {
 	scheduled := -1 // the policy that decides alone
+	ignored := false
 	for i := range d.in.Scaling.Policies {
 		p := &d.in.Scaling.Policies[i]
 		one := Proposal{Policy: p.Name}
@@ -156,6 +166,7 @@ func (d *decision) propose() (size int, fails bool) {
 			}
 		case scheduled >= 0 && i != scheduled:
 		default:
+			ignored = ignored || one.ignored
 			if fails = fails || one.fails; one.Size > size {
 				size, d.out.By = one.Size, one.Policy
 			}
@@ -165,6 +176,9 @@ func (d *decision) propose() (size int, fails bool) {
 		if needed := d.deadline(); needed > size {
 			size, d.out.By = needed, deadlinePolicy
 		}
+	}
+	if size == 0 && ignored { // nobody knows
+		size = d.in.Size
 	}
 	return size, fails
 }
@@ -185,39 +199,40 @@ func (d *decision) active(p *job.Policy) bool {
 	return active
 }
 
-// settle bounds the proposed size.
+// settle bounds the proposed size. A change makes at least one legal step.
 func (d *decision) settle(proposed int) {
-	in, size := &d.in, proposed
-	if d.out.Most > 0 && size > max(d.out.Most, 1) {
+	in, sizes, size := &d.in, d.in.Sizes, proposed
+	if d.out.Most > 0 && size > d.out.Most {
 		size = d.out.Most
 		d.bound(job.Because(Capped, "size", strconv.Itoa(size)))
 	}
-	if most := in.Scaling.MaxScaleUp; most > 0 && size > in.Size+most {
-		size = in.Size + most
-		d.bound(job.Because(AtATime, "slots", strconv.Itoa(most), "size", strconv.Itoa(size)))
+	legal := d.legal(size)
+	if most := in.Scaling.MaxScaleUp; most > 0 && legal > in.Size+most {
+		if legal = sizes.Floor(in.Size + most); legal <= in.Size {
+			legal = sizes.Ceil(in.Size + 1)
+		}
+		d.bound(job.Because(AtATime, "slots", strconv.Itoa(most), "size", strconv.Itoa(legal)))
+	} else if most := in.Scaling.MaxScaleDown; most > 0 && legal < in.Size-most {
+		if legal = sizes.Ceil(in.Size - most); legal >= in.Size {
+			legal = sizes.Floor(in.Size - 1)
+		}
+		d.bound(job.Because(AtATime, "slots", strconv.Itoa(most), "size", strconv.Itoa(legal)))
+	} else if legal != size {
+		d.bound(job.Because(ToLegal, "size", strconv.Itoa(legal)))
 	}
-	if most := in.Scaling.MaxScaleDown; most > 0 && size < in.Size-most {
-		size = in.Size - most
-		d.bound(job.Because(AtATime, "slots", strconv.Itoa(most), "size", strconv.Itoa(size)))
-	}
-	if legal := d.legal(size); legal != size {
-		size = legal
-		d.bound(job.Because(ToLegal, "size", strconv.Itoa(size)))
-	}
-	d.change(size)
+	d.change(legal)
 }
 
-// grow has a role without proposals grow as far as efficiency allows.
+// grow has a role without proposals grow as far as there is room and efficiency allows.
 func (d *decision) grow() {
 	most := d.in.Sizes.Floor(d.out.Most)
 	if most == 0 {
 		most = d.in.Sizes.Least()
 	}
-	d.out.Most = most
-	if most != d.in.Size && !d.waits(most) {
-		return
+	if most != d.in.Size && d.waits(most) {
+		most, d.out.Explores = d.in.Size, false
 	}
-	d.out.Most = max(d.in.Size, min(most, d.in.Size))
+	d.out.Most = most
 }
 
 // change takes a size, unless it is too early for one.

@@ -285,6 +285,7 @@ var sentences = map[job.Code]sentence{
 	scaling.DeadlineMissed: says("the deadline is missed: the fastest takes ${takes}, and ${left} are left"),
 	scaling.Stabilizing:    says("${proposed} is proposed, and counts once that was so for ${window}"),
 	scaling.CoolingDown:    says("${size} has to wait until ${until:clock} (cooldown)"),
+	scaling.NoProposal:     says("no policy proposes a size: as many as there is room for"),
 	scaling.AtATime:        says("by at most ${slots:slots} at a time: ${size}"),
 	scaling.ToLegal:        says("${size} is the next legal size"),
 	scaling.Capped:         says("more than ${size} would not be efficient"),
