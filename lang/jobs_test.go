@@ -156,12 +156,6 @@ job "full" {
           replicas = 8
         }
       }
-      policy "worth-it" {
-        strategy "efficiency" {
-          min_efficiency = 0.8
-          payback        = "20m"
-        }
-      }
     }
     update { max_unavailable = 2 }
     resources {
@@ -293,6 +287,19 @@ func TestEveryFieldDecodes(t *testing.T) {
 		command = ["x"]
 		accelerators { dcgm = "http://localhost:9400/metrics" }
 	}`)).Jobs[0])) // not together with command
+	walk(reflect.ValueOf(mustParse(t, inJob(`role "x" {
+		command = ["x"]
+		scaling {
+			min = 1
+			max = 2
+			policy "worth-it" {
+				strategy "efficiency" {
+					min_efficiency = 0.8
+					payback        = "20m"
+				}
+			}
+		}
+	}`)).Jobs[0])) // not of an unranked role
 	walk(reflect.ValueOf(j))
 	for key := range all {
 		if !seen[key] {

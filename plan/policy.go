@@ -3,6 +3,7 @@ package plan
 import (
 	"maps"
 	"reflect"
+	"slices"
 	"strconv"
 	"time"
 
@@ -283,7 +284,7 @@ func (w *work) nodes() map[string]bool {
 func (p *pass) learn(w *work, taken []job.Evaluation) {
 	now := job.Measured{Program: w.program()}
 	switch was := w.rec.Measured; {
-	case was == nil && len(taken) == 0:
+	case was == nil && !slices.ContainsFunc(taken, func(e job.Evaluation) bool { return e.Pace != nil }):
 		return
 	case was != nil && was.Program == now.Program:
 		now = *was
