@@ -155,7 +155,8 @@ func (p *pass) wake(w *work) {
 	if r == nil {
 		return
 	}
-	w.rest, w.wakes = nil, r.wake
+	defer func(was *work) { p.current = was }(p.current)
+	p.current, w.rest, w.wakes = w, nil, r.wake // its times are its own, not of the job that needs it
 	if !r.wake.IsZero() {
 		p.wakeAt(r.wake)
 	}
