@@ -74,7 +74,7 @@ scrape_configs:
 	}
 	t.Cleanup(stop)
 	s.Watch()
-	s.Await("the role to grow", func(j site.Job) bool { return j.Trains(3, 2) })
+	s.Await("the role to grow to its maximum", func(j site.Job) bool { return j.Trains(6, 2) })
 	stop()
 	site.Until(t, "the failures are told", func() bool {
 		out, _ := s.Run("why", "job.p")
