@@ -134,12 +134,18 @@ func oneOf[T ~string](l *loader, t *tree, name string, is T, possible []T) bool 
 	if slices.Contains(possible, is) {
 		return true
 	}
-	texts := make([]string, len(possible))
-	for i, p := range possible {
-		texts[i] = string(p)
-	}
-	l.complain(t.at(name), t, "Invalid "+name, "%q is not possible here; there are %s.%s", string(is), list(texts), suggest(string(is), texts))
+	known := texts(possible)
+	l.complain(t.at(name), t, "Invalid "+name, "%q is not possible here; there are %s.%s", string(is), list(known), suggest(string(is), known))
 	return false
+}
+
+// texts are values as they are written.
+func texts[T ~string](values []T) []string {
+	all := make([]string, len(values))
+	for i, v := range values {
+		all[i] = string(v)
+	}
+	return all
 }
 
 // sourceArguments are those of each kind of source, the required ones first, up to "|".
@@ -214,11 +220,7 @@ func (l *loader) checkLabelOf(t *tree, what, label string, possible []string) bo
 
 func (l *loader) checkStrategy(p *job.Policy, policy, t *tree) {
 	st := p.Strategy
-	kinds := make([]string, len(job.StrategyKinds))
-	for i, k := range job.StrategyKinds {
-		kinds[i] = string(k)
-	}
-	if !l.checkLabelOf(t, "strategy", string(st.Kind), kinds) {
+	if !l.checkLabelOf(t, "strategy", string(st.Kind), texts(job.StrategyKinds)) {
 		return
 	}
 	l.checkArguments(t, "strategy", string(st.Kind), strategyArguments[st.Kind])
@@ -259,11 +261,7 @@ func (l *loader) checkStrategy(p *job.Policy, policy, t *tree) {
 }
 
 func (l *loader) checkSource(s *job.MetricSource, t *tree) {
-	kinds := make([]string, len(job.SourceKinds))
-	for i, k := range job.SourceKinds {
-		kinds[i] = string(k)
-	}
-	if !l.checkLabelOf(t, "source", string(s.Kind), kinds) {
+	if !l.checkLabelOf(t, "source", string(s.Kind), texts(job.SourceKinds)) {
 		return
 	}
 	l.checkArguments(t, "source", string(s.Kind), sourceArguments[s.Kind])

@@ -448,10 +448,7 @@ func (l *loader) checkHang(h *job.HangLimits, t *tree) {
 func (l *loader) checkNodeCheck(j *job.Job, t *tree, known bool) {
 	c := j.Detect.Check
 	if t.sound("when") && !slices.Contains(job.CheckTimes, c.When) {
-		times := make([]string, len(job.CheckTimes))
-		for i, when := range job.CheckTimes {
-			times[i] = string(when)
-		}
+		times := texts(job.CheckTimes)
 		l.complain(t.at("when"), t, "Unknown time of a check", "%q is not when a node can be checked; possible are %s.%s", c.When, list(times), suggest(string(c.When), times))
 	}
 	switch {
@@ -585,10 +582,7 @@ func (l *loader) checkOn(on job.On, t *tree) {
 	row := incident.Of(job.Cause(on.Cause))
 	given := func(name string) bool { return t.attrs[name] != nil && t.sound(name) }
 	if given("action") && !slices.Contains(row.Actions, on.Action) {
-		var possible []string
-		for _, a := range row.Actions {
-			possible = append(possible, string(a))
-		}
+		possible := texts(row.Actions)
 		l.complain(t.at("action"), t, "Unknown action", "%q is not something to do about %q; possible are %s.%s", on.Action, on.Cause, list(possible), suggest(string(on.Action), possible))
 	}
 	if given("memory") && row.Memory == 0 {

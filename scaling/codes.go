@@ -17,6 +17,7 @@ const (
 	EfficientUpTo  job.Code = "scale_efficient"    // larger sizes are not efficient enough, or do not pay
 	NotMeasured    job.Code = "scale_not_measured" // nothing was measured at this size yet
 	DeadlineNeeds  job.Code = "scale_deadline"     // the smallest size that meets the deadline
+	TimeUnknown    job.Code = "scale_time_unknown" // how long the training still takes is not known at the moment
 	DeadlineMissed job.Code = "scale_deadline_missed"
 
 	Stabilizing job.Code = "scale_stabilizing"  // the policy has not proposed it for long enough

@@ -8,8 +8,8 @@ import (
 )
 
 // efficient is the most that a policy of efficiency allows. A size that the role has may be a little less efficient than one that
-// it is to get, so that it does not come and go. A size of which nothing was measured is tried, the next larger one at a time, if even at perfect
-// scaling it would pay, and as long as explorations are left.
+// it is to get, so that it does not come and go. Sizes that do not pay for the restart are skipped: larger ones may. One size at a time
+// of which nothing was measured is tried: the smallest that would pay at perfect scaling, as long as explorations are left.
 func (d *decision) efficient(p *job.Policy) Proposal {
 	in, s := &d.in, p.Strategy
 	out := Proposal{Policy: p.Name, cap: true, Size: in.Size}

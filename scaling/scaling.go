@@ -286,7 +286,7 @@ func (d *decision) deadline() int {
 	}
 	if in.Left <= 0 {
 		if in.Scaled.Size > 0 {
-			d.out.Proposals = append(d.out.Proposals, Proposal{Policy: deadlinePolicy, Size: in.Size, Reason: job.Because(NothingTrains)})
+			d.out.Proposals = append(d.out.Proposals, Proposal{Policy: deadlinePolicy, Size: in.Size, Reason: job.Because(TimeUnknown)})
 		}
 		return in.Scaled.Size
 	}

@@ -47,7 +47,7 @@ const lateReply = 10 * time.Second
 var (
 	// ErrNobodyLeads is returned once the last leader has gone.
 	ErrNobodyLeads = errors.New("nobody leads")
-	// ErrNoReply is returned if nobody has replied to a request in its time.
+	// ErrNoReply is returned if no reply to a request arrived in time.
 	ErrNoReply = errors.New("no master has replied in time: none leads these jobs, it hangs, or it cannot read requests")
 
 	errInterrupted = errors.New("interrupted")

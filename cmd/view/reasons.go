@@ -282,6 +282,7 @@ var sentences = map[job.Code]sentence{
 	scaling.EfficientUpTo:  efficientUpTo,
 	scaling.NotMeasured:    says("nothing was measured with ${size:slots} yet"),
 	scaling.DeadlineNeeds:  says("the smallest that meets the deadline: it takes ${takes}, and ${left} are left"),
+	scaling.TimeUnknown:    says("how long the training still takes is not known at the moment"),
 	scaling.DeadlineMissed: says("the deadline is missed: the fastest takes ${takes}, and ${left} are left"),
 	scaling.Stabilizing:    says("${proposed} is proposed, and counts once that was so for ${window}"),
 	scaling.CoolingDown:    says("${size} has to wait until ${until:clock} (cooldown)"),

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// form is another way to compute a step time: from coefficients, of which it may leave out some, and a norm.
+// form is an alternative formula for the step time. It may leave some of the coefficients unused.
 type form struct {
 	name  string
 	norms []float64
