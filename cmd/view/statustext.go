@@ -158,7 +158,7 @@ func (s Screen) jobText(b *bytes.Buffer, j *JobStatus, conditions []ConditionSta
 		}
 	}
 	for _, why := range j.Reasons {
-		s.reason(b, why)
+		s.because(b, j.Phase, why)
 	}
 	for _, c := range j.TornCheckpoints {
 		s.reason(b, printable("The "+strings.TrimPrefix(c.Reason, "the ")+"."))
@@ -178,6 +178,15 @@ func (s Screen) jobText(b *bytes.Buffer, j *JobStatus, conditions []ConditionSta
 		s.table(b, slotRows(j.Slots))
 	}
 	s.incidents(b, j.Incidents)
+}
+
+// because writes why a job is as it is. That it succeeded is as configured.
+func (s Screen) because(b *bytes.Buffer, phase job.JobPhase, why string) {
+	if phase == job.JobSucceeded {
+		fmt.Fprintf(b, "  %s\n", why)
+		return
+	}
+	s.reason(b, why)
 }
 
 // reason writes a sentence about what is not as configured, below its subject.

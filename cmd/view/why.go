@@ -145,7 +145,7 @@ func (s Screen) why(b *bytes.Buffer, r *WhyOne) {
 		if i == 0 {
 			b.WriteString("\n")
 		}
-		s.reason(b, text)
+		s.because(b, r.Phase, text)
 	}
 	if len(r.Slots) == 0 {
 		return
