@@ -200,9 +200,14 @@ func (s *surveys) all() (all []job.Survey) {
 
 // MeasureTraining is the value of a source about what a job's training processes show.
 func MeasureTraining(f elastic.Facts, s *job.MetricSource) (float64, error) {
-	members := make(map[job.Address]*job.Member, len(f.Members))
+	members := make(map[job.Address]*elastic.MemberFacts, len(f.Members))
 	for i := range f.Members {
-		members[f.Members[i].Slot] = &f.Members[i].Member
+		members[f.Members[i].Slot] = &f.Members[i]
 	}
-	return scaling.Training(&f.World, func(m job.WorldMember) *job.Member { return members[m.Slot] }, s)
+	return scaling.Training(&f.World, func(m job.WorldMember) (*job.Member, []job.AcceleratorFigures) {
+		if shown := members[m.Slot]; shown != nil {
+			return &shown.Member, shown.Accelerators
+		}
+		return nil, nil
+	}, s)
 }

@@ -25,14 +25,22 @@ while True:
         print(f"step {step} loss {100 / (100 + step)} tokens {1000 * world ** 0.5}", flush=True)
 `
 
+// device says that an accelerator is busy.
+const device = `while sleep 0.5; do echo '{"device": 0, "utilization": 0.9}'; done`
+
 // policies is a job whose worker follows one policy, at once.
 func policies(name, policy string) string {
+	block := ""
+	if strings.Contains(policy, "accelerator_") {
+		block = `accelerators { command = ["sh", "device.sh"] }`
+	}
 	return fmt.Sprintf(`
 job %q {
   role "worker" {
     command    = ["python3", "train.py"]
     stop_grace = "2s"
     resources { cpu = 0.01 }
+    %s
     scaling {
       min                 = 1
       max                 = 6
@@ -53,7 +61,7 @@ job %q {
   }
   progress { pattern = "step (?P<step>\\d+) loss (?P<loss>\\S+) tokens (?P<tokens_per_second>\\S+)" }
 }
-`, name, policy)
+`, name, block, policy)
 }
 
 // why is what eltrain why -json says of a role.
@@ -106,6 +114,12 @@ func TestRolesFollowTheirPolicies(t *testing.T) {
           delta  = 5
           within = 2
         }`,
+		"device": `source "training" { metric = "accelerator_utilization" }
+        strategy "threshold" {
+          above  = 0.8
+          delta  = 5
+          within = 2
+        }`,
 		"queue": `source "queue" { metric = "slots" }
         strategy "pass-through" {}`,
 		"capacity": `source "capacity" { metric = "free" }
@@ -126,11 +140,11 @@ func TestRolesFollowTheirPolicies(t *testing.T) {
 	for name, policy := range jobs {
 		files.WriteString(policies(name, policy))
 	}
-	s := newSite(t, map[string]string{"train.py": throughput, "want": "2", "job.hcl": files.String(), "eltrain.vars": "token = \"sesame\"\n"})
+	s := newSite(t, map[string]string{"train.py": throughput, "want": "2", "device.sh": device, "job.hcl": files.String(), "eltrain.vars": "token = \"sesame\"\n"})
 	s.Watch()
 	// The training shows a throughput of 1000 times the square root of its size: 2 slots are within the tolerance of 1500.
 	// All slots take as long for a step, so each size is worth it, and one is tried. The rest as they say.
-	for name, size := range map[string]int{"exec": 2, "http": 3, "training": 2, "threshold": 6, "queue": 2, "capacity": 6, "night": 2, "worth": 2} {
+	for name, size := range map[string]int{"exec": 2, "http": 3, "training": 2, "threshold": 6, "device": 6, "queue": 2, "capacity": 6, "night": 2, "worth": 2} {
 		s.Of(name).Await(fmt.Sprintf("%s to have %d slots", name, size), func(j site.Job) bool { return j.Trains(size, 1) })
 	}
 	s.Write("want", "1")

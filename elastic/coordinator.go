@@ -490,7 +490,11 @@ func (c *Coordinator) Observe() map[string]Facts {
 			if m.registered.IsZero() && !m.expired {
 				continue // awaited: nothing is known about it yet
 			}
-			f.Members = append(f.Members, MemberFacts{m.slot, m.incarnation, j.facts(m)})
+			shown := MemberFacts{Slot: m.slot, Incarnation: m.incarnation, Member: j.facts(m)}
+			if figures := j.rdzv.slots[m.slot].report.Figures; figures != nil {
+				shown.Accelerators = figures.Accelerators
+			}
+			f.Members = append(f.Members, shown)
 		}
 		j.observed = &f
 		out[name] = f

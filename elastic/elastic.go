@@ -58,6 +58,8 @@ type MemberFacts struct {
 	Slot        job.Address
 	Incarnation int
 	Member      job.Member
+	// Accelerators has the newest figures of the slot's accelerators, by device.
+	Accelerators []job.AcceleratorFigures
 }
 
 // Ledger persists worlds. Form is called before any member learns of the world, so a generation number is never used twice. If

@@ -414,6 +414,11 @@ const (
 	CPUMetric      = "cpu_cores"
 	MemoryMetric   = "memory_bytes"
 
+	AcceleratorUtilizationMetric = "accelerator_utilization" // 0 to 1
+	AcceleratorMemoryMetric      = "accelerator_memory_bytes"
+	AcceleratorTemperatureMetric = "accelerator_temperature"
+	AcceleratorPowerMetric       = "accelerator_power_watts"
+
 	FreeMetric  = "free"
 	PriceMetric = "price"
 
@@ -423,7 +428,8 @@ const (
 
 // Metrics are those of the sources that have a list of them.
 var Metrics = map[SourceKind][]string{
-	TrainingSource: {StepMetric, StepRateMetric, LossMetric, EpochMetric, RateMetric, TokensMetric, GradNormMetric, CPUMetric, MemoryMetric},
+	TrainingSource: {StepMetric, StepRateMetric, LossMetric, EpochMetric, RateMetric, TokensMetric, GradNormMetric, CPUMetric, MemoryMetric,
+		AcceleratorUtilizationMetric, AcceleratorMemoryMetric, AcceleratorTemperatureMetric, AcceleratorPowerMetric},
 	CapacitySource: {FreeMetric, PriceMetric},
 	QueueSource:    {JobsMetric, SlotsMetric},
 }

@@ -12,18 +12,27 @@ import (
 // ErrNotTraining: there is no value because no world trains, or its processes have not shown one yet.
 var ErrNotTraining = errors.New("nothing trains")
 
-// Training measures what the training processes of a world show. member returns what a member says of itself; nil if nothing.
-func Training(world *job.World, member func(job.WorldMember) *job.Member, s *job.MetricSource) (float64, error) {
+// Training measures what the training processes of a world show. member returns what a member says of itself, nil if nothing, and of
+// its accelerators. With a rank a figure of slots is that of the rank's slot.
+func Training(world *job.World, member func(job.WorldMember) (*job.Member, []job.AcceleratorFigures), s *job.MetricSource) (float64, error) {
 	if world.Generation == 0 || world.Broken {
 		return 0, ErrNotTraining
 	}
 	var values []float64
 	rank := 0
 	for _, place := range world.Members {
-		m := member(place)
+		m, accelerators := member(place)
 		first := rank
 		rank += place.Processes
-		if m == nil || m.Generation != world.Generation || m.State != job.MemberRunning {
+		if m == nil || m.Generation != world.Generation || m.State != job.MemberRunning || s.Rank != nil && (*s.Rank < first || *s.Rank >= rank) {
+			continue
+		}
+		if figure := ofAccelerators[s.Metric]; figure != nil {
+			for i := range accelerators {
+				if v, known := figure(&accelerators[i]); known {
+					values = append(values, v)
+				}
+			}
 			continue
 		}
 		switch s.Metric {
@@ -47,12 +56,29 @@ func Training(world *job.World, member func(job.WorldMember) *job.Member, s *job
 	case len(values) > 0:
 	case world.FirstStep.IsZero():
 		return 0, ErrNotTraining
+	case ofAccelerators[s.Metric] != nil:
+		return 0, fmt.Errorf("no accelerator shows %s", s.Metric)
 	case s.Rank != nil:
 		return 0, fmt.Errorf("rank %d shows no %s", *s.Rank, s.Metric)
 	default:
 		return 0, fmt.Errorf("no rank shows %s", s.Metric)
 	}
 	return Finite(aggregate(values, s.Ranks))
+}
+
+// ofAccelerators has how each metric of accelerators is read; known is false if the accelerator does not say it.
+var ofAccelerators = map[string]func(*job.AcceleratorFigures) (value float64, known bool){
+	job.AcceleratorUtilizationMetric: func(f *job.AcceleratorFigures) (float64, bool) { return pointed(f.Utilization) },
+	job.AcceleratorMemoryMetric:      func(f *job.AcceleratorFigures) (float64, bool) { return pointed(f.MemoryUsed) },
+	job.AcceleratorTemperatureMetric: func(f *job.AcceleratorFigures) (float64, bool) { return pointed(f.Temperature) },
+	job.AcceleratorPowerMetric:       func(f *job.AcceleratorFigures) (float64, bool) { return pointed(f.Power) },
+}
+
+func pointed[T int64 | float64](at *T) (value float64, known bool) {
+	if at == nil {
+		return 0, false
+	}
+	return float64(*at), true
 }
 
 // Finite returns an error for a value that is no number.
