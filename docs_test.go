@@ -6,6 +6,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -108,6 +109,53 @@ func TestHCLInPagesIsValid(t *testing.T) {
 	}
 	if checked < 8 {
 		t.Errorf("only %d HCL blocks were found", checked)
+	}
+}
+
+// The examples are valid, and show each source and strategy of scaling policies.
+func TestExamplesShowEachPolicy(t *testing.T) {
+	files := map[string][]byte{}
+	paths, err := filepath.Glob("examples/scaling/*.hcl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range paths {
+		files[path] = []byte(read(t, path))
+		if clean, diags := lang.Format(files[path], path); !diags.HasErrors() && string(clean) != string(files[path]) {
+			t.Errorf("%s is not in canonical format", path)
+		}
+	}
+	parsed, diags := lang.Parse(files, lang.Options{Providers: map[string]reflect.Type{local.Name: reflect.TypeFor[local.Config]()}, BaseDir: "examples/scaling"})
+	if len(diags) > 0 {
+		t.Fatal(diags)
+	}
+	missing := map[string]bool{"schedule": true, "deadline": true, "stop_when": true}
+	for _, kind := range job.SourceKinds {
+		missing["source "+string(kind)] = true
+	}
+	for _, kind := range job.StrategyKinds {
+		missing["strategy "+string(kind)] = true
+	}
+	for i := range parsed.Jobs {
+		j := &parsed.Jobs[i]
+		if j.Deadline != "" {
+			delete(missing, "deadline")
+		}
+		if j.StopWhen != nil {
+			delete(missing, "stop_when")
+		}
+		for _, p := range j.Roles[0].Scaling.Policies {
+			if p.Source != nil {
+				delete(missing, "source "+string(p.Source.Kind))
+			}
+			if p.Schedule != nil {
+				delete(missing, "schedule")
+			}
+			delete(missing, "strategy "+string(p.Strategy.Kind))
+		}
+	}
+	if len(missing) > 0 {
+		t.Errorf("examples/scaling shows no %s", slices.Sorted(maps.Keys(missing)))
 	}
 }
 

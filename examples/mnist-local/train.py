@@ -64,6 +64,7 @@ def parse_args():
     p.add_argument("--step-ms", type=float, default=20, help="least time a step takes")
     p.add_argument("--global-batch", type=int, default=48, help="pictures a step, over all ranks")
     p.add_argument("--pg-timeout", type=float, default=300, help="longest wait for the other ranks, s")
+    p.add_argument("--progress", action="store_true", help="also say the steps, and how many there are, to the file in ELTRAIN_PROGRESS")
     p.add_argument("--events", default=env("TRAIN_EVENTS", ""), help="write times here, JSON lines")
     faults = p.add_argument_group("faults to try a launcher with")
     faults.add_argument("--crash-at", type=int, metavar="STEP", help="raise an error there, in every world")
@@ -74,6 +75,13 @@ def parse_args():
 
 
 # ---- what others read: events and the error file ---------------------------------------
+
+
+def progress(**said):
+    path = os.environ.get("ELTRAIN_PROGRESS")
+    if ARGS.progress and path:
+        with open(path, "a") as to:
+            to.write(json.dumps(said) + "\n")
 
 
 def event(name, **more):
@@ -423,6 +431,7 @@ def main():
             loss = loss / ONE / ARGS.global_batch
             print(f"step {step} loss {loss:.9f} world {WORLD}", flush=True)
             event("step", step=step, loss=loss)
+            progress(step=step, total=ARGS.steps, loss=loss)
         if RANK == 0 and (step % ARGS.ckpt_every == 0 or step == ARGS.steps or asked > checkpoints_made):
             save(ARGS.ckpt_dir, {"step": step, "weights": weights, "momentum": momentum})
         checkpoints_made = asked
