@@ -419,7 +419,14 @@ func gauge(facts map[string]elastic.Facts) map[string]Progress {
 		for i := range f.Members {
 			m := &f.Members[i].Member
 			if best := progress[name]; m.State == job.MemberRunning && m.Step > best.Step {
-				progress[name] = Progress{m.Step, m.Loss, m.StepRate}
+				progress[name] = Progress{m.Step, m.Loss, m.StepRate, best.BatchSize, best.NoiseScale}
+			}
+			for r := range m.Ranks {
+				if p := m.Ranks[r].Progress; m.State == job.MemberRunning && p != nil && p.BatchSize != nil && p.NoiseScale != nil {
+					now := progress[name]
+					now.BatchSize, now.NoiseScale = *p.BatchSize, *p.NoiseScale
+					progress[name] = now
+				}
 			}
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/job/jobtest"
 	"github.com/eltrain/eltrain/plan"
+	"github.com/eltrain/eltrain/progress"
 	"github.com/eltrain/eltrain/providers"
 	"github.com/eltrain/eltrain/providers/sim"
 	"github.com/eltrain/eltrain/state"
@@ -671,4 +672,20 @@ func TestAWorldIsAnsweredOnceItIsStoredOrTheRunHasEnded(t *testing.T) {
 			t.Errorf("%d answers are left", len(d.formed))
 		}
 	})
+}
+
+func TestGaugeTakesTheBatchFromTheProcessThatSaysIt(t *testing.T) {
+	said, err := progress.Parse([]byte(`{"step": 7, "batch_size": 512, "gradient_noise_scale": 4000}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	running := func(step int64, ranks ...job.RankStatus) elastic.MemberFacts {
+		return elastic.MemberFacts{Member: job.Member{State: job.MemberRunning, Step: step, StepRate: 2, Ranks: ranks}}
+	}
+	facts := map[string]elastic.Facts{"j": {Members: []elastic.MemberFacts{
+		running(6, job.RankStatus{Progress: &job.RankProgress{Reading: said}}), running(8), running(7),
+	}}}
+	if got, want := gauge(facts)["j"], (Progress{Step: 8, StepRate: 2, BatchSize: 512, NoiseScale: 4000}); got != want {
+		t.Errorf("gauged %+v, want %+v", got, want)
+	}
 }

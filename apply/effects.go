@@ -233,6 +233,8 @@ type Progress struct {
 	Step     int64
 	Loss     *job.Loss // nil if unknown
 	StepRate float64   // steps a second
+	// BatchSize and NoiseScale are those of job.Reading; 0 if no process says both.
+	BatchSize, NoiseScale float64
 }
 
 // Decision is a plan with its complete input: plan.Make of the input returns the same plan.

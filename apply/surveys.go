@@ -80,7 +80,7 @@ func (s *survey) begin(l *Loop, name string, rec *job.Record, role string, polic
 	if decided := rec.Scaled[role]; decided.Size > 0 {
 		s.open.Target = decided.Size
 	}
-	s.open.Pace = paceOf(rec, l.turn.gauged[rec.LaunchedAs(name)].StepRate)
+	s.open.Pace = paceOf(rec, l.turn.gauged[rec.LaunchedAs(name)])
 	for i := range policies {
 		p := &policies[i]
 		switch p.Source.Kind {
@@ -96,12 +96,15 @@ func (s *survey) begin(l *Loop, name string, rec *job.Record, role string, polic
 }
 
 // paceOf is how long a step of a job's world takes; nil if it shows none.
-func paceOf(rec *job.Record, rate float64) *job.Pace {
+func paceOf(rec *job.Record, shown Progress) *job.Pace {
 	w := &rec.World
-	if rate <= 0 || w.Generation == 0 || w.Broken || w.FirstStep.IsZero() {
+	if shown.StepRate <= 0 || w.Generation == 0 || w.Broken || w.FirstStep.IsZero() {
 		return nil
 	}
-	p := &job.Pace{Generation: w.Generation, StepTime: 1 / rate}
+	p := &job.Pace{Generation: w.Generation, StepTime: 1 / shown.StepRate}
+	if shown.BatchSize > 0 && shown.NoiseScale > 0 {
+		p.Batch, p.NoiseScale = shown.BatchSize, shown.NoiseScale
+	}
 	nodes := map[string]bool{}
 	for i := range w.Members {
 		p.Replicas += w.Members[i].Processes

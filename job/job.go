@@ -152,7 +152,7 @@ type Limits struct {
 
 // Progress reads training progress from output lines, by one of its fields.
 type Progress struct {
-	Pattern string `hcl:"pattern,optional" change:"replace" doc:"Regular expression (RE2) with the group step, and optionally total, loss, epoch, learning_rate, tokens_per_second, grad_norm, state_hash, for all lines that show progress: \"step (?P<step>\\\\d+) loss (?P<loss>\\\\S+)\"."`
+	Pattern string `hcl:"pattern,optional" change:"replace" doc:"Regular expression (RE2) with the group step, and optionally total, loss, epoch, learning_rate, tokens_per_second, grad_norm, state_hash, batch_size, gradient_noise_scale, for all lines that show progress: \"step (?P<step>\\\\d+) loss (?P<loss>\\\\S+)\"."`
 	// Omitted from the JSON if empty, so that fingerprints of jobs started before this field existed stay the same.
 	Recognizers string `hcl:"recognizers,optional" change:"replace" json:",omitempty" doc:"JSON with recognizers of what the training program prints, which come before those of known frameworks: file(\"recognizers.json\"). Not together with pattern."`
 }

@@ -12,6 +12,10 @@ type Reading struct {
 	// data-parallel peers at the same step.
 	GradNorm  *float64 `json:"grad_norm,omitempty"`
 	StateHash string   `json:"state_hash,omitempty"`
+	// BatchSize is how many samples all ranks together have in a step. NoiseScale is the gradient noise scale, in samples: the batch
+	// size from which on larger batches need hardly fewer steps (McCandlish et al. 2018).
+	BatchSize  *float64 `json:"batch_size,omitempty"`
+	NoiseScale *float64 `json:"gradient_noise_scale,omitempty"`
 	// Counted: Step counts from the start of the process, because its output says no more. A process that resumed is further.
 	Counted bool `json:"counted,omitempty"`
 }
@@ -44,6 +48,12 @@ func (r Reading) With(newer Reading) Reading {
 	}
 	if newer.StateHash != "" {
 		r.StateHash = newer.StateHash
+	}
+	if newer.BatchSize != nil {
+		r.BatchSize = newer.BatchSize
+	}
+	if newer.NoiseScale != nil {
+		r.NoiseScale = newer.NoiseScale
 	}
 	return r
 }

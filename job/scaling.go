@@ -342,6 +342,9 @@ type Pace struct {
 	Nodes      int     `json:"nodes"`
 	Replicas   int     `json:"replicas"`  // training processes
 	StepTime   float64 `json:"step_time"` // in seconds
+	// Batch and NoiseScale are Reading's BatchSize and NoiseScale; 0 if the job does not say both.
+	Batch      float64 `json:"batch,omitempty"`
+	NoiseScale float64 `json:"noise_scale,omitempty"`
 }
 
 // Measured is what the worlds of a job have shown of how long a step takes at each of its sizes.
@@ -351,6 +354,9 @@ type Measured struct {
 	// Program identifies what the slots are started from. Worlds before generation Since ran another one.
 	Program string `json:"program"`
 	Since   int    `json:"since,omitempty"`
+	// Batch, of one replica, and NoiseScale are the newest that these worlds have shown; see Pace.
+	Batch      float64 `json:"batch,omitempty"`
+	NoiseScale float64 `json:"noise_scale,omitempty"`
 }
 
 // Counts reports whether an evaluation shows a step's time that is not in Sizes yet.

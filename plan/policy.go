@@ -227,6 +227,8 @@ type growth struct {
 	processes int // of a slot
 	batch     job.Batch
 	known     map[int]bool // replicas that were measured
+	// samples are those of a replica in a step, and noise is the gradient noise scale; 0 if the job does not say both.
+	samples, noise float64
 }
 
 // growth returns nil if nothing was measured.
@@ -249,6 +251,9 @@ func (p *pass) growth(w *work, r *job.Role) scaling.Growth {
 	for _, o := range seen {
 		g.known[o.Replicas] = true
 	}
+	if m := w.rec.Measured; m != nil {
+		g.samples, g.noise = m.Batch, m.NoiseScale
+	}
 	if now == nil { // between worlds: as many as were recorded, which are the same for its other roles
 		for _, m := range w.world.Members {
 			g.replicas += m.Processes
@@ -259,6 +264,9 @@ func (p *pass) growth(w *work, r *job.Role) scaling.Growth {
 		g.nodes = max(1, len(w.nodes()))
 	} else {
 		g.replicas, g.nodes = now.Replicas, now.Nodes
+		if now.Batch > 0 {
+			g.samples, g.noise = now.Batch/float64(now.Replicas), now.NoiseScale
+		}
 	}
 	if g.size == 0 {
 		return nil
@@ -295,6 +303,9 @@ func (p *pass) learn(w *work, taken []job.Evaluation) {
 	for i := range taken {
 		if e := &taken[i]; now.Counts(e) && e.Pace.Generation < w.world.Generation {
 			seen, now.Until = model.Observe(seen, sizeOf(e.Pace.Nodes, e.Pace.Replicas, ""), e.Pace.StepTime, e.At), e.At
+			if e.Pace.Batch > 0 {
+				now.Batch, now.NoiseScale = e.Pace.Batch/float64(e.Pace.Replicas), e.Pace.NoiseScale
+			}
 		}
 	}
 	if was := w.rec.Measured; was != nil && was.Until.Equal(now.Until) && was.Program == now.Program {
@@ -337,9 +348,12 @@ func observations(m *job.Measured, batch job.Batch) (all []model.Observation) {
 	return all
 }
 
+// replicasAt is how many there are if the role has another size.
+func (g *growth) replicasAt(size int) int { return g.replicas + (size-g.size)*g.processes }
+
 // Throughput is that of a size of the role: its slots are taken to share nodes as they do now.
 func (g *growth) Throughput(size int) scaling.Throughput {
-	replicas := g.replicas + (size-g.size)*g.processes
+	replicas := g.replicasAt(size)
 	nodes := min((replicas*g.nodes+g.replicas-1)/g.replicas, replicas)
 	if size == g.size {
 		nodes = g.nodes
@@ -350,6 +364,15 @@ func (g *growth) Throughput(size int) scaling.Throughput {
 		return scaling.Throughput{}
 	}
 	return scaling.Throughput{Mean: t.Mean, High: t.High, Measured: g.known[replicas] || t.High <= asGood*t.Low}
+}
+
+// Noise is the job's gradient noise scale, and the batch size of a size of the role, both in samples; 0 if they are not known, or
+// the batch is the same at all sizes.
+func (g *growth) Noise(size int) (scale, batch float64) {
+	if g.noise <= 0 || g.samples <= 0 || g.batch == job.BatchGlobal {
+		return 0, 0
+	}
+	return g.noise, g.samples * float64(g.replicasAt(size))
 }
 
 // asGood is how wide the interval of an expectation is at most that is as good as a measurement.

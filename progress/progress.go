@@ -8,6 +8,7 @@
 //	epoch, epoch_from_0, epoch_from_1        the epoch as printed; the latter two say which is the first, and make a step of n and of
 //	epochs, last_epoch                       the number of epochs, or the number of the last
 //	loss, learning_rate, tokens_per_second, grad_norm, state_hash
+//	batch_size, gradient_noise_scale
 //
 // Other groups are ignored.
 package progress
@@ -89,6 +90,7 @@ const (
 	groupEpochs, groupLastEpoch                     group = "epochs", "last_epoch"
 	groupLoss, groupLearningRate, groupTokensPerSec group = "loss", "learning_rate", "tokens_per_second"
 	groupGradNorm, groupStateHash                   group = "grad_norm", "state_hash"
+	groupBatchSize, groupNoiseScale                 group = "batch_size", "gradient_noise_scale"
 )
 
 // New compiles a table of recognizers of the user's, which come first, and those of the known frameworks.
@@ -266,6 +268,10 @@ func (r *read) set(g group, text string) bool {
 		r.TokensPerSecond = finite(text)
 	case groupGradNorm:
 		r.GradNorm = finite(text)
+	case groupBatchSize:
+		r.BatchSize = finite(text)
+	case groupNoiseScale:
+		r.NoiseScale = finite(text)
 	case groupStateHash:
 		r.StateHash = text[:min(len(text), job.MaxStateHash)]
 	}

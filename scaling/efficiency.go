@@ -13,10 +13,7 @@ import (
 func (d *decision) efficient(p *job.Policy) Proposal {
 	in, s := &d.in, p.Strategy
 	out := Proposal{Policy: p.Name, cap: true, Size: in.Size}
-	now := Throughput{}
-	if in.Growth != nil {
-		now = in.Growth.Throughput(in.Size)
-	}
+	now := d.goodput(in.Size)
 	if !now.Measured || now.Mean <= 0 {
 		out.Reason = job.Because(NotMeasured, "size", strconv.Itoa(in.Size))
 		return out
@@ -27,7 +24,7 @@ func (d *decision) efficient(p *job.Policy) Proposal {
 	out.Size = in.Sizes.Least()
 	enough := now.Mean/float64(in.Size)/per >= least // to try larger sizes
 	for size := range in.Sizes.All() {
-		t := in.Growth.Throughput(size)
+		t := d.goodput(size)
 		share := 0.0
 		if t.Mean > 0 {
 			share = t.Mean / float64(size) / per
@@ -73,11 +70,25 @@ func (d *decision) limit(size int, share, least float64, now, then Throughput) j
 // perSlot is the smallest size of which something was measured, and what one of its slots yields. The present size is.
 func (d *decision) perSlot() (size int, throughput float64) {
 	for n := range d.in.Sizes.All() {
-		if t := d.in.Growth.Throughput(n); t.Measured && t.Mean > 0 {
+		if t := d.goodput(n); t.Measured && t.Mean > 0 {
 			return n, t.Mean / float64(n)
 		}
 	}
-	return d.in.Size, d.in.Growth.Throughput(d.in.Size).Mean / float64(d.in.Size)
+	return d.in.Size, d.goodput(d.in.Size).Mean / float64(d.in.Size)
+}
+
+// goodput is the throughput of a size times what a sample is worth there, if the job says its gradient noise scale: of two batches the
+// larger one needs fewer steps, but more samples, by (scale + batch) / scale (Pollux, OSDI 2021).
+func (d *decision) goodput(size int) Throughput {
+	if d.in.Growth == nil {
+		return Throughput{}
+	}
+	t := d.in.Growth.Throughput(size)
+	if scale, batch := d.in.Growth.Noise(size); scale > 0 {
+		worth := scale / (scale + batch)
+		t.Mean, t.High = t.Mean*worth, t.High*worth
+	}
+	return t
 }
 
 // pays reports whether the gain of another throughput makes up for the restart in time, and before the training is over.

@@ -36,6 +36,8 @@ type Input struct {
 type Growth interface {
 	// Throughput returns that of a size, in any unit that is the same for all sizes.
 	Throughput(size int) Throughput
+	// Noise returns the gradient noise scale, and the batch of a size, both in samples; 0 if they are not known, or do not matter.
+	Noise(size int) (scale, batch float64)
 }
 
 // Throughput is that of one size.

@@ -19,6 +19,7 @@ import (
 //	           freeze 15m | explore N | on-error hold | cooldown up=10m down=5m | window up=2m down=5m | fallback failures=3 replicas=8 | disabled | dry-run | deadline TIME |
 //	           policy NAME source=KIND [metric=] [window=] strategy=KIND [target=] [rising=] [above=] [below=] [delta=] [percent=] [within=] [replicas=] [min=] [payback=]
 //	           [cron=(0 20 * * 1-5) for=11h zone=Europe/Berlin]
+//	noise      the gradient noise scale, and the batch of a slot: noise scale=2000 batch=32
 //	growth     what is known of throughputs, one per line: SIZE THROUGHPUT [expected]
 //	left 2h    how much longer the training takes at the present size; restart 90s: what a change costs
 //	says       [after=30s] [trains=N] POLICY=VALUE|absent|fails ...: sources answer, after so long; then a decision is made
@@ -40,23 +41,33 @@ type scenario struct {
 	growth growth
 }
 
-type growth map[int]Throughput
+type growth struct {
+	of           map[int]Throughput
+	scale, batch float64 // the batch is that of a slot
+}
 
-func (g growth) Throughput(size int) Throughput { return g[size] }
+func (g *growth) Throughput(size int) Throughput { return g.of[size] }
+
+func (g *growth) Noise(size int) (scale, batch float64) { return g.scale, g.batch * float64(size) }
 
 func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 	switch d.Cmd {
 	case "role":
 		s.role(d.Input)
 	case "growth":
-		s.growth = growth{}
+		s.growth = growth{of: map[int]Throughput{}}
 		for line := range strings.Lines(d.Input) {
 			f := strings.Fields(line)
 			v, err := strconv.ParseFloat(f[1], 64)
 			s.must(err)
-			s.growth[s.number(f[0])] = Throughput{Mean: v, High: v * 1.1, Measured: len(f) < 3}
+			s.growth.of[s.number(f[0])] = Throughput{Mean: v, High: v * 1.1, Measured: len(f) < 3}
 		}
-		s.in.Growth = s.growth
+		s.in.Growth = &s.growth
+	case "noise":
+		var scale, batch int
+		d.ScanArgs(t, "scale", &scale)
+		d.ScanArgs(t, "batch", &batch)
+		s.growth.scale, s.growth.batch = float64(scale), float64(batch)
 	case "left":
 		s.in.Left = s.duration(d.CmdArgs[0].Key)
 	case "restart":

@@ -62,7 +62,7 @@ tier1() {
 	$go test -timeout 5m "${pure[@]}"
 	$go test -timeout 5m -run "$values" "${mixed[@]}"
 }
-tier2() { $go test -timeout 10m "${deterministic[@]}"; }
+tier2() { $go test -timeout 20m "${deterministic[@]}"; } # some 11 minutes of one processor
 
 # Test results are not cached: the cache does not notice changes of the programs that tests build.
 # The tests of tier 4's packages that need no cluster run here, with the race detector.
