@@ -3,6 +3,7 @@ package job
 import (
 	"cmp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -59,8 +60,11 @@ const (
 	Keep      = "keep"      // suspend: the slots stay, with their places
 )
 
-// AutoSize is the size that leaves a role's number of slots to its scaling.
-const AutoSize = "auto"
+// Sizes to scale to that are no numbers.
+const (
+	AutoSize   = "auto"   // leaves a role's number of slots to its scaling
+	PausedSize = "paused" // as many as the role has when the request takes effect
+)
 
 // Verb is what a request asks for.
 type Verb string
@@ -138,6 +142,17 @@ type Override struct {
 	At       time.Time `json:"at"`
 	Why      string    `json:"why,omitempty"`
 	Until    time.Time `json:"until,omitzero"`
+	// Size is how many slots a role had when its scaling was paused.
+	Size int `json:"size,omitempty"`
+}
+
+// Slots is the number of slots that an override of a role's size asks for.
+func (o *Override) Slots() int {
+	if o.Value == PausedSize {
+		return o.Size
+	}
+	n, _ := strconv.Atoi(o.Value) // it was legal
+	return n
 }
 
 // Override returns the override of an attribute; nil if it has none.

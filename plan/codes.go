@@ -22,6 +22,7 @@ const (
 	DestroyAsked       job.Code = "destroy_asked"       // somebody asked to destroy its job
 	SuspendAsked       job.Code = "suspend_asked"       // somebody asked to suspend its job
 	ScaleAsked         job.Code = "scale_asked"         // somebody asked for this number of slots of its role
+	ScalingPaused      job.Code = "scaling_paused"      // somebody paused the scaling of its role at this number of slots
 	RoleNotDeclared    job.Code = "role_not_declared"   // its role is no longer declared
 	AboveMost          job.Code = "above_most"          // its index is above the role's max
 	GivesWay           job.Code = "gives_way"           // it cannot start, and another job fits without it

@@ -2,6 +2,9 @@ package plan
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"maps"
 	"slices"
 	"strconv"
@@ -16,13 +19,21 @@ const suspendPath = "suspend"
 
 func sizePath(role string) string { return "role." + role + ".replicas" }
 
+// sizedRole is the role of a sizePath.
+func sizedRole(path string) (role string, is bool) {
+	role, is = strings.CutPrefix(path, "role.")
+	return strings.TrimSuffix(role, ".replicas"), is
+}
+
 // attribute is what an override can be about.
 type attribute struct {
-	declared string   // what the files say: an edit of it ends the override
+	declared string   // what the files say
 	neutral  string   // the value that leaves the decision to the files
 	bounds   []string // arguments of its reason: what the files allow
 	// legal reports whether the files allow a value.
 	legal func(value string) bool
+	// against is what of the files a value takes the place of: an edit of it ends the override.
+	against func(value string) string
 	// reached reports whether the job is as a value asks.
 	reached func(value string) bool
 }
@@ -32,7 +43,7 @@ func (w *work) attribute(path string) (attribute, bool) {
 	if path == suspendPath {
 		declared := strconv.FormatBool(w.spec.Suspend)
 		return attribute{
-			declared: declared, neutral: declared, legal: func(string) bool { return true },
+			declared: declared, neutral: declared, legal: func(string) bool { return true }, against: func(string) string { return declared },
 			reached: func(value string) bool {
 				rests := w.rec.Phase == job.JobSuspended
 				return rests == (value != "false") && (value != "true" || !w.live())
@@ -47,14 +58,46 @@ func (w *work) attribute(path string) (attribute, bool) {
 	return attribute{}, false
 }
 
-// size is the attribute of an elastic role's size. Its declared replicas are only where it starts, so every number is an override.
+// size is the attribute of an elastic role's size. Its declared replicas are only where it starts, so every number is an override. While
+// scaling is paused, the whole scaling block is.
 func (w *work) size(r *job.Role) attribute {
+	declared := strconv.Itoa(r.Replicas)
 	return attribute{
-		declared: strconv.Itoa(r.Replicas), neutral: job.AutoSize,
-		bounds:  []string{"min", strconv.Itoa(r.Scaling.Min), "max", strconv.Itoa(r.Scaling.Max)},
-		legal:   func(value string) bool { return legalSize(r.Sizes(), value) },
-		reached: func(value string) bool { return value == job.AutoSize || w.has(r, value) },
+		declared: declared, neutral: job.AutoSize,
+		bounds: []string{"min", strconv.Itoa(r.Scaling.Min), "max", strconv.Itoa(r.Scaling.Max)},
+		legal:  func(value string) bool { return value == job.PausedSize || legalSize(r.Sizes(), value) },
+		against: func(value string) string {
+			if value == job.PausedSize {
+				return scalingDigest(r.Scaling)
+			}
+			return declared
+		},
+		reached: func(value string) bool { return value == job.AutoSize || value == job.PausedSize || w.has(r, value) },
 	}
+}
+
+// scalingDigest identifies what a scaling block says.
+func scalingDigest(s *job.Scaling) string {
+	text, err := json.Marshal(s)
+	if err != nil {
+		panic(err) // it is plain data
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:digestSize])
+}
+
+// sizeNow is how many slots an elastic role has, or starts with.
+func (w *work) sizeNow(role string) int {
+	r := w.spec.Role(role)
+	n := len(w.heldSlots(role))
+	if n == 0 {
+		n = w.rec.Scaled[role].Size
+	}
+	if n == 0 {
+		n = w.initialSize(r)
+	}
+	sizes := r.Sizes()
+	return max(sizes.Floor(min(n, sizes.Max)), sizes.Least())
 }
 
 // legalSize reports whether value is a number of slots that a role with these sizes may have.
@@ -114,10 +157,15 @@ func override(_ *pass, w *work, r *job.Request, h *job.Handled) {
 	h.Asks = w.asks(r)
 	for _, path := range slices.Sorted(maps.Keys(h.Asks)) {
 		a, _ := w.attribute(path)
+		value, size := h.Asks[path], 0
+		if value == job.PausedSize {
+			role, _ := sizedRole(path)
+			size = w.sizeNow(role)
+		}
 		w.rec.Overrides = slices.DeleteFunc(w.rec.Overrides, func(o job.Override) bool { return o.Path == path })
-		if value := h.Asks[path]; value != a.neutral {
+		if value != a.neutral {
 			w.rec.Overrides = job.Overridden(w.rec.Overrides, job.Override{
-				Path: path, Value: value, Declared: a.declared, Request: r.ID, By: r.By, At: r.At, Why: r.Why, Until: r.Until,
+				Path: path, Value: value, Declared: a.against(value), Request: r.ID, By: r.By, At: r.At, Why: r.Why, Until: r.Until, Size: size,
 			})
 		}
 	}
@@ -180,7 +228,7 @@ func checkSize(p *pass, r *job.Request, i int) job.Reason {
 		return job.Because(SizeFixed, "address", sel.String(), "replicas", strconv.Itoa(role.Replicas))
 	case old != nil && slices.ContainsFunc(old.Slots, func(s job.Slot) bool { return s.Address.Role == sel.Role && s.Phase == job.Succeeded }):
 		return job.Because(RoleSucceeded)
-	case value != job.AutoSize && !legalSize(role.Sizes(), value):
+	case value != job.AutoSize && value != job.PausedSize && !legalSize(role.Sizes(), value):
 		return sizeNotLegal(sel, role.Sizes(), value)
 	}
 	return job.Reason{}
@@ -220,7 +268,7 @@ func (p *pass) endOverrides(w *work) {
 		a, known := w.attribute(o.Path)
 		code := job.Code("")
 		switch {
-		case known && o.Declared != a.declared:
+		case known && o.Declared != a.against(o.Value):
 			code = OverrideEdited
 		case !known || !a.legal(o.Value):
 			code = OverrideIllegal
@@ -251,6 +299,9 @@ func (p *pass) overridden(w *work) {
 
 func (p *pass) overriddenBy(name string, o job.Override, files ...string) {
 	args := append([]string{"job", name, "path", o.Path, "value", o.Value, "by", o.By, "at", o.At.UTC().Format(time.RFC3339), "why", o.Why, "request", o.Request}, files...)
+	if o.Size > 0 {
+		args = append(args, "size", strconv.Itoa(o.Size))
+	}
 	if !o.Until.IsZero() {
 		args = append(args, "until", o.Until.UTC().Format(time.RFC3339))
 	}

@@ -20,8 +20,10 @@ type RoleScaling struct {
 	// Size is what the role is to have with this plan: To, as far as there is room.
 	Size   int  `json:"size"`
 	DryRun bool `json:"dry_run,omitempty"` // it is not carried out
-	// Asked is the size that an operator asked for, which takes precedence; 0 if nobody did.
-	Asked int `json:"asked,omitempty"`
+	// Asked is the size that an operator asked for, which takes precedence; 0 if nobody did. Paused: it is the one that the role had when
+	// its scaling was paused.
+	Asked  int  `json:"asked,omitempty"`
+	Paused bool `json:"paused,omitempty"`
 }
 
 // size is what was decided: a size, or else the most that the role may grow to.
@@ -47,7 +49,7 @@ func (w *work) policySize(r *job.Role) int {
 // whyScaled is why policies leave a role no more slots: the policy that decided, from what, and what bounded that.
 func (w *work) whyScaled(r *job.Role) job.Reason {
 	s := w.sized[r.Name]
-	why := job.Because(ScaledByPolicy, "size", strconv.Itoa(w.policySize(r)), "policy", s.By)
+	why := job.Because(ScaledByPolicy, "size", strconv.Itoa(s.size()), "policy", s.By)
 	var parts []job.Reason
 	for _, one := range s.Proposals {
 		if one.Policy == s.By {
@@ -81,7 +83,7 @@ func (p *pass) scaleRole(w *work, r *job.Role) {
 			in.Size = max(len(w.heldSlots(r.Name)), in.Sizes.Least())
 		}
 	}
-	out := &RoleScaling{Job: w.name, Role: r.Name, DryRun: r.Scaling.DryRun, Asked: w.askedSize(r)}
+	out := &RoleScaling{Job: w.name, Role: r.Name, DryRun: r.Scaling.DryRun, Asked: w.askedSize(r), Paused: w.paused(r)}
 	if out.Asked > 0 {
 		in.Size = out.Asked
 	}
@@ -156,8 +158,12 @@ func (p *pass) explainScaling(w *work) {
 		}
 		s.Size = len(w.heldSlots(r.Name))
 		p.out.Scaling = append(p.out.Scaling, *s)
-		if s.DryRun && s.Asked == 0 && s.Decided() {
-			p.addWait(w, r.Name, job.Because(WouldScale, "from", strconv.Itoa(s.From), "to", strconv.Itoa(s.size())).With(w.whyScaled(r)))
+		if (s.Paused || s.DryRun && s.Asked == 0) && s.Decided() {
+			args := []string{"from", strconv.Itoa(s.From), "to", strconv.Itoa(s.size())}
+			if s.Paused {
+				args = append(args, "paused", "true")
+			}
+			p.addWait(w, r.Name, job.Because(WouldScale, args...).With(w.whyScaled(r)))
 		}
 	}
 }

@@ -2,6 +2,7 @@ package plan_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -66,4 +67,36 @@ func efficientSizes(t *testing.T, explore int) (sizes []int) {
 		t.Errorf("at rest the plan has %d changes; dirty %v; scaling %+v", len(p.Changes), p.Dirty, p.Scaling)
 	}
 	return sizes
+}
+
+// While scaling is paused policies decide and tell, and nothing follows from it. Once it is no longer paused, they act.
+func TestPausedPoliciesOnlyTell(t *testing.T) {
+	w := newWorld()
+	w.nodes = append(w.nodes, jobtest.Node("n", jobtest.GPUs(8)))
+	gpt := jobtest.Job("gpt", jobtest.Role("worker", 2, jobtest.Needs(jobtest.GPUs(1)), jobtest.Elastic(2, 8)))
+	gpt.Roles[0].Scaling.Policies = []job.Policy{
+		{Name: "day", Strategy: &job.Strategy{Kind: job.FixedValue, Replicas: 4}},
+		{Name: "night", Strategy: &job.Strategy{Kind: job.FixedValue, Replicas: 6}, Schedule: &job.Schedule{Start: "0 20 * * *", Duration: job.Duration(time.Hour)}},
+	}
+	w.jobs = []job.Job{gpt}
+	check := func(when string, hour, size int, told bool) {
+		t.Helper()
+		w.now = time.Date(2026, 1, 2, hour, 0, 0, 0, time.UTC)
+		if err := w.settle(50, func(plan.Plan) {}); err != nil {
+			t.Fatal(err)
+		}
+		p := plan.Make(w.input())
+		tells := slices.ContainsFunc(p.Waits, func(x plan.Wait) bool { return x.Reasons[0].Code == plan.WouldScale })
+		if n := len(w.worlds["gpt"].Members); n != size || tells != told || len(p.Scaling) != 1 || p.Scaling[0].Paused != told {
+			t.Errorf("%s: %d slots, want %d; it tells what it would do: %v, want %v; scaling %+v", when, n, size, tells, told, p.Scaling)
+		}
+	}
+	ask := func(id, size string) {
+		w.requests = append(w.requests, job.Request{ID: id, Verb: job.AskScale, On: []job.Selector{{Job: "gpt", Role: "worker"}}, Value: size, By: "ann", At: w.now})
+	}
+	check("by day", 4, 4, false)
+	ask("r1", job.PausedSize)
+	check("by night, paused", 20, 4, true)
+	ask("r2", job.AutoSize)
+	check("by night", 20, 6, false)
 }

@@ -47,8 +47,7 @@ func (w *work) askedSize(r *job.Role) int {
 		return 0
 	}
 	if o := w.rec.Override(sizePath(r.Name)); o != nil {
-		n, _ := strconv.Atoi(o.Value)
-		return n
+		return o.Slots()
 	}
 	return 0
 }
@@ -73,9 +72,18 @@ func (w *work) whyMost(r *job.Role) job.Reason {
 	return job.Because(RoleMax, "most", strconv.Itoa(w.sizes(r).Max))
 }
 
+// paused reports whether an operator has paused the role's scaling.
+func (w *work) paused(r *job.Role) bool {
+	o := w.rec.Override(sizePath(r.Name))
+	return o != nil && o.Value == job.PausedSize
+}
+
 // whyAsked is the request for the role's size.
 func (w *work) whyAsked(r *job.Role) job.Reason {
 	o := w.rec.Override(sizePath(r.Name))
+	if o.Value == job.PausedSize {
+		return job.Because(ScalingPaused, "by", o.By, "size", strconv.Itoa(o.Size), "why", o.Why)
+	}
 	return job.Because(ScaleAsked, "by", o.By, "size", o.Value, "why", o.Why)
 }
 

@@ -141,8 +141,8 @@ func sizes(args []string) (addresses []string, value string, err error) {
 		switch {
 		case !found:
 			return nil, "", fmt.Errorf("%q has no size: write %s=SIZE", arg, arg)
-		case size != job.AutoSize && (bad != nil || n < 1):
-			return nil, "", fmt.Errorf("invalid size %q for %s: write a number of slots, or %s", size, address, job.AutoSize)
+		case size != job.AutoSize && size != job.PausedSize && (bad != nil || n < 1):
+			return nil, "", fmt.Errorf("invalid size %q for %s: write a number of slots, %s, or %s", size, address, job.PausedSize, job.AutoSize)
 		case slices.Contains(addresses, address):
 			return nil, "", fmt.Errorf("%s is given two sizes", address)
 		}
@@ -154,9 +154,10 @@ func sizes(args []string) (addresses []string, value string, err error) {
 func scaleCommand() *command {
 	return verbCommand(job.AskScale, "Resize elastic roles",
 		`Gives each role that an ADDRESS names, as job.NAME.ROLE, SIZE slots: a number that its scaling block allows. It is what the role
-grows or shrinks to in place of what scaling would decide; if there is no room it has fewer, down to its min. It lasts until
-ADDRESS=auto, which lets scaling decide again, an edit of replicas in the files, or -until. Several roles are resized
-together or, if one of the sizes is not legal, none is.`)
+grows or shrinks to in place of what scaling would decide; if there is no room it has fewer, down to its min. ADDRESS=paused pauses
+scaling: the role stays as large as it is, and policies only tell what they propose. Either lasts until
+ADDRESS=auto, which lets scaling decide again, or -until; the former also until an edit of replicas in the files, the latter until one of
+the scaling block. Several roles are resized together or, if one of the sizes is not legal, none is.`)
 }
 
 func suspendCommand() *command {

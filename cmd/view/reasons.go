@@ -191,6 +191,7 @@ var sentences = map[job.Code]sentence{
 	plan.DestroyRequested:   says("destroy was requested"),
 	plan.SuspendRequested:   says("its job is suspended"),
 	plan.DestroyAsked:       either("why", "${by} destroyed it: ${why}", "${by} destroyed it"),
+	plan.ScalingPaused:      either("why", "${by} paused scaling at ${size:slots}: ${why}", "${by} paused scaling at ${size:slots}"),
 	plan.ScaleAsked:         either("why", "${by} asked for ${size:slots}: ${why}", "${by} asked for ${size:slots}"),
 	plan.SuspendAsked:       either("why", "${by} suspended its job: ${why}", "${by} suspended its job"),
 	plan.RoleNotDeclared:    says("role ${role} is no longer declared"),
@@ -325,19 +326,20 @@ var sentences = map[job.Code]sentence{
 	plan.AboveLimits: func(_ job.Reason, of []string) string {
 		return "Wanted: " + strings.Join(of, ", ") + ". The job's limits do not allow it."
 	},
-	plan.StillStopping:         says("Some of its slots are still stopping. Once they have ended, ${count:slots} start again if they fit; plans count them from then on."),
-	plan.RollingUpdate:         says("Still to be replaced after that: ${count:slots}, at most ${most} at a time."),
-	plan.ReplacementTooLarge:   says("The replacements of its slots do not fit on the nodes; it keeps running unchanged."),
-	plan.RetryWaits:            retryWaits,
-	plan.Queued:                queued,
-	plan.QueuedLong:            queued,
-	plan.RestartCostsMore:      says("a restart costs ${cost}, and gains ${gain} until the training ends"),
-	plan.FirstStepDue:          says("Waiting for the first step of generation ${generation}."),
-	plan.RestartDelayed:        says("${slots}: ${of}, again without progress in between. The next restart comes after ${delay}."),
-	plan.CheckingNodes:         says("${slots}: the node is checked before training."),
-	plan.EndedUnheard:          says("${slots}: no process is running. The next apply reads from the agents how they ended, and continues from there."),
-	plan.NoOtherNode:           says("No other node has room for the slots of job.${job} that are to be restarted elsewhere."),
-	plan.WouldScale:            says("scaling would change ${from} to ${to} slots, and only tells, because dry_run is set: ${of}"),
+	plan.StillStopping:       says("Some of its slots are still stopping. Once they have ended, ${count:slots} start again if they fit; plans count them from then on."),
+	plan.RollingUpdate:       says("Still to be replaced after that: ${count:slots}, at most ${most} at a time."),
+	plan.ReplacementTooLarge: says("The replacements of its slots do not fit on the nodes; it keeps running unchanged."),
+	plan.RetryWaits:          retryWaits,
+	plan.Queued:              queued,
+	plan.QueuedLong:          queued,
+	plan.RestartCostsMore:    says("a restart costs ${cost}, and gains ${gain} until the training ends"),
+	plan.FirstStepDue:        says("Waiting for the first step of generation ${generation}."),
+	plan.RestartDelayed:      says("${slots}: ${of}, again without progress in between. The next restart comes after ${delay}."),
+	plan.CheckingNodes:       says("${slots}: the node is checked before training."),
+	plan.EndedUnheard:        says("${slots}: no process is running. The next apply reads from the agents how they ended, and continues from there."),
+	plan.NoOtherNode:         says("No other node has room for the slots of job.${job} that are to be restarted elsewhere."),
+	plan.WouldScale: either("paused", "scaling would change ${from} to ${to} slots, and is paused: ${of}",
+		"scaling would change ${from} to ${to} slots, and only tells, because dry_run is set: ${of}"),
 	plan.StuckOnDrained:        stuckOnDrained,
 	plan.ProviderNotConfigured: says("Its provider ${provider:q} is not configured."),
 	plan.ProviderRefuses:       says("${message}"),
@@ -513,13 +515,21 @@ var sentences = map[job.Code]sentence{
 		if r.Args["path"] == "destroyed" {
 			return says("its block was edited since ${by} destroyed it")(r, nil)
 		}
+		if role, paused := pausedRole(r); paused {
+			return says("scaling of "+role+", which ${by} paused, is no longer paused: its scaling block was edited in the files")(r, nil)
+		}
 		return says("${path} = ${value}, which ${by} asked for, is over: ${path} was edited in the files")(r, nil)
 	},
-	plan.Cordoned:        cordoned("Cordoned", ""),
-	plan.Draining:        cordoned("Drained", " Slots leave it if there is room elsewhere."),
-	plan.NoSuchNode:      noSuchNode,
-	plan.NodeScheduled:   nodeScheduled,
-	plan.OverrideExpired: says("${path} = ${value}, which ${by} asked for, is over: its time has come"),
+	plan.Cordoned:      cordoned("Cordoned", ""),
+	plan.Draining:      cordoned("Drained", " Slots leave it if there is room elsewhere."),
+	plan.NoSuchNode:    noSuchNode,
+	plan.NodeScheduled: nodeScheduled,
+	plan.OverrideExpired: func(r job.Reason, _ []string) string {
+		if role, paused := pausedRole(r); paused {
+			return says("scaling of "+role+", which ${by} paused, is no longer paused: its time has come")(r, nil)
+		}
+		return says("${path} = ${value}, which ${by} asked for, is over: its time has come")(r, nil)
+	},
 	plan.OverrideIllegal: says("${path} = ${value}, which ${by} asked for, is over: the files no longer allow it"),
 	plan.NotTraining:     says("no training process of ${address} runs"),
 	plan.NoRankedRole:    says("${address} has no ranks: its processes form no world"),
@@ -570,6 +580,12 @@ func checkpointed(r job.Reason, _ []string) string {
 	return step + ", " + r.Args["path"]
 }
 
+// pausedRole is the role whose scaling an override pauses.
+func pausedRole(r job.Reason) (role string, paused bool) {
+	role, isSize := strings.CutPrefix(r.Args["path"], "role.")
+	return strings.TrimSuffix(role, ".replicas"), isSize && r.Args["value"] == job.PausedSize
+}
+
 // overridden says who asked for something else than the files say, and how it ends.
 func overridden(r job.Reason, _ []string) string {
 	text, end := "Suspended by ${by} since ${at:date}", " eltrain resume ends this."
@@ -580,6 +596,9 @@ func overridden(r job.Reason, _ []string) string {
 	case isSize:
 		role = strings.TrimSuffix(role, ".replicas")
 		text = role + ": ${value:slots}, as ${by} asked at ${at:date}, in place of ${min} to ${max}"
+		if r.Args["value"] == job.PausedSize {
+			text = role + ": scaling paused at ${size:slots} by ${by} at ${at:date}"
+		}
 		end = says(" eltrain scale job.${job}."+role+"=auto ends this.")(r, nil)
 	case r.Args["value"] == "false":
 		text, end = "Resumed by ${by} at ${at:date}, though the files suspend it", " eltrain suspend ends this."

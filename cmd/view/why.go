@@ -14,11 +14,12 @@ import (
 
 // ScalingStatus is what scaling policies decided about a role.
 type ScalingStatus struct {
-	Size   int  `json:"size"`            // what the role is to have, as far as there is room
-	From   int  `json:"from"`            // what it was to have before
-	To     int  `json:"to,omitempty"`    // what was decided; 0 if no policy proposes a size
-	Most   int  `json:"most,omitempty"`  // what efficiency allows at most; 0 if that does not matter
-	Asked  int  `json:"asked,omitempty"` // what an operator asked for, which takes precedence
+	Size   int  `json:"size"`             // what the role is to have, as far as there is room
+	From   int  `json:"from"`             // what it was to have before
+	To     int  `json:"to,omitempty"`     // what was decided; 0 if no policy proposes a size
+	Most   int  `json:"most,omitempty"`   // what efficiency allows at most; 0 if that does not matter
+	Asked  int  `json:"asked,omitempty"`  // what an operator asked for, which takes precedence
+	Paused bool `json:"paused,omitempty"` // Asked is the size at which an operator has paused scaling
 	DryRun bool `json:"dry_run,omitempty"`
 	// Policies are what each proposes. Bounds are what made the decision differ from that, in order.
 	Policies   []PolicyStatus `json:"policies"`
@@ -38,7 +39,7 @@ type PolicyStatus struct {
 }
 
 func scalingStatus(s *plan.RoleScaling, r *Redactor) *ScalingStatus {
-	out := &ScalingStatus{Size: s.Size, From: s.From, To: s.To, Most: s.Most, Asked: s.Asked, DryRun: s.DryRun, Policies: []PolicyStatus{},
+	out := &ScalingStatus{Size: s.Size, From: s.From, To: s.To, Most: s.Most, Asked: s.Asked, Paused: s.Paused, DryRun: s.DryRun, Policies: []PolicyStatus{},
 		Bounds: r.Sentences(s.Bounds), BoundCodes: r.Reasons(s.Bounds)}
 	if !s.Next.IsZero() {
 		out.Next = &s.Next
@@ -198,6 +199,8 @@ func (s Screen) scaling(b *bytes.Buffer, d *ScalingStatus) {
 func (d *ScalingStatus) decided() string {
 	text := ""
 	switch {
+	case d.Paused:
+		return fmt.Sprintf("An operator paused scaling at %s: policies only tell what they propose.", plural(d.Asked, "slot"))
 	case d.Asked > 0:
 		return fmt.Sprintf("An operator asked for %s: policies only tell what they propose.", plural(d.Asked, "slot"))
 	case d.To == 0 && d.Most > 0:

@@ -176,7 +176,7 @@ func draw(seed int) (k walk) {
 			add("%s %s", r.of("drop", "declare", "declare", "finish", "suspend", "unsuspend", "unsuspend", "request suspend", "request suspend -keep", "request resume", "request resume", "request restart", "request restart", "request cancel", "request cancel -force", "request restart -elsewhere", "request restart -in-place", "request restart -in-place", "request signal", "request checkpoint", "request reload", "request apply", "request apply", "request destroy"), r.of("a", "b"))
 		}
 		if drops && r.IntN(12) == 0 {
-			add("request scale %s.worker=%s", r.of("a", "b"), r.of("2", "3", "4", "6", "auto"))
+			add("request scale %s.worker=%s", r.of("a", "b"), r.of("2", "3", "4", "6", "auto", "paused"))
 		}
 		if drops && r.IntN(8) == 0 {
 			add("request %s node.%s", r.of("cordon", "drain", "drain", "uncordon", "uncordon"), r.node())

@@ -59,7 +59,7 @@ func (w *world) sizes(name string, rec *job.Record) {
 		r := &rec.Spec.Roles[i]
 		_, most := r.Bounds()
 		if o := rec.Override("role." + r.Name + ".replicas"); o != nil {
-			most = number([]string{o.Value})
+			most = o.Slots()
 		}
 		reserved := 0
 		for _, s := range rec.Slots {

@@ -217,8 +217,8 @@ func (w *world) destroyed(name string) (is bool) {
 	return is
 }
 
-// overridden reports whether a condition is that of an override in effect, which holds at rest too, or that there is no room for the
-// size that an operator asked for.
+// overridden reports whether a condition is that of an override in effect, which holds at rest too, what policies would do meanwhile, or
+// that there is no room for the size that an operator asked for.
 func (w *world) overridden(records job.Records, key conditions.Key) bool {
 	name, _ := conditions.Job(key.About)
 	rec := records[name]
@@ -227,6 +227,8 @@ func (w *world) overridden(records job.Records, key conditions.Key) bool {
 		return true
 	case key.Code == plan.Overridden:
 		return rec != nil && len(rec.Overrides) > 0 || rec == nil && w.destroyed(name)
+	case key.Code == plan.WouldScale && rec != nil: // while its scaling is paused
+		return slices.ContainsFunc(rec.Overrides, func(o job.Override) bool { return o.Value == job.PausedSize })
 	case key.Code != plan.NoRoom || rec == nil:
 		return false
 	}
@@ -236,5 +238,5 @@ func (w *world) overridden(records job.Records, key conditions.Key) bool {
 // short reports whether a role has fewer slots than an operator asked for.
 func short(rec *job.Record, role string) bool {
 	o := rec.Override("role." + role + ".replicas")
-	return o != nil && number([]string{o.Value}) > rec.Counts[role]
+	return o != nil && o.Slots() > rec.Counts[role]
 }
