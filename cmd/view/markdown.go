@@ -16,7 +16,7 @@ import (
 // 262,144.
 const maxMarkdown = 65_536
 
-// The table and each of the nine lists get a share of that, and the notes on what was left out; the diff gets the rest.
+// The table and each of the lists get a share of that, and the notes on what was left out; the diff gets the rest.
 const (
 	maxTable = maxMarkdown / 4
 	maxList  = maxMarkdown / 16
@@ -33,9 +33,10 @@ func WritePlanMarkdown(w io.Writer, m *PlanModel) error {
 	out.list("Scaled", m.kept())
 	out.list("Failed", failedItems(m))
 	out.list("Ended", m.endedItems())
-	waits, held := parted(m.Eltrain.Waits)
+	waits, held, _ := parted(m.Eltrain.Waits)
 	out.list("Waiting", waitItems(waits))
 	out.list("Held back", waitItems(held))
+	out.list("In effect beside the files", m.overrideItems())
 	out.list("Cordoned", m.nodeItems())
 	out.list("Partial plan", m.boundItems())
 	out.list("Left unchanged", m.leftItems())
@@ -118,7 +119,8 @@ func jobRows(m *PlanModel) map[string]*jobRow {
 	for _, f := range m.Eltrain.Failed {
 		of(f.Address).note = "failed"
 	}
-	for _, w := range m.Eltrain.Waits {
+	waits, held, _ := parted(m.Eltrain.Waits)
+	for _, w := range slices.Concat(waits, held) {
 		of(w.Address).waits++
 	}
 	return rows

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/eltrain/eltrain/job"
@@ -38,6 +39,7 @@ func WritePlan(s Screen, m *PlanModel) {
 	t.failed(m.Eltrain.Failed)
 	t.list("Ended:", m.endedItems())
 	t.waits(m.Eltrain.Waits)
+	t.list("In effect beside the files:", m.overrideItems())
 	t.list("Cordoned:", m.nodeItems())
 	t.list("Left unchanged:", m.leftItems())
 	t.list("Taken to the pods:", m.shippedItems())
@@ -633,21 +635,44 @@ func (t *planText) failed(jobs []FailedJob) {
 }
 
 func (t *planText) waits(all []PlanWait) {
-	waits, held := parted(all)
+	waits, held, _ := parted(all)
 	t.listed("Waiting:", waits)
 	t.listed("Held back:", held)
 }
 
-// parted separates what waits from what the plan's scope holds back.
-func parted(all []PlanWait) (waits, held []PlanWait) {
+// parted separates what waits from what the plan's scope holds back, and from what is as an operator asked.
+func parted(all []PlanWait) (waits, held, overrides []PlanWait) {
 	for _, w := range all {
-		if w.Held {
+		switch {
+		case w.Held:
 			held = append(held, w)
-		} else {
+		case w.overrides():
+			overrides = append(overrides, w)
+		default:
 			waits = append(waits, w)
 		}
 	}
-	return waits, held
+	return waits, held, overrides
+}
+
+// overrides reports whether it is that an operator asked for something else than the files say.
+func (w *PlanWait) overrides() bool {
+	return len(w.ReasonCodes) > 0 && w.ReasonCodes[0].Code == plan.Overridden
+}
+
+// overrideItems say what holds beside the files: who asked for it, why, how long ago, and how it ends.
+func (m *PlanModel) overrideItems() (items []string) {
+	_, _, overrides := parted(m.Eltrain.Waits)
+	for _, w := range overrides {
+		for i, text := range folded(w.Reasons) {
+			about := w.Address
+			if at, err := time.Parse(time.RFC3339, w.ReasonCodes[min(i, len(w.ReasonCodes)-1)].Args["at"]); err == nil && m.Timestamp.After(at) {
+				about += ", for " + short(m.Timestamp.Sub(at).Round(time.Second))
+			}
+			items = append(items, about+": "+text)
+		}
+	}
+	return items
 }
 
 func (t *planText) listed(title string, waits []PlanWait) {
@@ -708,6 +733,8 @@ func someOf(bounds []string) string {
 // conclusion returns the plan's last sentence; "" if only outputs change, which the rest of the text is about. bounds has the
 // option that limits the plan, as "-target", with addresses or without; "" for none.
 func (t *planText) conclusion(m *PlanModel, bounds string) string {
+	waits, held, overrides := parted(m.Eltrain.Waits)
+	lacks := len(waits)+len(held) > 0
 	switch {
 	case m.Eltrain.RefreshOnly && m.Applyable:
 		return "This is a refresh-only plan, so eltrain will not take any actions to undo these. If you were expecting these changes then you can apply this plan to record them in the eltrain state without changing anything that is running."
@@ -719,7 +746,7 @@ func (t *planText) conclusion(m *PlanModel, bounds string) string {
 		return t.paint("No changes.", bold, green) + " What is running still matches the state. eltrain has checked that it still matches the result of your most recent changes, and found no differences."
 	case m.Applyable && len(m.changes()) > 0:
 		return t.paint("Plan:", bold) + " " + m.counts()
-	case len(m.Eltrain.Waits) > 0 && m.destroy:
+	case lacks && m.destroy:
 		return t.paint("No changes for now.", bold, yellow) + " Not everything can be destroyed: see what is waiting or held back."
 	case !m.destroy && len(m.leftFailed()) > 0:
 		return t.paint("No changes.", bold, yellow) + " Not everything in the configuration is running: see what failed."
@@ -727,8 +754,8 @@ func (t *planText) conclusion(m *PlanModel, bounds string) string {
 		return t.paint("No changes.", bold, yellow) + " Not everything in the configuration is running: see what was canceled."
 	case m.Unheard():
 		return t.paint("No changes for now.", bold, yellow) + " Processes have ended, and the reason is not known yet: an apply reads it from the agents and continues from there."
-	case !m.destroy && (len(m.Eltrain.Waits) > 0 || m.Errored):
-		return t.unlike(parted(m.Eltrain.Waits))
+	case !m.destroy && (lacks || m.Errored):
+		return t.unlike(waits, held)
 	case m.changesOutputs():
 		return "" // the rest of the text is about the outputs
 	case m.destroy:
@@ -739,7 +766,14 @@ func (t *planText) conclusion(m *PlanModel, bounds string) string {
 		if len(m.Eltrain.Excludes) > 0 {
 			rest = " What " + bounds + " names, with its dependents, was left out."
 		}
-		return t.paint("No changes.", bold, green) + " Everything in scope is running as configured." + rest
+		scope := " Everything in scope is running as configured."
+		if len(overrides) > 0 {
+			scope = " Apart from what operators asked for, everything in scope is running as configured."
+		}
+		return t.paint("No changes.", bold, green) + scope + rest
+	}
+	if len(overrides) > 0 {
+		return t.paint("No changes.", bold, green) + " Apart from what operators asked for, what is running matches the configuration."
 	}
 	if len(m.Eltrain.Left) > 0 {
 		return t.paint("No changes.", bold, green) + " What is running matches the configuration, apart from jobs that -prune=false keeps."

@@ -86,6 +86,9 @@ func (t *planText) replayed(title string, m *PlanModel) {
 		t.block(b)
 	}
 	t.waits(m.Eltrain.Waits)
+	for _, text := range m.overrideItems() {
+		t.line("  - %s", text)
+	}
 	if len(changes)+len(m.Eltrain.Waits) == 0 {
 		t.line("  nothing else")
 	}
