@@ -4,6 +4,7 @@
 //	heal.go      where and when each is run
 //	fault.go     what a fault is, and how it is checked: with a master, while the master dies, while none runs
 //	faults.go    the faults common to all places
+//	verbs.go     what operators ask for: where each verb is shown, also in the simulator
 //	cases.go     cases that are not faults of a slot: nodes, masters, programs
 package heal
 
@@ -30,7 +31,9 @@ type On struct {
 	New    func(t *testing.T, nodes int) *site.Site // makes the example on this many nodes, in a parallel test
 	Faults []Fault                                  // the place's own
 	Kept   func(s *site.Site) any                   // returns a value that no fault may change; nil if there is none
-	Delay  func(s *site.Site)                       // delays the place's own reports; nil if it has none
+	// MayExec makes eltrain a user who may run commands in slots; nil if the usual one may.
+	MayExec func(s *site.Site)
+	Delay   func(s *site.Site) // delays the place's own reports; nil if it has none
 }
 
 // Case is run at some places, in `make test` (Gate) or only in `make soak` (Soak).

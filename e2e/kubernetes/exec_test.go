@@ -8,7 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/eltrain/eltrain/e2e/podsite"
 	"github.com/eltrain/eltrain/e2e/site"
+	"github.com/eltrain/eltrain/testbed"
 )
 
 // mayExec is what an operator needs to run commands in pods: the API server asks for both verbs, depending on the client.
@@ -21,6 +23,15 @@ rules:
   resources: [pods/exec]
   verbs: [get, create]
 `
+
+// operator is a user who may also run commands in pods.
+func operator(s *podsite.Demo) testbed.User {
+	rights := filepath.Join(s.T.TempDir(), "exec.yaml")
+	s.OK(os.WriteFile(rights, []byte(mayExec), 0o600))
+	user := s.User()
+	user.Name, user.Roles = "operator", append(slices.Clone(user.Roles), rights)
+	return user
+}
 
 // Commands run in the environment of the training processes, which the container does not have, with the rights of whoever asks.
 func TestExecAndStacksOfPods(t *testing.T) {
@@ -36,10 +47,7 @@ func TestExecAndStacksOfPods(t *testing.T) {
 	}
 	site.Has(t, out, "Cannot run the command", slot.Address, "pods/exec")
 
-	rights := filepath.Join(t.TempDir(), "exec.yaml")
-	s.OK(os.WriteFile(rights, []byte(mayExec), 0o600))
-	user := s.User()
-	user.Name, user.Roles = "operator", append(slices.Clone(user.Roles), rights)
+	user := operator(s)
 	s.As(user)
 	out, code = s.Run("exec", slot.Address, "--", "sh", "-c", `echo "$ELTRAIN_JOB $ELTRAIN_SLOT rank $RANK of $WORLD_SIZE${TORCHELASTIC_ERROR_FILE}"; exit 7`)
 	short := strings.TrimPrefix(slot.Address, "job.mnist.")

@@ -26,6 +26,10 @@ var here = heal.On{
 	Place:  heal.Kubernetes,
 	New:    func(t *testing.T, nodes int) *site.Site { return newDemo(t, nodes).Site.Site },
 	Faults: podsite.Faults,
+	MayExec: func(s *site.Site) {
+		d := s.Place.(*podsite.Demo)
+		d.As(operator(d))
+	},
 	Delay: func(s *site.Site) {
 		s.Place.(*podsite.Demo).Through().Proxy.Inject(testbed.Fault{Verb: "watch", Lag: late})
 	},
