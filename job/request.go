@@ -102,6 +102,8 @@ type Handled struct {
 	Asks map[string]string `json:"asks,omitempty"`
 	// Act is what agents do for it; zero if they do nothing.
 	Act Act `json:"act,omitzero"`
+	// Reload is what it asks of the job's world, until a world trains that was formed for that; zero if nothing.
+	Reload Reload `json:"reload,omitzero"`
 	// Failed is why slots did not do it.
 	Failed map[string]Reason `json:"failed,omitempty"`
 }

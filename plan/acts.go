@@ -139,6 +139,7 @@ func beginAct(p *pass, w *work, r *job.Request, h *job.Handled) {
 func (w *work) reload(h *job.Handled) {
 	step, _ := strconv.ParseInt(h.Act.Value, 10, 64) // validValue; "" is 0
 	w.rec.Reload = job.Reload{Request: h.ID, Through: w.world.Generation, Step: step}
+	h.Reload = w.rec.Reload
 }
 
 // restartInPlace has the processes of slots end, with a checkpoint before, and start again in the same incarnations. A world ends as a
@@ -175,6 +176,7 @@ func matches(r *job.Request, s *job.Slot) bool {
 func (w *work) restartWorld(h *job.Handled) {
 	step := w.rec.Reload.Step
 	w.rec.Reload = job.Reload{Request: h.ID, Through: w.world.Generation, Step: step, Save: step == 0}
+	h.Reload = w.rec.Reload
 }
 
 // collectActs takes the outcomes of acts from the agents' reports.
@@ -356,6 +358,13 @@ func reloadOutcome(_ *pass, w *work, _ *job.Request, h *job.Handled) (job.ReplyS
 			why, _ = firstFailed(h, false)
 		}
 		return job.Refused, why
+	}
+	return w.worldOutcome(h)
+}
+
+// worldOutcome is how far a request has come that ends the job's world: it is done once the next one trains.
+func (w *work) worldOutcome(h *job.Handled) (job.ReplyState, job.Reason) {
+	switch {
 	case w.rec.Phase.Ended():
 		return job.Undone, job.Because(HasEnded, "job", w.name, "phase", string(w.rec.Phase))
 	case w.rec.Phase == job.JobSuspended:
@@ -368,13 +377,11 @@ func reloadOutcome(_ *pass, w *work, _ *job.Request, h *job.Handled) (job.ReplyS
 	return job.Done, job.Reason{}
 }
 
-// reloadsFor reports whether the newest reload is what a request asks for: its own, or a later one for the same. One restart serves both.
+// reloadsFor reports whether the newest reload is what a request asks for: its own, or a later one to the same effect. One restart
+// serves both.
 func (w *work) reloadsFor(h *job.Handled) bool {
-	if w.rec.Reload.Request == h.ID {
-		return true
-	}
-	later := w.handled(w.rec.Reload.Request)
-	return later != nil && later.Mode == h.Mode && later.Act.Value == h.Act.Value
+	newest := &w.rec.Reload
+	return newest.Request != "" && h.Reload.Request != "" && newest.Step == h.Reload.Step && newest.Save == h.Reload.Save
 }
 
 // reloaded reports whether a world trains that was formed for the newest reload.
@@ -396,7 +403,7 @@ func (p *pass) endReload(w *work) {
 	case r.Request == "":
 		return
 	case slices.ContainsFunc(w.rec.Handled, func(h job.Handled) bool {
-		return !h.State.Final() && (h.ID == r.Request || h.Mode == job.InPlace && w.reloadsFor(&h))
+		return !h.State.Final() && w.reloadsFor(&h)
 	}):
 		if w.world.Generation > r.Through && w.world.ResumeStep != r.Step { // it formed before the service knew
 			w.rec.Reload.Through, p.out.Dirty = w.world.Generation, true

@@ -507,10 +507,11 @@ func restartedInPlace(p *pass, w *work, r *job.Request, h *job.Handled) (job.Rep
 	switch {
 	case failed:
 		return job.Undone, why
-	case w.restartsWorld(r):
-		if state, why := reloadOutcome(p, w, r, h); state != job.Done {
+	case h.Reload.Request != "":
+		if state, why := w.worldOutcome(h); state != job.Done {
 			return state, why
 		}
+		h.Reload, p.out.Dirty = job.Reload{}, true // a later restart of the world is not waited for
 	case w.rec.Phase.Ended():
 		return job.Undone, job.Because(HasEnded, "job", w.name, "phase", string(w.rec.Phase))
 	case w.rec.Phase == job.JobSuspended:
