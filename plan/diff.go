@@ -344,6 +344,10 @@ func (p *pass) roll(w *work) {
 // replaceAll starts the replacement of slots whose declaration changed, if the new ones fit where the old ones are or
 // elsewhere. Otherwise the old ones keep running, and a Wait says so.
 func (p *pass) replaceAll(w *work) {
+	if !w.withinReplaced() {
+		p.addWait(w, "", job.Because(AboveLimits).With(p.space(w.spec.Provider).wanted(w.asReplaced())...))
+		return
+	}
 	p.roll(w)
 	if len(w.outdated) == 0 {
 		return
@@ -355,12 +359,7 @@ func (p *pass) replaceAll(w *work) {
 	t := &txn{sp: sp}
 	fits := true
 	for _, s := range w.outdated {
-		role := w.spec.Role(s.Address.Role)
-		size := role.Resources
-		if s.Fingerprint == w.fingerprint(role, s.Address.Index) {
-			size = s.Reserved // replacement was requested; its reservation may have been enlarged
-		}
-		fits = fits && t.put(s, size, s.Node, nil, true)
+		fits = fits && t.put(s, w.replacedSize(s), s.Node, nil, true)
 	}
 	found := t.taken
 	t.undo()
@@ -382,6 +381,50 @@ func (p *pass) replaceAll(w *work) {
 		p.step(x.slot, job.Cancel)
 		p.moveTo(sp, w, x)
 	}
+}
+
+// replacedSize is what a slot that is to be replaced reserves then.
+func (w *work) replacedSize(s *job.Slot) job.Resources {
+	role := w.spec.Role(s.Address.Role)
+	if s.Fingerprint == w.fingerprint(role, s.Address.Index) {
+		return s.Reserved // replacement was requested; its reservation may have been enlarged
+	}
+	return role.Resources
+}
+
+// asReplaced are the outdated slots as they are once they are replaced.
+func (w *work) asReplaced() (slots []*job.Slot) {
+	for _, s := range w.outdated {
+		next := *s
+		next.Reserved = w.replacedSize(s)
+		slots = append(slots, &next)
+	}
+	return slots
+}
+
+// withinReplaced reports whether the job can stay within its limits once its outdated slots are replaced: elastic roles may shrink for
+// that. A declaration as a whole can, but not always a part of it beside what was applied before.
+func (w *work) withinReplaced() bool {
+	if w.spec.Limits == nil || len(w.outdated) == 0 {
+		return true
+	}
+	spare := map[string]int{} // slots that a role may give up
+	for _, v := range w.elastic() {
+		spare[v.role.Name] = max(0, len(v.held)-v.sizes.Least())
+	}
+	var total job.Resources
+	for _, s := range slices.Backward(w.slots) {
+		switch {
+		case !holds(s) || !s.Phase.Live():
+		case spare[s.Address.Role] > 0:
+			spare[s.Address.Role]--
+		case slices.Contains(w.outdated, s):
+			total = total.Add(w.replacedSize(s))
+		default:
+			total = total.Add(s.Reserved)
+		}
+	}
+	return total.Within(w.spec.Limits)
 }
 
 // moveTo reserves the place that was found for a slot that is being replaced. If other slots that are being replaced still use
