@@ -83,7 +83,10 @@ func checkAct(p *pass, r *job.Request, i int) job.Reason {
 			asked[s.Address] = s.Incarnation
 		}
 	}
-	if !found {
+	switch {
+	case !found && r.Verb != job.AskSignal && startsWorld(old, &sel):
+		return job.Because(WorldForming, "address", sel.String())
+	case !found:
 		return job.Because(NotTraining, "address", sel.String())
 	}
 	for inc := range p.in.Snapshot.Incarnations.All() {
@@ -92,6 +95,13 @@ func checkAct(p *pass, r *job.Request, i int) job.Reason {
 		}
 	}
 	return job.Reason{}
+}
+
+// startsWorld reports whether slots that a selector matches are on their way into a world, or were in one that has ended.
+func startsWorld(rec *job.Record, sel *job.Selector) bool {
+	return slices.ContainsFunc(rec.Slots, func(s job.Slot) bool {
+		return sel.Matches(s.Address) && inWorld(&rec.Spec, &s) && s.Phase.Live() && s.Phase != job.Pending && s.Phase != job.Succeeded
+	})
 }
 
 // concernsWorld reports whether a selector matches slots of ranked roles.

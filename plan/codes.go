@@ -252,6 +252,7 @@ const (
 	NodeScheduled job.Code = "node_scheduled" // a scheduler places slots on the node: it is asked by its own means
 
 	NotTraining             job.Code = "not_training"              // no training process that it is about runs
+	WorldForming            job.Code = "world_forming"             // the world that it is about has not formed yet, or forms again
 	NoRankedRole            job.Code = "no_ranked_role"            // what is named has no role with ranks, and forms no world
 	ValueInvalid            job.Code = "value_invalid"             // the verb does not take the value
 	CheckpointUndeclared    job.Code = "checkpoint_undeclared"     // the job does not say how to ask for a checkpoint, or how to find it

@@ -532,6 +532,7 @@ var sentences = map[job.Code]sentence{
 	},
 	plan.OverrideIllegal: says("${path} = ${value}, which ${by} asked for, is over: the files no longer allow it"),
 	plan.NotTraining:     says("no training process of ${address} runs"),
+	plan.WorldForming:    says("${address} does not train at the moment, because its world is forming: ask again once status says Running"),
 	plan.NoRankedRole:    says("${address} has no ranks: its processes form no world"),
 	plan.ValueInvalid:    says("${value:q} is not valid for ${verb}"),
 	plan.CheckpointUndeclared: says("job.${job} does not declare how to ask for a checkpoint: it needs checkpoint { signal }, and dir or pattern, which say " +
