@@ -29,6 +29,8 @@ type JobCost struct {
 	Slots      int `json:"slots,omitempty"`
 	// Broken: that world no longer trains, whatever the plan does: no checkpoint can be requested.
 	Broken bool `json:"broken,omitempty"`
+	// Starting: it is Broken only because it has just formed, and processes of it are still to start.
+	Starting bool `json:"starting,omitempty"`
 	// Unseen: it is unknown whether that world still trains; the signal goes to whatever does.
 	Unseen bool `json:"unseen,omitempty"`
 	// LastStep is the last step seen; 0 if none was. It is Live if a running master reported it, and otherwise that of the
@@ -99,7 +101,8 @@ func (b *planBuilder) cost(name string, changes []*plan.Change) JobCost {
 	continues := rec != nil && next != nil && rec.UID == next.UID && b.continues(name)
 	switch cost.World {
 	case worldRestarts, worldStops, worldSuspends, worldEnds:
-		cost.Broken = !b.trains(rec, next)
+		trains, starts := b.trains(rec, next)
+		cost.Broken, cost.Starting = !trains, starts
 		b.again(&cost, rec)
 	}
 	ranks := map[job.Address]int{}
@@ -193,22 +196,28 @@ func forms(next *job.Record, changes []*plan.Change) bool {
 }
 
 // trains reports whether a job's world trains until the plan ends it: all its members are seen running. If a member is gone,
-// the others can no longer write a checkpoint, and none is requested.
-func (b *planBuilder) trains(rec, next *job.Record) bool {
+// the others can no longer write a checkpoint, and none is requested. starts reports that it does not only because some are still to start.
+func (b *planBuilder) trains(rec, next *job.Record) (trains, starts bool) {
 	for _, m := range rec.World.Members {
 		inc := b.incarnation(rec.UID, m.Slot, m.Incarnation)
-		if inc == nil || inc.State == job.Gone || inc.Member == nil && inc.Idle || inc.Member != nil && (inc.Member.State != job.MemberRunning || inc.Member.Expired) {
-			return false
+		if inc == nil || inc.State == job.Gone || inc.Member != nil && inc.Member.Expired {
+			return false, false
 		}
-		if next == nil {
-			continue
+		if next != nil {
+			if s := next.Slot(m.Slot.Role, m.Slot.Index); s == nil || s.Incarnation != m.Incarnation {
+				return false, false // it is healed: the next incarnation has its slot
+			}
 		}
-		s := next.Slot(m.Slot.Role, m.Slot.Index)
-		if s == nil || s.Incarnation != m.Incarnation {
-			return false // it is healed: the next incarnation has its slot
+		waits := inc.Member == nil && inc.Idle || inc.Member != nil && inc.Member.State == job.MemberWaiting
+		s := rec.Slot(m.Slot.Role, m.Slot.Index)
+		switch {
+		case waits && s != nil && s.Phase == job.Registered:
+			starts = true
+		case waits, inc.Member != nil && inc.Member.State != job.MemberRunning:
+			return false, false
 		}
 	}
-	return true
+	return !starts, starts
 }
 
 // incarnation returns an observed incarnation; nil if it was not observed.
@@ -355,6 +364,8 @@ func (e *Exchange) ranks() string {
 func (c *JobCost) what() string {
 	verb := "restarts"
 	switch {
+	case c.Starting:
+		verb = "is still starting"
 	case c.Broken:
 		verb = "is already broken"
 	case c.World != worldRestarts:

@@ -590,3 +590,25 @@ func TestAPlanOfAPartSaysWhatIsLeftOut(t *testing.T) {
 		}
 	}
 }
+
+// A world that has just formed is not broken: its processes are still to start.
+func TestAWorldThatStartsIsNotSaidToBeBroken(t *testing.T) {
+	c, _ := readPlanCase(t, "broken")
+	rec := c.Facts.Input.Records["b-processes-killed"]
+	for i := range rec.Slots {
+		rec.Slots[i].Phase = job.Registered
+	}
+	for _, cost := range NewPlan(c.Facts, NewRedactor(nil)).Eltrain.Costs {
+		said := strings.Join(cost.sentences(), " ")
+		switch cost.Address {
+		case "job.b-processes-killed":
+			if !cost.Starting || !strings.Contains(said, "its world of 2 slots (generation 1) is still starting") {
+				t.Errorf("it says %q", said)
+			}
+		case "job.c-agents-gone", "job.f-destroyed":
+			if cost.Starting || !strings.Contains(said, "is already broken") {
+				t.Errorf("of %s it says %q", cost.Address, said)
+			}
+		}
+	}
+}
