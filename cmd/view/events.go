@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/eltrain/eltrain/job"
+	"github.com/eltrain/eltrain/plan"
 )
 
 // WriteEvent shows one notice to a person: when, what kind, where, and what; an incident with its evidence.
@@ -22,14 +23,35 @@ func (s Screen) notice(n job.Notice, r *Redactor) string {
 	in := incidentStatus(*n.Incident, r)
 	var b strings.Builder
 	b.WriteString(s.paint(located(n, incidentText(in)), eventStyle(n)))
-	for i, e := range in.Evidence {
+	evidence := toldOnce(in.Evidence, in.EvidenceCodes)
+	for i, e := range evidence {
 		if i == maxEvidence {
-			b.WriteString("\n    … and " + plural(len(in.Evidence)-i, "more line"))
+			b.WriteString("\n    … and " + plural(len(evidence)-i, "more line"))
 			break
 		}
 		b.WriteString("\n    " + strings.ReplaceAll(e, "\n", "\n    "))
 	}
 	return b.String()
+}
+
+// toldOnce leaves out what a slot's evidence repeats: its error is often in its error file, in its output, and in the line that is a
+// signature. The signature stays, because it may have a hint.
+func toldOnce(texts []string, codes []job.Reason) (once []string) {
+	type line struct{ slot, message string }
+	said := func(e job.Reason) line { return line{e.Args["slot"], strings.TrimSpace(e.Args["message"])} }
+	rank := map[job.Code]int{plan.Signature: 3, plan.ErrorFile: 2, plan.Output: 1}
+	best := map[line]int{}
+	for _, e := range codes {
+		if best[said(e)] < rank[e.Code] {
+			best[said(e)] = rank[e.Code]
+		}
+	}
+	for i, text := range texts {
+		if i >= len(codes) || rank[codes[i].Code] == 0 || rank[codes[i].Code] == best[said(codes[i])] {
+			once = append(once, text)
+		}
+	}
+	return once
 }
 
 // noticeText returns a notice's journaled text if it has one, else that of its reason.

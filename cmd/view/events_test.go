@@ -82,3 +82,19 @@ func TestARunShowsItsChangesOnce(t *testing.T) {
 		}
 	}
 }
+
+// An error that is in the error file, in the output and known as a signature is told once, with the hint that the signature has.
+func TestAnErrorIsToldOnce(t *testing.T) {
+	of := func(code job.Code, slot, message string) job.Reason {
+		return job.Because(code, "slot", slot, "message", message, "signature", "python_exception")
+	}
+	n := job.Notice{Address: "job.a", Incident: &job.Incident{Cause: "script_error", Evidence: []job.Reason{
+		of(plan.ErrorFile, "w[0]", "RuntimeError: bug"), of(plan.Signature, "w[0]", "RuntimeError: bug"),
+		of(plan.Output, "w[0]", "Traceback"), of(plan.Output, "w[0]", "RuntimeError: bug"), of(plan.Output, "w[1]", "RuntimeError: bug"),
+	}}}
+	got := Screen{}.notice(n, NewRedactor(nil))
+	want := "job.a: script error\n    w[0]: RuntimeError: bug (signature python_exception)\n    w[0]: output: Traceback\n    w[1]: output: RuntimeError: bug"
+	if got != want {
+		t.Errorf("it says\n%s\nwant\n%s", got, want)
+	}
+}
