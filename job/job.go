@@ -60,7 +60,7 @@ type Source struct {
 // Role is a group of identical members. Its name has no special meaning to eltrain.
 type Role struct {
 	Name      string   `hcl:"name,label" doc:"The role's name, unique in the job."`
-	Replicas  int      `hcl:"replicas,optional" default:"1" change:"update" doc:"Number of slots. With a scaling block it is only where a plain apply starts, by default the smallest legal size: scaling owns it afterwards."`
+	Replicas  int      `hcl:"replicas,optional" default:"1" change:"update" doc:"Number of slots. With a scaling block it is only where a plain apply starts, by default the smallest legal size: scaling owns it afterwards. Without one it may follow that of a role with one: ceil(role.trainer.replicas / 4)."`
 	Scaling   *Scaling `hcl:"scaling,block" change:"update" doc:"Makes the role elastic."`
 	Processes int      `hcl:"processes,optional" default:"1" change:"replace" doc:"Training processes per slot (torchrun's nproc_per_node)."`
 	Ranked    bool     `hcl:"ranked,optional" default:"true" change:"replace" doc:"Whether members have ranks and count towards WORLD_SIZE."`
@@ -70,6 +70,9 @@ type Role struct {
 	PerSlot []Program `hcl:"-"`
 
 	Source Files `hcl:"source,patterns" change:"replace" json:",omitempty" doc:"Files that the program consists of, as patterns relative to the directory of the .hcl file: [\"train.py\", \"lib/**\"]. An edit of one replaces the slots. On Kubernetes the pods get these files; elsewhere they are read where they are."`
+
+	// Follows is set if Replicas refers to the replicas of an elastic role: then it is only their number where that role starts.
+	Follows *Follows `hcl:"-" json:",omitempty"`
 
 	// SourceRoot is the directory that the paths in Source are relative to, and SourceSize what all these files have together.
 	SourceRoot string `hcl:"-" json:",omitempty"`
@@ -244,8 +247,11 @@ type On struct {
 	Backoff Duration `hcl:"backoff,optional" change:"update" json:",omitempty" doc:"Delay of the second restart of a slot without progress in between, by default 1s. It doubles with each further one, to sixty times that."`
 }
 
-// Sizes are the numbers of slots that the role may have as declared: Replicas alone if it is not elastic.
+// Sizes are the numbers of slots that the role may have as declared: Replicas alone if it is not elastic and follows none that is.
 func (r *Role) Sizes() Sizes {
+	if r.Follows != nil {
+		return r.Follows.Sizes()
+	}
 	if r.Scaling == nil {
 		return Sizes{Min: r.Replicas, Max: r.Replicas}
 	}
@@ -254,10 +260,8 @@ func (r *Role) Sizes() Sizes {
 
 // Bounds returns the minimum and maximum of Sizes.
 func (r *Role) Bounds() (min, max int) {
-	if r.Scaling == nil {
-		return r.Replicas, r.Replicas
-	}
-	return r.Scaling.Min, r.Scaling.Max
+	sizes := r.Sizes()
+	return sizes.Min, sizes.Max
 }
 
 // Legal reports whether the role may run with n slots.

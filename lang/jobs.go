@@ -184,6 +184,9 @@ func (l *loader) job(e *jobEval, before int) job.Job {
 	j.Lifecycle = block.Lifecycle.Lifecycle
 	for i, r := range roles {
 		startAtMin(&j.Roles[i], r)
+	}
+	l.follow(e, j.Roles)
+	for i, r := range roles {
 		l.locate(&j.Roles[i], r)
 		l.perSlot(&d, e, &j.Roles[i], r)
 	}
@@ -383,6 +386,8 @@ func (e *jobEval) visit(n *node, from hcl.Range) hcl.Diagnostics {
 	switch {
 	case n.absent:
 		return nil
+	case n.attr == nil && n.field.Name == "replicas" && e.nodes[strings.TrimSuffix(n.address, "replicas")+"scaling.min"] != nil:
+		return e.start(n, from)
 	case n.attr == nil:
 		if n.field.Kind != job.Required {
 			n.value = defaultValue(n.field)

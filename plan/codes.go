@@ -42,6 +42,7 @@ const (
 	NothingRuns        job.Code = "nothing_runs"        // nothing of the job is running
 	Remains            job.Code = "remains"             // it is what is left of an earlier job
 	ScaledByPolicy     job.Code = "scaled_by_policy"    // scaling policies decided about the size of its role
+	FollowsRole        job.Code = "follows_role"        // the number of slots of its role follows another role's
 	MoreReasons        job.Code = "more_reasons"        // there are more than are listed
 )
 

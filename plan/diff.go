@@ -185,7 +185,7 @@ func (p *pass) revise(w *work) {
 		return
 	}
 	diff := job.Diff(w.rec.Spec, *w.spec)
-	if len(diff) > 0 || !samePrograms(w.rec.Spec.Roles, w.spec.Roles) {
+	if len(diff) > 0 || !samePrograms(w.rec.Spec.Roles, w.spec.Roles) || !sameFollows(w.rec.Spec.Roles, w.spec.Roles) {
 		if w.rec.Spec.Provider != w.spec.Provider {
 			w.rec.Site = "" // the new provider has its own site
 		}

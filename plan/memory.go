@@ -204,6 +204,12 @@ func (p *pass) onRecorded(provider string, uses []use) bool {
 	return slices.ContainsFunc(uses, func(u use) bool { pl := sp.byName[u.node]; return pl != nil && pl.rec != nil })
 }
 
+// usesDrained reports whether a node of these is drained: a job there moves once other nodes have room.
+func (p *pass) usesDrained(provider string, uses []use) bool {
+	sp := p.space(provider)
+	return sp.drained && slices.ContainsFunc(uses, func(u use) bool { pl := sp.byName[u.node]; return pl != nil && pl.draining() })
+}
+
 // surveyed reports whether anything is known of what sources said about a job.
 func (p *pass) surveyed(uid string) bool {
 	return slices.ContainsFunc(p.in.Snapshot.Surveys, func(s job.Survey) bool { return s.UID == uid })
@@ -273,7 +279,7 @@ func (p *pass) remember() {
 			r.declared = p.in.Jobs[i]
 		}
 		sp := p.space(w.spec.Provider)
-		if r.uses = sp.usesOf(func() { p.measureJob(w, sp) }); p.onRecorded(w.spec.Provider, r.uses) {
+		if r.uses = sp.usesOf(func() { p.measureJob(w, sp) }); p.onRecorded(w.spec.Provider, r.uses) || p.usesDrained(w.spec.Provider, r.uses) {
 			continue
 		}
 		m.rests[w.name] = r

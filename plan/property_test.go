@@ -118,6 +118,15 @@ func randomJob(t *rapid.T, name string) job.Job {
 		if rapid.Bool().Draw(t, "after") {
 			j.Roles[0].DependsOn = []string{"helper"}
 		}
+		if worker := &j.Roles[0]; helper.Scaling == nil && worker.Scaling != nil {
+			if slope := rapid.IntRange(-1, 3).Draw(t, "follows"); slope > 0 {
+				f := &job.Follows{Role: "worker"}
+				for size := range worker.Sizes().All() {
+					f.Add(size, (size+slope-1)/slope)
+				}
+				helper.Follows, helper.Replicas = f, f.At(worker.Replicas)
+			}
+		}
 		j.Roles = append(j.Roles, helper)
 	}
 	j.Priority = rapid.IntRange(0, 2).Draw(t, "priority")
@@ -640,6 +649,8 @@ func (c *checker) checkSizes(t *rapid.T, j *job.Job, before job.Records, is *job
 		switch {
 		case finished || n == 0: // ended, or nothing held: it queues
 		case !same && n <= nWas: // just edited
+		case r.Follows != nil && same && n > nWas && n > r.Follows.At(heldOf(is, r.Follows.Role)):
+			t.Fatalf("%s.%s grew to %d slots beside %d of %s:\n%s%s", j.Name, r.Name, n, heldOf(is, r.Follows.Role), r.Follows.Role, c.status(), c.shown)
 		case n > most && n >= nWas+1:
 			t.Fatalf("%s.%s grew to %d slots, at most %d", j.Name, r.Name, n, most)
 		case same && n < least && nWas >= least:
@@ -652,6 +663,16 @@ func (c *checker) checkSizes(t *rapid.T, j *job.Job, before job.Records, is *job
 	if limits != nil && was != nil && !rolling && total.CPU > *limits.CPU && total.CPU > totalWas.CPU {
 		t.Fatalf("%s holds %s, over its limits:\n%s%s", j.Name, total, c.status(), c.shown)
 	}
+}
+
+// heldOf counts the slots of a role that hold a place.
+func heldOf(rec *job.Record, role string) (n int) {
+	for _, s := range rec.Slots {
+		if s.Address.Role == role && held(s) {
+			n++
+		}
+	}
+	return n
 }
 
 // checkNumbers: a number identifies one start, and numbers only grow.

@@ -119,6 +119,7 @@ func (p *pass) shrinkTo(w *work, r *job.Role, goal int, first func(*job.Slot) bo
 			sp.release(&pl)
 		}
 	}
+	p.followDown(w, r)
 }
 
 // shrink gives up slots that cannot be placed, where the role allows fewer, and brings counts to legal sizes.
@@ -321,8 +322,8 @@ func (p *pass) coolingDown(w *work, s *job.Slot) bool {
 
 func (p *pass) growStep(u *unit, n int) bool {
 	p.current = u.w
-	slots := p.fresh(u.w, u.role, n)
-	if len(slots) < n || !u.w.within(slots) || slices.ContainsFunc(slots, func(s *job.Slot) bool { return p.coolingDown(u.w, s) }) {
+	slots, complete := p.freshWith(u.w, u.role, u.count, n)
+	if !complete || !u.w.within(slots) || slices.ContainsFunc(slots, func(s *job.Slot) bool { return p.coolingDown(u.w, s) }) {
 		return false
 	}
 	t := &txn{sp: p.space(u.w.spec.Provider)}
@@ -332,8 +333,14 @@ func (p *pass) growStep(u *unit, n int) bool {
 			return false
 		}
 	}
-	u.w.freshFrom[u.role.Name] = slots[n-1].Address.Index + 1
-	u.grown = append(u.grown, slots...)
+	for _, s := range slots { // by index in each role
+		u.w.freshFrom[s.Address.Role] = s.Address.Index + 1
+	}
+	u.grown = append(u.grown, slots[:n]...)
+	for _, s := range slots[n:] {
+		u.w.because(s, whyFollows(u.w.spec.Role(s.Address.Role)))
+	}
 	p.grant(u.w, t)
+	p.followDown(u.w, u.role)
 	return true
 }

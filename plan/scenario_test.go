@@ -762,6 +762,23 @@ func setJob(j *job.Job, key, value string) error {
 }
 
 func setRole(r *job.Role, key, value string) error {
+	if key == "follows" { // follows=worker:1-1,5-2
+		leader, counts, _ := strings.Cut(value, ":")
+		r.Follows = &job.Follows{Role: leader}
+		for _, pair := range strings.Split(counts, ",") {
+			from, count, _ := strings.Cut(pair, "-")
+			size, err := strconv.Atoi(from)
+			if err != nil {
+				return err
+			}
+			if r.Replicas, err = strconv.Atoi(count); err != nil {
+				return err
+			}
+			r.Follows.Add(size, r.Replicas)
+		}
+		r.Replicas = r.Follows.At(0)
+		return nil
+	}
 	if known, err := resource(&r.Resources, key, value); known || err != nil {
 		return err
 	}

@@ -206,7 +206,7 @@ func (p *pass) fitByShrinking(t *txn, w *work, gang []*job.Slot) bool {
 		}
 	}
 	for _, v := range victims {
-		for _, s := range v.given() {
+		for _, s := range v.freed() {
 			t.sp.retake(s)
 		}
 	}
@@ -292,6 +292,8 @@ type victim struct {
 	sizes job.Sizes
 	held  []*job.Slot // in the order in which they are given up
 	left  int         // how many of held remain, counted from its end
+	// followers are those whose count follows it; they have none of their own.
+	followers []*victim
 }
 
 // victims lists the roles that may shrink for w, the last in serving order first.
@@ -317,11 +319,21 @@ func (w *work) elastic() []*victim {
 		if r.Scaling == nil || w.succeeded(r.Name) || !w.resizable(r.Name) {
 			continue
 		}
-		held := w.heldSlots(r.Name)
-		slices.SortStableFunc(held, victimOrder)
-		all = append(all, &victim{w, r, w.sizes(r), held, len(held)})
+		v := w.victim(r)
+		for _, f := range w.spec.Followers(r.Name) {
+			if !w.succeeded(f.Name) && w.resizable(f.Name) {
+				v.followers = append(v.followers, w.victim(f))
+			}
+		}
+		all = append(all, v)
 	}
 	return all
+}
+
+func (w *work) victim(r *job.Role) *victim {
+	held := w.heldSlots(r.Name)
+	slices.SortStableFunc(held, victimOrder)
+	return &victim{w: w, role: r, sizes: w.sizes(r), held: held, left: len(held)}
 }
 
 // mostFulfilledVictim is the most fulfilled victim that can still shrink; the first among equals. Nil if there is none.
@@ -335,11 +347,29 @@ func mostFulfilledVictim(victims []*victim) *victim {
 	return best
 }
 
-// step shrinks the victim to its next smaller legal size, and returns the slots given up.
+// step shrinks the victim to its next smaller legal size, and what follows it. It returns the slots given up.
 func (v *victim) step() []*job.Slot {
+	freed := v.shrink(v.sizes.Floor(v.left - 1))
+	for _, f := range v.followers {
+		freed = append(freed, f.shrink(v.w.sizesAt(f.role, v.left).Max)...)
+	}
+	return freed
+}
+
+// shrink gives up all but left slots, and returns those given up now.
+func (v *victim) shrink(left int) []*job.Slot {
 	before := len(v.given())
-	v.left = v.sizes.Floor(v.left - 1)
-	return v.given()[before:]
+	v.left = min(left, v.left)
+	return slices.Clone(v.given()[before:])
+}
+
+// freed are the slots given up by all steps so far, with those of what follows the victim.
+func (v *victim) freed() []*job.Slot {
+	all := slices.Clone(v.given())
+	for _, f := range v.followers {
+		all = append(all, f.given()...)
+	}
+	return all
 }
 
 // given are the slots given up by all steps so far.
@@ -352,6 +382,12 @@ func (p *pass) carryOut(v *victim, ahead *work) {
 	for _, s := range v.given() {
 		v.w.because(s, why)
 		p.cancel(v.w, s)
+	}
+	for _, f := range v.followers {
+		for _, s := range f.given() {
+			v.w.because(s, whyFollows(f.role))
+			p.cancel(v.w, s)
+		}
 	}
 }
 
@@ -402,13 +438,13 @@ func (p *pass) complete(w *work) {
 		if missing <= 0 {
 			continue
 		}
-		slots := p.fresh(w, r, missing)
+		slots, enough := p.freshWith(w, r, len(held), missing)
 		if len(slots) == 0 {
 			p.addWait(w, r.Name, stillStopping(missing))
 			continue
 		}
 		t := &txn{sp: p.space(w.spec.Provider)}
-		if len(slots) < missing || !w.within(slots) || !t.putAll(slots) && !p.fitByShrinking(t, w, slots) && !p.fitByPreempting(t, w, slots) {
+		if !enough || !w.within(slots) || !t.putAll(slots) && !p.fitByShrinking(t, w, slots) && !p.fitByPreempting(t, w, slots) {
 			p.addWait(w, r.Name, p.noRoomYet(w, slots))
 			continue
 		}

@@ -9,6 +9,8 @@ import (
 
 // Size is the number of slots of an elastic role that had started before this plan. The declared replicas are only its initial
 // size: from then on its scaling owns the number. A role that has the declared number, and keeps it, has no Size.
+//
+// A role that follows another one has a Size, too.
 type Size struct {
 	Job      string `json:"job"`
 	Role     string `json:"role"`
@@ -32,6 +34,9 @@ func (p *Plan) Resizes() bool {
 // sizes are the numbers of slots that a role may have: as declared, up to what an operator asked for, or what policies decided. The
 // declared ones by themselves only say which addresses there are.
 func (w *work) sizes(r *job.Role) job.Sizes {
+	if r.Follows != nil {
+		return w.sizesAt(r, len(w.heldSlots(r.Follows.Role)))
+	}
 	sizes := r.Sizes()
 	if n := w.askedSize(r); n > 0 {
 		sizes.Max = n
@@ -63,6 +68,9 @@ func (w *work) initialSize(r *job.Role) int {
 
 // whyMost is why an elastic role has no more slots than its sizes allow.
 func (w *work) whyMost(r *job.Role) job.Reason {
+	if r.Follows != nil {
+		return whyFollows(r)
+	}
 	if w.askedSize(r) > 0 {
 		return w.whyAsked(r)
 	}
@@ -90,16 +98,19 @@ func (w *work) whyAsked(r *job.Role) job.Reason {
 // size records the number of slots of a role if it differs from the declaration or changes.
 func (p *pass) size(w *work, r *job.Role, now int) {
 	old := p.in.Records[w.name]
-	if r.Scaling == nil || !w.active() || old == nil || old.UID != w.rec.UID {
+	if r.Scaling == nil && r.Follows == nil || !w.active() || old == nil || old.UID != w.rec.UID {
 		return
 	}
 	before := old.Counts[r.Name]
 	asked := w.askedSize(r)
-	if before == 0 || before == now && (now == r.Replicas || asked > 0) {
+	if before == 0 || before == now && (now == r.Replicas || asked > 0 || r.Follows != nil) {
 		return
 	}
-	s := Size{Job: w.name, Role: r.Name, Replicas: r.Replicas, Before: before, Now: now, Min: r.Scaling.Min, Max: r.Scaling.Max}
+	least, most := r.Bounds()
+	s := Size{Job: w.name, Role: r.Name, Replicas: r.Replicas, Before: before, Now: now, Min: least, Max: most}
 	switch {
+	case r.Follows != nil:
+		s.Reasons = []job.Reason{whyFollows(r)}
 	case now < before:
 		s.Reasons = w.reasonsToGo(r.Name)
 	case now > before && asked > 0:
@@ -130,6 +141,6 @@ func (w *work) reasonsToGo(role string) []job.Reason {
 // effect.
 func (w *work) onlyInitialSize(c job.FieldChange) bool {
 	return w.started() && slices.ContainsFunc(w.spec.Roles, func(r job.Role) bool {
-		return r.Scaling != nil && c.Path == "role."+r.Name+".replicas"
+		return (r.Scaling != nil || r.Follows != nil) && c.Path == "role."+r.Name+".replicas"
 	})
 }

@@ -105,14 +105,18 @@ func (w *work) hasPlace(s *job.Slot) bool {
 	return s.Node != "" || w.bound(s) || s.Return && w.promisedTo(s) != ""
 }
 
-// mayRun lists an unranked role's slots once what it depends on is up.
+// mayRun lists an unranked role's slots once what it depends on is up. Those that run stay while a role that follows theirs grows.
 func (w *work) mayRun(r *job.Role) []job.Address {
-	if !w.active() || slices.ContainsFunc(r.DependsOn, func(dep string) bool { return !w.ready(dep) }) {
+	if !w.active() {
+		return nil
+	}
+	waits := slices.ContainsFunc(r.DependsOn, func(dep string) bool { return !w.ready(dep) })
+	if waits && !w.paired(r.Name) {
 		return nil
 	}
 	var slots []job.Address
 	for _, s := range w.heldSlots(r.Name) {
-		if w.hasPlace(s) && s.Phase != job.Canceling && s.Phase != job.Succeeded {
+		if w.hasPlace(s) && s.Phase != job.Canceling && s.Phase != job.Succeeded && (!waits || w.up(s)) {
 			slots = append(slots, s.Address)
 		}
 	}

@@ -47,9 +47,9 @@ func (w *work) startWave(r *job.Role) int {
 	return wave
 }
 
-// stopWave is the reverse, when the whole job stops: roles that nothing depends on stop first.
+// stopWave is the reverse, when the whole job stops, or when roles shrink together: roles that nothing depends on stop first.
 func (w *work) stopWave(s *job.Slot) int {
-	if !w.ending {
+	if !w.ending && (s.Return || !w.paired(s.Address.Role)) {
 		return 0
 	}
 	return w.stopWaveOf(s.Address.Role)

@@ -209,6 +209,7 @@ var sentences = map[job.Code]sentence{
 	plan.NodeOverloaded:     says("node ${node} has less than its slots need"),
 	plan.JobLimits:          says("the job's limits"),
 	plan.RoleMax:            says("at most ${most:slots}"),
+	plan.FollowsRole:        says("replicas follows role.${role}"),
 	plan.NoRoomForMore:      says("no node has room for more"),
 	plan.Stray:              says("it belongs to an earlier job of this name, or to none"),
 	plan.NothingRuns:        says("no slot is running"),

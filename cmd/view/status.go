@@ -121,6 +121,8 @@ type RoleStatus struct {
 	Max     int    `json:"max"`
 	// Scaling is what its policies decided; nil without policies.
 	Scaling *ScalingStatus `json:"scaling,omitempty"`
+	// Follows is the role that its count follows, as "role.worker"; "" if none.
+	Follows string `json:"follows,omitempty"`
 }
 
 // SlotStatus is one slot with its newest incarnation.
@@ -324,7 +326,10 @@ func jobStatus(name string, f Facts, seen map[job.Address]*job.Incarnation, r *R
 		if !decided {
 			desired = role.Replicas
 		}
-		status := RoleStatus{role.Name, desired, running[role.Name], least, most, nil}
+		status := RoleStatus{Name: role.Name, Desired: desired, Running: running[role.Name], Min: least, Max: most}
+		if role.Follows != nil {
+			status.Follows = "role." + role.Follows.Role
+		}
 		if k := slices.IndexFunc(f.Scaling, func(s plan.RoleScaling) bool { return s.Job == name && s.Role == role.Name }); k >= 0 {
 			status.Scaling = scalingStatus(&f.Scaling[k], r)
 		}

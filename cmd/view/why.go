@@ -74,6 +74,7 @@ type WhyOne struct {
 	Min         int            `json:"min"`
 	Max         int            `json:"max"`
 	Scaling     *ScalingStatus `json:"scaling,omitempty"` // nil without policies
+	Follows     string         `json:"follows,omitempty"` // the role that its count follows, as "role.worker"
 	Reasons     []string       `json:"reasons"`           // why the job or the role is not as configured
 	ReasonCodes []job.Reason   `json:"reason_codes"`
 	Slots       []WhySlot      `json:"slots,omitempty"` // those that do not run, or had a fault
@@ -94,7 +95,7 @@ func Why(m StatusModel) WhyModel {
 	for i := range m.Jobs {
 		j := &m.Jobs[i]
 		for _, r := range j.Roles {
-			one := WhyOne{Address: j.Address + "." + r.Name, Phase: j.Phase, Desired: r.Desired, Running: r.Running, Min: r.Min, Max: r.Max, Scaling: r.Scaling, Reasons: []string{}, ReasonCodes: []job.Reason{}}
+			one := WhyOne{Address: j.Address + "." + r.Name, Phase: j.Phase, Desired: r.Desired, Running: r.Running, Min: r.Min, Max: r.Max, Scaling: r.Scaling, Follows: r.Follows, Reasons: []string{}, ReasonCodes: []job.Reason{}}
 			for k, why := range j.ReasonCodes {
 				if role := why.Args["role"]; role == "" || role == r.Name {
 					one.Reasons, one.ReasonCodes = append(one.Reasons, j.Reasons[k]), append(one.ReasonCodes, why)
@@ -136,6 +137,8 @@ func (s Screen) why(b *bytes.Buffer, r *WhyOne) {
 	switch {
 	case r.Scaling != nil:
 		s.scaling(b, r.Scaling)
+	case r.Follows != "":
+		b.WriteString("\n  Its replicas follow " + r.Follows + ".\n")
 	case r.Phase.Idle() || r.Min == r.Max:
 	case r.Desired < r.Max:
 		b.WriteString("\n  It has no scaling policies: it grows as soon as there is room.\n")
