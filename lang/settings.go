@@ -11,6 +11,8 @@ import (
 	"github.com/hashicorp/go-version"
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
+
+	"github.com/eltrain/eltrain/job"
 )
 
 // Settings is the eltrain block.
@@ -18,6 +20,8 @@ type Settings struct {
 	RequiredVersion string  `hcl:"required_version,optional" doc:"Versions of eltrain that the files are for, as \">= 0.1, < 2.0\"."`
 	State           State   `hcl:"state,block" doc:"Where the state is stored."`
 	Service         Service `hcl:"service,block" doc:"The elastic training service, which agents connect to."`
+
+	job.Directory `hcl:",inline"`
 }
 
 // State says where the state is stored.
@@ -108,6 +112,9 @@ func (l *loader) checkSettings(t *tree) {
 	}
 	if b := t.block("state"); b != nil {
 		l.checkState(&s.State, b)
+	}
+	if b := t.block("limits"); b != nil && s.Limits != nil {
+		l.checkDevices(s.Limits.Devices, b)
 	}
 	if b := t.block("service"); b != nil && b.sound("metrics", "metrics_by_slot") {
 		l.checkMetrics(&s.Service, b)

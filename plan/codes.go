@@ -36,6 +36,7 @@ const (
 	DrainAsked         job.Code = "drain_asked"         // somebody drains its node
 	NodeOverloaded     job.Code = "node_overloaded"     // its node has less than its slots need
 	JobLimits          job.Code = "job_limits"          // the job's limits allow no more
+	DirectoryLimits    job.Code = "directory_limits"    // the directory's limits allow no more
 	RoleMax            job.Code = "role_max"            // the role's max allows no more
 	NoRoomForMore      job.Code = "no_room_for_more"    // no node has room for more
 	Stray              job.Code = "stray"               // it belongs to an earlier job of the name, or to none
@@ -108,6 +109,7 @@ const (
 const (
 	NoRoom                job.Code = "no_room"                  // what is wanted and what is available
 	NeverFits             job.Code = "never_fits"               // it cannot run on these nodes even when they are empty
+	AboveDirectoryLimits  job.Code = "above_directory_limits"   // the directory's limits leave no room for what is wanted
 	AboveLimits           job.Code = "above_limits"             // the job's limits leave no room for what is wanted
 	StillStopping         job.Code = "still_stopping"           // slots start again once what ran in them has stopped
 	ReplacementTooLarge   job.Code = "replacement_too_large"    // what is to replace its slots does not fit

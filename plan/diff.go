@@ -102,7 +102,13 @@ func (p *pass) cancel(w *work, s *job.Slot) {
 	if w.outside(s.Address) {
 		return
 	}
-	w.total = nil
+	if w.total = nil; counts(s) {
+		defer func(was job.Resources) {
+			if !counts(s) {
+				p.holdings.add(was, -1)
+			}
+		}(s.Reserved)
+	}
 	s.Avoid = nil
 	if startedPhase(s) {
 		s.Unbound = p.schedules(w) && w.launched(s) && !w.bound(s)

@@ -52,6 +52,7 @@ func decide(in Input, m *Memory) Plan {
 		}
 	}
 	p.shrink()
+	p.shrinkTogether()
 	p.yield()
 	p.admit()
 	if len(p.postponed) > 0 {
@@ -108,6 +109,7 @@ type pass struct {
 	requests    examined              // by operators
 	nodeFaults  []nodeFault           // faults of this pass that lie in nodes
 	reasons     map[string]job.Reason // interned reasons of slots, many of which are the same; see why
+	holdings    holdings              // of all jobs; see together
 	memory      *Memory               // nil if there is none
 	current     *work                 // the job that the step is about; nil if it is about all
 }

@@ -66,8 +66,9 @@ type Input struct {
 	Deferred map[string]bool `json:"deferred_requests,omitempty"`
 }
 
-// Blocks is the content of the files' moved, removed and import blocks.
+// Blocks is the content of the files' moved, removed and import blocks, and what they say about all jobs together.
 type Blocks struct {
+	Directory job.Directory `json:"directory,omitzero"`
 	// Moved maps old job names to new ones. Chains are already resolved.
 	Moved map[string]string `json:"moved,omitempty"`
 	// Forget names jobs that are no longer declared and keep running, unmanaged.

@@ -51,6 +51,11 @@ func randomWorld(t *rapid.T, can job.Capabilities) {
 	for i := range rapid.IntRange(1, 3).Draw(t, "jobs") {
 		c.jobs = append(c.jobs, randomJob(t, fmt.Sprint("j", i)))
 	}
+	if rapid.IntRange(0, 3).Draw(t, "together") == 0 {
+		c.directory.Limits = &job.Limits{}
+		cores := job.CPU(1000 * rapid.IntRange(1, 12).Draw(t, "cores together"))
+		c.directory.Limits.CPU = &cores
+	}
 	for range rapid.IntRange(1, 12).Draw(t, "events") {
 		c.event(t)
 		for range rapid.IntRange(0, 3).Draw(t, "passes") {
@@ -360,6 +365,7 @@ func (c *checker) plan(t *rapid.T) plan.Plan {
 	for i := range in.Jobs {
 		c.checkSizes(t, &in.Jobs[i], in.Records, p.Records[in.Jobs[i].Name])
 	}
+	c.checkTogether(t, in.Records, p.Records)
 	c.checkNumbers(t, p)
 	c.checkSpared(t, in, p)
 	c.checkQueued(t, in, p)
@@ -673,6 +679,29 @@ func heldOf(rec *job.Record, role string) (n int) {
 		}
 	}
 	return n
+}
+
+// checkTogether: all jobs together grow within the directory's limits.
+func (c *checker) checkTogether(t *rapid.T, before, is job.Records) {
+	if c.directory.Limits == nil {
+		return
+	}
+	total := func(records job.Records) (cores job.CPU, rolling bool) {
+		for _, rec := range records {
+			for _, s := range rec.Slots {
+				if held(s) && s.Phase.Live() {
+					cores += s.Reserved.CPU
+					r := rec.Spec.Role(s.Address.Role)
+					rolling = rolling || r == nil || !s.Reserved.Equal(r.Resources)
+				}
+			}
+		}
+		return cores, rolling
+	}
+	was, _ := total(before)
+	if n, rolling := total(is); n > *c.directory.Limits.CPU && n > was && !rolling {
+		t.Fatalf("all jobs hold %s together, at most %s:\n%s%s", n, *c.directory.Limits.CPU, c.status(), c.shown)
+	}
 }
 
 // checkNumbers: a number identifies one start, and numbers only grow.

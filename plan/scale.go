@@ -252,6 +252,10 @@ func (p *pass) roomToGrow(w *work) bool {
 			continue
 		}
 		one := job.Slot{Address: job.Address{Job: w.name, Role: r.Name}}
+		one.Reserved = r.Resources
+		if !p.allows([]*job.Slot{&one}, nil) {
+			continue
+		}
 		need, known := sp.slot(sp.needs(one.Address, r.Resources))
 		if known && sp.next(need, sp.bars.of(&one), false, nil) != nil {
 			return true
@@ -323,7 +327,7 @@ func (p *pass) coolingDown(w *work, s *job.Slot) bool {
 func (p *pass) growStep(u *unit, n int) bool {
 	p.current = u.w
 	slots, complete := p.freshWith(u.w, u.role, u.count, n)
-	if !complete || !u.w.within(slots) || slices.ContainsFunc(slots, func(s *job.Slot) bool { return p.coolingDown(u.w, s) }) {
+	if !complete || !p.within(u.w, slots) || slices.ContainsFunc(slots, func(s *job.Slot) bool { return p.coolingDown(u.w, s) }) {
 		return false
 	}
 	t := &txn{sp: p.space(u.w.spec.Provider)}

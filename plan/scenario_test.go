@@ -127,6 +127,16 @@ func (w *world) command(d *datadriven.TestData) (string, error) {
 		w.removeNode(arg, d.Cmd == "die")
 	case "job":
 		return "", w.declareJob(arg, lines(d.Input))
+	case "limits": // of all jobs: limits cpu=4
+		w.directory.Limits = nil
+		for _, a := range d.CmdArgs {
+			cores, err := strconv.Atoi(a.Vals[0])
+			if err != nil {
+				return "", err
+			}
+			c := job.CPU(1000 * cores)
+			w.directory.Limits = &job.Limits{CPU: &c}
+		}
 	case "undeclare":
 		w.jobs = slices.DeleteFunc(w.jobs, func(j job.Job) bool { return j.Name == arg })
 	case "fault":

@@ -166,7 +166,7 @@ func (p *pass) fresh(w *work, r *job.Role, n int) []*job.Slot {
 
 // fit places the slots, all or none, on what is or soon will be free, within the job's limits.
 func (p *pass) fit(t *txn, w *work, slots []*job.Slot) bool {
-	return w.within(slots) && t.putAll(slots)
+	return p.within(w, slots) && t.putAll(slots)
 }
 
 // within reports whether the job stays within its limits with the slots added.
@@ -198,7 +198,7 @@ func (p *pass) fitByShrinking(t *txn, w *work, gang []*job.Slot) bool {
 		for _, s := range v.step() {
 			t.sp.leave(s)
 		}
-		if need.fits(t.sp.room()) && t.putAll(gang) {
+		if p.allows(gang, freedBy(victims)) && need.fits(t.sp.room()) && t.putAll(gang) {
 			for _, v := range victims {
 				p.carryOut(v, w)
 			}
@@ -221,6 +221,15 @@ func (p *pass) fitByPreempting(t *txn, w *work, slots []*job.Slot) bool {
 	}
 	sp := t.sp
 	var stopped []*work
+	takes := func() bool {
+		var freed []*job.Slot
+		if p.in.Directory.Limits != nil {
+			for _, v := range stopped {
+				freed = append(freed, v.slots...)
+			}
+		}
+		return p.allows(slots, freed) && sp.takes(slots)
+	}
 	for _, v := range slices.Backward(p.lower(w)) {
 		if !v.spec.Preemptible || v.part != nil || len(v.finished) > 0 {
 			continue
@@ -228,19 +237,20 @@ func (p *pass) fitByPreempting(t *txn, w *work, slots []*job.Slot) bool {
 		p.wake(v)
 		sp.leaveAll(v)
 		stopped = append(stopped, v)
-		if sp.takes(slots) {
+		if takes() {
 			break
 		}
 	}
-	fits := sp.takes(slots)
-	stopped = slices.DeleteFunc(stopped, func(v *work) bool { // the smaller ones before may not be needed
+	fits := takes()
+	for _, v := range slices.Clone(stopped) { // the smaller ones before may not be needed
+		all := stopped
+		stopped = slices.DeleteFunc(slices.Clone(all), func(other *work) bool { return other == v })
 		sp.retakeAll(v)
-		if !fits || sp.takes(slots) {
-			return true
+		if fits && !takes() {
+			stopped = all
+			sp.leaveAll(v)
 		}
-		sp.leaveAll(v)
-		return false
-	})
+	}
 	if !fits || !t.putAll(slots) {
 		return false
 	}
@@ -363,6 +373,14 @@ func (v *victim) shrink(left int) []*job.Slot {
 	return slices.Clone(v.given()[before:])
 }
 
+// freedBy are the slots given up by all victims.
+func freedBy(victims []*victim) (all []*job.Slot) {
+	for _, v := range victims {
+		all = append(all, v.freed()...)
+	}
+	return all
+}
+
 // freed are the slots given up by all steps so far, with those of what follows the victim.
 func (v *victim) freed() []*job.Slot {
 	all := slices.Clone(v.given())
@@ -410,6 +428,9 @@ func (p *pass) grant(w *work, t *txn) {
 			w.insert(s)
 			p.out.Dirty = true
 		}
+		if !counts(s) {
+			p.holdings.add(x.size, 1)
+		}
 		if !ready {
 			w.on(s).promised = x.at.node.Name
 			continue
@@ -444,7 +465,7 @@ func (p *pass) complete(w *work) {
 			continue
 		}
 		t := &txn{sp: p.space(w.spec.Provider)}
-		if !enough || !w.within(slots) || !t.putAll(slots) && !p.fitByShrinking(t, w, slots) && !p.fitByPreempting(t, w, slots) {
+		if !enough || !w.within(slots) || !(p.allows(slots, nil) && t.putAll(slots)) && !p.fitByShrinking(t, w, slots) && !p.fitByPreempting(t, w, slots) {
 			p.addWait(w, r.Name, p.noRoomYet(w, slots))
 			continue
 		}

@@ -25,6 +25,8 @@ type world struct {
 	records job.Records
 	wants   map[string]job.Want
 
+	directory job.Directory
+
 	requests []job.Request // without a final reply, once any was made
 	unheard  bool          // replies are lost
 
@@ -130,7 +132,7 @@ func (w *world) input() plan.Input {
 		jobs = nil
 	}
 	return plan.Input{
-		Blocks: plan.Blocks{Moved: maps.Clone(w.moved), Forget: maps.Clone(w.removed), ForgetDeclared: slices.Clone(w.declared), ForgetWithin: slices.Clone(w.modules), Imports: slices.Clone(w.imports)}, Released: w.released, Destroyed: w.destroyed, Nodes: w.marked, Destroy: w.destroy, Prevent: prevent,
+		Blocks: plan.Blocks{Directory: w.directory, Moved: maps.Clone(w.moved), Forget: maps.Clone(w.removed), ForgetDeclared: slices.Clone(w.declared), ForgetWithin: slices.Clone(w.modules), Imports: slices.Clone(w.imports)}, Released: w.released, Destroyed: w.destroyed, Nodes: w.marked, Destroy: w.destroy, Prevent: prevent,
 		Scope: w.scope, Jobs: jobs, Snapshot: snap, Records: w.records, Now: w.now, Rerun: rerun, Once: w.once, Keep: w.keep,
 		Capabilities: map[string]job.Capabilities{"local": w.can}, Bars: w.bars, Extra: w.extra, Requests: slices.Clone(w.requests),
 		NewUID: func(name string) string {

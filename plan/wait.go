@@ -29,6 +29,9 @@ func (p *pass) shortage(w *work, slots []*job.Slot) job.Reason {
 	if !w.within(slots) {
 		return job.Because(AboveLimits).With(sp.wanted(slots)...)
 	}
+	if !p.allows(slots, nil) {
+		return job.Because(AboveDirectoryLimits).With(sp.wanted(slots)...)
+	}
 	return job.Because(NoRoom).With(append(sp.wanted(slots), sp.available(slots)...)...)
 }
 
@@ -255,7 +258,7 @@ func lacking(free job.Resources, roles []*job.Slot) []string {
 
 // neverFits reports whether the job's min cannot run even on empty nodes, or exceeds the job's own limits.
 func (p *pass) neverFits(w *work, gang []*job.Slot) bool {
-	if !w.within(gang) {
+	if !w.within(gang) || p.exceeds(gang) {
 		p.out.Waits = append(p.out.Waits, Wait{Job: w.name, Never: true, Reasons: []job.Reason{p.shortage(w, gang)}})
 		return true
 	}

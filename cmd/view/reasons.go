@@ -207,6 +207,7 @@ var sentences = map[job.Code]sentence{
 	plan.NodeDrained:        says("node ${node} is drained (${message})"),
 	plan.DrainAsked:         either("why", "${by} drains node ${node}: ${why}", "${by} drains node ${node}"),
 	plan.NodeOverloaded:     says("node ${node} has less than its slots need"),
+	plan.DirectoryLimits:    says("the directory's limits (of all jobs together)"),
 	plan.JobLimits:          says("the job's limits"),
 	plan.RoleMax:            says("at most ${most:slots}"),
 	plan.FollowsRole:        says("replicas follows role.${role}"),
@@ -324,6 +325,9 @@ var sentences = map[job.Code]sentence{
 	// What is not as configured.
 	plan.NoRoom:    shortage,
 	plan.NeverFits: says("It cannot run on these nodes even when they are empty. ${of}"),
+	plan.AboveDirectoryLimits: func(_ job.Reason, of []string) string {
+		return "The directory's limits (of all jobs together) leave no room for " + strings.Join(of, ", ") + "."
+	},
 	plan.AboveLimits: func(_ job.Reason, of []string) string {
 		return "Wanted: " + strings.Join(of, ", ") + ". The job's limits do not allow it."
 	},

@@ -12,7 +12,7 @@ import (
 
 // BlocksOf converts the moved, removed and import blocks of the files for the planner.
 func BlocksOf(cfg *lang.Config) plan.Blocks {
-	b := plan.Blocks{Moved: map[string]string{}, Forget: map[string]bool{}}
+	b := plan.Blocks{Directory: cfg.Settings.Directory, Moved: map[string]string{}, Forget: map[string]bool{}}
 	for _, m := range cfg.Moved {
 		b.Moved[m.From] = m.To
 	}
