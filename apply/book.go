@@ -233,7 +233,7 @@ func (b *book) next(l *Loop) state.State {
 		}
 	}
 	maps.Copy(next.Destroyed, p.Destroyed)
-	next.Nodes, next.Notifications = p.Nodes, l.alerts.next
+	next.Nodes, next.Spent, next.Notifications = p.Nodes, p.Spent, l.alerts.next
 	return next
 }
 

@@ -135,7 +135,7 @@ func (l *Loop) observation() (o Observation, whole bool) {
 // records is assumed to run. A node that is missing from the observation has just the capacity that the records use on it.
 // With a nil observation, no nodes or capabilities are known, and whatever needs a new place waits.
 func (p *Planner) PreviewRecorded(o *Observation, now time.Time) Decision {
-	in := plan.Input{Snapshot: job.Snapshot{At: now}, Records: p.Records(), Released: p.loop.book.state.Released, Destroyed: p.loop.book.state.Destroyed, Nodes: p.loop.book.state.Nodes, Capabilities: map[string]job.Capabilities{}, Now: now, Since: now}
+	in := plan.Input{Snapshot: job.Snapshot{At: now}, Records: p.Records(), Released: p.loop.book.state.Released, Destroyed: p.loop.book.state.Destroyed, Nodes: p.loop.book.state.Nodes, Spent: p.loop.book.state.Spent, Capabilities: map[string]job.Capabilities{}, Now: now, Since: now}
 	if o != nil {
 		in.Snapshot.At, in.Snapshot.Nodes, in.Snapshot.Held = o.At, slices.Clone(o.Nodes), o.Held
 		in.Capabilities, in.Bars, in.Extra = maps.Clone(o.Capabilities), o.Bars, o.Extra

@@ -256,7 +256,7 @@ func (l *Loop) known() plan.Input {
 	s := &l.sight
 	in := plan.Input{
 		Now: l.now, Since: l.since, Rerun: map[string]bool{}, Forgotten: map[string]bool{}, Capabilities: map[string]job.Capabilities{}, Records: job.Records{},
-		Released: l.book.state.Released, Nodes: l.book.state.Nodes,
+		Released: l.book.state.Released, Nodes: l.book.state.Nodes, Spent: l.book.state.Spent,
 	}
 	l.declare(&in)
 	snapshot := job.Snapshot{At: l.now}

@@ -19,3 +19,19 @@ func TestLimitsOfTheDirectory(t *testing.T) {
 		t.Errorf("got %s", got)
 	}
 }
+
+func TestBudgetOfTheDirectory(t *testing.T) {
+	b := mustParse(t, "eltrain {\nbudget {\nnode_hours = 1.5\n}\n}\n"+inJob("")).Settings.Budget
+	if b.NodeHours != 1.5 || b.Then != "hold" {
+		t.Errorf("got %+v", b)
+	}
+	for lines, want := range map[string]string{
+		"node_hours = 0":                       "A budget is above 0 node hours",
+		"node_hours = 5\nthen = \"suspended\"": `"suspended" is not possible here; there are "hold", "suspend" and "cancel"`,
+		"then = \"hold\"":                      "node_hours",
+	} {
+		if got := mustFail(t, "eltrain {\nbudget {\n"+lines+"\n}\n}\n"+inJob("")); !strings.Contains(got, want) {
+			t.Errorf("%s: got %s, want %s", lines, got, want)
+		}
+	}
+}

@@ -113,6 +113,14 @@ func (l *loader) checkSettings(t *tree) {
 	if b := t.block("state"); b != nil {
 		l.checkState(&s.State, b)
 	}
+	if b := t.block("budget"); b != nil && s.Budget != nil {
+		if b.sound("node_hours") && !(s.Budget.NodeHours > 0) {
+			l.complain(b.at("node_hours"), b, "Invalid budget", "A budget is above 0 node hours.")
+		}
+		if b.sound("then") {
+			oneOf(l, b, "then", s.Budget.Then, job.BudgetActions)
+		}
+	}
 	if b := t.block("limits"); b != nil && s.Limits != nil {
 		l.checkDevices(s.Limits.Devices, b)
 	}

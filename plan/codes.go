@@ -20,6 +20,7 @@ const (
 	DestroyRequested   job.Code = "destroy_requested"   // destroy was requested
 	SuspendRequested   job.Code = "suspend_requested"   // its job is suspended
 	DestroyAsked       job.Code = "destroy_asked"       // somebody asked to destroy its job
+	BudgetSuspends     job.Code = "budget_suspends"     // the directory's budget is spent, and suspends its job
 	SuspendAsked       job.Code = "suspend_asked"       // somebody asked to suspend its job
 	ScaleAsked         job.Code = "scale_asked"         // somebody asked for this number of slots of its role
 	ScalingPaused      job.Code = "scaling_paused"      // somebody paused the scaling of its role at this number of slots
@@ -109,6 +110,8 @@ const (
 const (
 	NoRoom                job.Code = "no_room"                  // what is wanted and what is available
 	NeverFits             job.Code = "never_fits"               // it cannot run on these nodes even when they are empty
+	BudgetScarce          job.Code = "budget_scarce"            // little is left of the directory's budget: nothing grows
+	BudgetSpent           job.Code = "budget_spent"             // the directory's budget is spent
 	AboveDirectoryLimits  job.Code = "above_directory_limits"   // the directory's limits leave no room for what is wanted
 	AboveLimits           job.Code = "above_limits"             // the job's limits leave no room for what is wanted
 	StillStopping         job.Code = "still_stopping"           // slots start again once what ran in them has stopped

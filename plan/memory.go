@@ -69,7 +69,7 @@ func (p *pass) recall() {
 	m.in = *in
 	if !plain(in) || before.Jobs == nil || in.Now.Before(before.Now) || before.Once != in.Once || before.Keep != in.Keep || !before.Since.Equal(in.Since) ||
 		(before.Requests == nil) != (in.Requests == nil) || !reflect.DeepEqual(before.Capabilities, in.Capabilities) || !reflect.DeepEqual(before.Bars, in.Bars) ||
-		!reflect.DeepEqual(before.Extra, in.Extra) || !reflect.DeepEqual(before.Prevent, in.Prevent) || !reflect.DeepEqual(before.Snapshot.Held, in.Snapshot.Held) || !reflect.DeepEqual(before.Directory, in.Directory) {
+		!reflect.DeepEqual(before.Extra, in.Extra) || !reflect.DeepEqual(before.Prevent, in.Prevent) || !reflect.DeepEqual(before.Snapshot.Held, in.Snapshot.Held) || !reflect.DeepEqual(before.Directory, in.Directory) || levelOf(&before) != p.level {
 		m.rests, m.spaces = map[string]*rest{}, map[string]*space{}
 		return
 	}

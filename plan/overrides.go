@@ -316,5 +316,8 @@ func (w *work) whySuspended() job.Reason {
 	if o := w.rec.Override(suspendPath); o != nil {
 		return job.Because(SuspendAsked, "by", o.By, "why", o.Why)
 	}
+	if w.unfunded && w.suspension() == "false" {
+		return job.Because(BudgetSuspends)
+	}
 	return job.Because(SuspendRequested)
 }

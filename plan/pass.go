@@ -21,6 +21,7 @@ func Make(in Input) Plan { return decide(in, nil) }
 
 func decide(in Input, m *Memory) Plan {
 	p := newPass(in, m)
+	p.budget()
 	if in.Refresh {
 		return p.refresh()
 	}
@@ -30,6 +31,7 @@ func decide(in Input, m *Memory) Plan {
 		}
 		p.track(w)
 		p.heal(w)
+		p.cancelUnfunded(w)
 		p.settle(w)
 		p.remove(w)
 		p.revise(w)
@@ -59,7 +61,11 @@ func decide(in Input, m *Memory) Plan {
 		return p.withoutPostponed(in)
 	}
 	p.expire()
-	p.grow()
+	if p.level == ample {
+		p.grow()
+	} else {
+		p.holdGrowth()
+	}
 	for _, w := range p.jobs {
 		if !p.about(w) {
 			p.keepResting(w)
@@ -79,6 +85,7 @@ func decide(in Input, m *Memory) Plan {
 	}
 	p.current = nil
 	p.strays()
+	p.spend()
 	out := p.finish()
 	p.remember()
 	return out
@@ -109,6 +116,7 @@ type pass struct {
 	requests    examined              // by operators
 	nodeFaults  []nodeFault           // faults of this pass that lie in nodes
 	reasons     map[string]job.Reason // interned reasons of slots, many of which are the same; see why
+	level       level                 // of the directory's budget
 	holdings    holdings              // of all jobs; see together
 	memory      *Memory               // nil if there is none
 	current     *work                 // the job that the step is about; nil if it is about all
@@ -148,6 +156,7 @@ type work struct {
 	part      *extent                 // what of it is in scope; nil is all
 	imported  string                  // the ID by which an import block found it in this pass; else ""
 	retried   bool                    // it had failed, and starts again unchanged
+	unfunded  bool                    // the directory's budget is spent, and it does not continue
 	finished  map[string]bool         // roles with a slot that succeeded: no more starts in them
 	gated     map[string]bool         // by role: launches wait for their gang
 	sized     map[string]*RoleScaling // by role: what policies decided
@@ -617,7 +626,7 @@ func (w *work) idle() bool { return w.resting() && !w.suspended() }
 // resting reports whether the job is declared, but must not train for now. A job of which a slot has succeeded is about to end:
 // it is let finish, since nothing more can start in that role.
 func (w *work) resting() bool {
-	return w.declared && w.suspension() != "false" && !w.rec.Phase.Ended() && len(w.finished) == 0
+	return w.declared && (w.suspension() != "false" || w.unfunded) && !w.rec.Phase.Ended() && len(w.finished) == 0
 }
 
 // succeeded reports whether a slot of the role has succeeded: no more starts in it.

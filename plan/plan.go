@@ -58,6 +58,8 @@ type Input struct {
 	Destroyed map[string]job.Override `json:"destroyed,omitempty"`
 	// Nodes are those about which operators asked for something, and those with incidents, by provider and name.
 	Nodes []job.NodeRecord `json:"node_records,omitempty"`
+	// Spent is what was used of the directory's budget.
+	Spent job.Spent `json:"spent,omitzero"`
 	// Requests are those without a final reply, in order. It is nil for a plan that answers none.
 	Requests []job.Request `json:"requests"`
 	// Refused are those that cannot take effect, by ID.
@@ -123,6 +125,8 @@ type Plan struct {
 	Destroyed map[string]job.Override `json:"destroyed,omitempty"`
 	// Nodes are the input's, updated. They are stored with the records.
 	Nodes []job.NodeRecord `json:"node_records,omitempty"`
+	// Spent is the input's, updated. It is stored with the records.
+	Spent job.Spent `json:"spent,omitzero"`
 	// Replies are what has become of the input's requests, in order. They hold once the records are stored.
 	Replies []job.Reply `json:"replies,omitempty"`
 	// Refusals are changes of the files that must not be carried out.

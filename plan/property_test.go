@@ -56,6 +56,9 @@ func randomWorld(t *rapid.T, can job.Capabilities) {
 		cores := job.CPU(1000 * rapid.IntRange(1, 12).Draw(t, "cores together"))
 		c.directory.Limits.CPU = &cores
 	}
+	if rapid.IntRange(0, 5).Draw(t, "budget") == 0 {
+		c.directory.Budget = &job.HourBudget{NodeHours: float64(rapid.IntRange(1, 20).Draw(t, "node hours")) / 10, Then: rapid.SampledFrom(job.BudgetActions).Draw(t, "then")}
+	}
 	for range rapid.IntRange(1, 12).Draw(t, "events") {
 		c.event(t)
 		for range rapid.IntRange(0, 3).Draw(t, "passes") {
@@ -681,16 +684,21 @@ func heldOf(rec *job.Record, role string) (n int) {
 	return n
 }
 
-// checkTogether: all jobs together grow within the directory's limits.
+// checkTogether: all jobs together grow within the directory's limits. An edit may make what they hold larger.
 func (c *checker) checkTogether(t *rapid.T, before, is job.Records) {
 	if c.directory.Limits == nil {
 		return
 	}
+	sizes := map[string]job.CPU{} // of slots, by UID and address
 	total := func(records job.Records) (cores job.CPU, rolling bool) {
 		for _, rec := range records {
 			for _, s := range rec.Slots {
 				if held(s) && s.Phase.Live() {
 					cores += s.Reserved.CPU
+					key := rec.UID + s.Address.Short()
+					size, known := sizes[key]
+					rolling = rolling || known && size != s.Reserved.CPU
+					sizes[key] = s.Reserved.CPU
 					r := rec.Spec.Role(s.Address.Role)
 					rolling = rolling || r == nil || !s.Reserved.Equal(r.Resources)
 				}

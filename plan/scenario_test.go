@@ -137,6 +137,12 @@ func (w *world) command(d *datadriven.TestData) (string, error) {
 			c := job.CPU(1000 * cores)
 			w.directory.Limits = &job.Limits{CPU: &c}
 		}
+	case "budget": // budget 10 suspend
+		hours, err := strconv.ParseFloat(arg, 64)
+		w.directory.Budget = &job.HourBudget{NodeHours: hours, Then: job.BudgetAction(d.CmdArgs[1].Key)}
+		return "", err
+	case "spent":
+		return fmt.Sprintf("%.1f node hours, %d nodes\n", w.spent.Until(w.now), w.spent.Nodes), nil
 	case "undeclare":
 		w.jobs = slices.DeleteFunc(w.jobs, func(j job.Job) bool { return j.Name == arg })
 	case "fault":

@@ -66,6 +66,10 @@ func (p *pass) admit() {
 			p.complete(w)
 			continue
 		}
+		if p.level == spent {
+			p.addWait(w, "", p.whyBudget())
+			continue
+		}
 		t := &txn{sp: p.space(w.spec.Provider)}
 		gang, missing := p.gang(w)
 		switch {

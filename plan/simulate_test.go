@@ -26,6 +26,7 @@ type world struct {
 	wants   map[string]job.Want
 
 	directory job.Directory
+	spent     job.Spent
 
 	requests []job.Request // without a final reply, once any was made
 	unheard  bool          // replies are lost
@@ -132,7 +133,7 @@ func (w *world) input() plan.Input {
 		jobs = nil
 	}
 	return plan.Input{
-		Blocks: plan.Blocks{Directory: w.directory, Moved: maps.Clone(w.moved), Forget: maps.Clone(w.removed), ForgetDeclared: slices.Clone(w.declared), ForgetWithin: slices.Clone(w.modules), Imports: slices.Clone(w.imports)}, Released: w.released, Destroyed: w.destroyed, Nodes: w.marked, Destroy: w.destroy, Prevent: prevent,
+		Blocks: plan.Blocks{Directory: w.directory, Moved: maps.Clone(w.moved), Forget: maps.Clone(w.removed), ForgetDeclared: slices.Clone(w.declared), ForgetWithin: slices.Clone(w.modules), Imports: slices.Clone(w.imports)}, Released: w.released, Destroyed: w.destroyed, Nodes: w.marked, Spent: w.spent, Destroy: w.destroy, Prevent: prevent,
 		Scope: w.scope, Jobs: jobs, Snapshot: snap, Records: w.records, Now: w.now, Rerun: rerun, Once: w.once, Keep: w.keep,
 		Capabilities: map[string]job.Capabilities{"local": w.can}, Bars: w.bars, Extra: w.extra, Requests: slices.Clone(w.requests),
 		NewUID: func(name string) string {
@@ -147,7 +148,7 @@ func (w *world) input() plan.Input {
 // take stores a plan's records, and passes its wants to the service.
 func (w *world) take(p plan.Plan) {
 	w.rename(p.Records)
-	w.released, w.destroyed, w.marked = p.Released, p.Destroyed, p.Nodes
+	w.released, w.destroyed, w.marked, w.spent = p.Released, p.Destroyed, p.Nodes, p.Spent
 	for name, rec := range p.Records {
 		if old := w.records[name]; old == nil || old.UID != rec.UID {
 			w.made++

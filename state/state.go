@@ -36,8 +36,10 @@ type State struct {
 	// Destroyed are the jobs, by name, that operators have destroyed and that the files may still declare.
 	Destroyed map[string]job.Override `json:"destroyed,omitempty"`
 	// Nodes are those about which operators asked for something.
-	Nodes  []job.NodeRecord `json:"nodes,omitempty"`
-	Values                  // when the configuration was last applied
+	Nodes []job.NodeRecord `json:"nodes,omitempty"`
+	// Spent is what was used of the directory's budget; zero without one.
+	Spent  job.Spent `json:"spent,omitzero"`
+	Values           // when the configuration was last applied
 	// Conditions are those reported and in force when the state was written.
 	Conditions []conditions.Condition `json:"conditions,omitempty"`
 	// Notifications are what notify blocks know, and have to deliver.

@@ -189,6 +189,7 @@ var sentences = map[job.Code]sentence{
 	plan.RoleSucceeded:      says("another slot of its role has succeeded"),
 	plan.NotDeclared:        says("it is no longer declared"),
 	plan.DestroyRequested:   says("destroy was requested"),
+	plan.BudgetSuspends:     says("the directory's budget of node hours is used up"),
 	plan.SuspendRequested:   says("its job is suspended"),
 	plan.DestroyAsked:       either("why", "${by} destroyed it: ${why}", "${by} destroyed it"),
 	plan.ScalingPaused:      either("why", "${by} paused scaling at ${size:slots}: ${why}", "${by} paused scaling at ${size:slots}"),
@@ -323,8 +324,10 @@ var sentences = map[job.Code]sentence{
 	detect.PausesTooFew:    says("it is too early to say how long pauses of this kind (${phase}) take"),
 
 	// What is not as configured.
-	plan.NoRoom:    shortage,
-	plan.NeverFits: says("It cannot run on these nodes even when they are empty. ${of}"),
+	plan.NoRoom:       shortage,
+	plan.NeverFits:    says("It cannot run on these nodes even when they are empty. ${of}"),
+	plan.BudgetScarce: says("At least 80 % of the directory's budget of ${budget} node hours is used: no role grows."),
+	plan.BudgetSpent:  says("The directory's budget of ${budget} node hours is used up."),
 	plan.AboveDirectoryLimits: func(_ job.Reason, of []string) string {
 		return "The directory's limits (of all jobs together) leave no room for " + strings.Join(of, ", ") + "."
 	},
