@@ -173,7 +173,7 @@ func newAgent(c job.AgentConfig, rec *record, log *slog.Logger) (*agent, error) 
 	if len(c.Command) == 0 {
 		return nil, errors.New("no command")
 	}
-	meter, err := newMeter(c.Progress, c.Recognizers, c.CheckpointPattern)
+	meter, err := newMeter(c.CheckpointPattern)
 	if err != nil {
 		return nil, err
 	}
@@ -327,6 +327,10 @@ func (a *agent) step(e event) {
 			}
 		case perform:
 			a.perform(effect.Act)
+		case read:
+			if err := a.launcher.meter.readBy(effect.by); err != nil { // of a service with other rules for patterns
+				a.log.Error("progress is read as before", "error", err)
+			}
 		case examine:
 			a.examine(effect.request)
 		case inspect:

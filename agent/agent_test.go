@@ -738,7 +738,6 @@ func TestTheOutputOfAnEarlierJobIsToldApart(t *testing.T) {
 func TestProgressIsReportedWithTheBeat(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, 300*time.Millisecond, "sh", "-c", `echo step 41 loss 0.5; echo noise; echo step 42 loss nan; sleep 60`)
-	b.config.Progress = `step (?P<step>\d+) loss (?P<loss>\S+)`
 	b.launch(t)
 	b.service.run(1, 1)
 	r := b.service.await(t, "step 42", func(r elastic.Report) bool { return r.Step == 42 })

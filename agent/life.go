@@ -128,6 +128,8 @@ type (
 	}
 	// perform an act; its outcome follows as acted.
 	perform struct{ job.Act }
+	// read the progress of the processes in this way; nil for what is known of frameworks.
+	read struct{ by *elastic.Progress }
 	// examine the processes, for a request of the service's; 0 ends that.
 	examine struct{ request int }
 	// inspect the node; the outcome follows as checked.
@@ -149,6 +151,7 @@ type (
 func (start) isEffect()     {}
 func (stop) isEffect()      {}
 func (perform) isEffect()   {}
+func (read) isEffect()      {}
 func (examine) isEffect()   {}
 func (inspect) isEffect()   {}
 func (meet) isEffect()      {}
@@ -167,9 +170,13 @@ func newLife(stopGrace time.Duration) *life {
 func (l *life) Step(e event) []effect {
 	switch e := e.(type) {
 	case ordered:
-		asked := l.order.Evidence
+		asked, by := l.order.Evidence, l.order.Progress
 		l.order = e.Order
-		effects := slices.Concat(l.endCheck(), l.followOrder(), l.beginCheck(), l.beginActs()) // the order first: what it stops gets no signal
+		var effects []effect
+		if !l.order.Progress.Equal(by) && l.order.Do != elastic.Leave {
+			effects = append(effects, read{l.order.Progress}) // also for processes that are about to start
+		}
+		effects = slices.Concat(effects, l.endCheck(), l.followOrder(), l.beginCheck(), l.beginActs()) // the order first: what it stops gets no signal
 		if l.order.Evidence != asked {
 			effects = append(effects, examine{l.order.Evidence})
 		}

@@ -56,6 +56,10 @@ func parseEvent(t *testing.T, d *datadriven.TestData) event {
 				o.Check.Pair = &elastic.Pair{Set: int64(number("set")), Round: number("round"), Peer: "worker[1]"}
 			}
 		}
+		if d.HasArg("progress") {
+			o.Progress = new(elastic.Progress)
+			d.ScanArgs(t, "progress", &o.Progress.Pattern)
+		}
 		for i, arg := range d.CmdArgs {
 			if arg.Key == "act" { // ID KIND [VALUE]
 				o.Acts = append(o.Acts, job.Act{ID: arg.Vals[0], Kind: job.ActKind(arg.Vals[1]), Value: strings.Join(d.CmdArgs[i].Vals[2:], "")})
@@ -110,6 +114,11 @@ func describe(e effect) string {
 			text += " after a checkpoint"
 		}
 		return text
+	case read:
+		if e.by == nil {
+			return "read the progress of known frameworks"
+		}
+		return "read progress by " + e.by.Pattern
 	case perform:
 		return strings.TrimSpace(fmt.Sprintf("perform %s: %s %s", e.ID, e.Kind, e.Value))
 	case inspect:

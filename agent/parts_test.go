@@ -380,11 +380,46 @@ func reported(m *meter, at time.Time) elastic.Report {
 	return r.Report
 }
 
-func TestProgress(t *testing.T) {
-	m, err := newMeter(`step (?P<step>\d+)(?: loss (?P<loss>\S+))?`, "", "")
+func meterBy(t *testing.T, by *elastic.Progress, checkpoint string) *meter {
+	t.Helper()
+	m, err := newMeter(checkpoint)
+	if err == nil {
+		err = m.readBy(by)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
+	return m
+}
+
+// What is read in another way begins anew, in processes that run too, except what a process says itself.
+func TestProgressIsReadInAnotherWay(t *testing.T) {
+	m := meterBy(t, &elastic.Progress{Pattern: `step (?P<step>\d+)`}, "")
+	at := time.Unix(1000, 0)
+	prints, says := m.begin(1), m.begin(1)
+	prints.see([]byte("step 7 of batch 70"), at)
+	if _, err := says.say([]byte(`{"step": 5}`), at); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.readBy(&elastic.Progress{Pattern: "("}); err == nil || *reported(m, at).Ranks[0].Progress.Step != 7 {
+		t.Errorf("an invalid pattern changes something, or is none (%v)", err)
+	}
+	if err := m.readBy(&elastic.Progress{Pattern: `batch (?P<step>\d+)`}); err != nil {
+		t.Fatal(err)
+	}
+	if got := reported(m, at); got.Step != 5 || got.Ranks[0].Progress != nil || *got.Ranks[1].Progress.Step != 5 {
+		t.Errorf("before the next line: %+v", got)
+	}
+	if worth, _ := prints.see([]byte("step 8 of batch 80"), at); !worth {
+		t.Error("the first step of the other way waits for the beat")
+	}
+	if got := reported(m, at); got.Step != 80 || got.FirstStep != 80 || *got.Ranks[1].Progress.Step != 5 {
+		t.Errorf("after it: %+v", got)
+	}
+}
+
+func TestProgress(t *testing.T) {
+	m := meterBy(t, &elastic.Progress{Pattern: `step (?P<step>\d+)(?: loss (?P<loss>\S+))?`}, "")
 	at := time.Unix(1000, 0)
 	ahead, behind := m.begin(1), m.begin(1)
 	see := func(r *rankMeter, line string) elastic.Report {
@@ -426,10 +461,10 @@ func TestProgress(t *testing.T) {
 		t.Errorf("a program that went back to step 20: %+v", r)
 	}
 	for _, bad := range []string{"(", "loss (?P<loss>.*)"} {
-		if _, err := newMeter(bad, "", ""); err == nil {
+		if _, err := tableOf(&elastic.Progress{Pattern: bad}); err == nil {
 			t.Errorf("pattern %q was accepted", bad)
 		}
-		if _, err := newMeter("", "", bad); err == nil || !strings.Contains(err.Error(), "checkpoint pattern") {
+		if _, err := newMeter(bad); err == nil || !strings.Contains(err.Error(), "checkpoint pattern") {
 			t.Errorf("pattern %q of checkpoints: %v", bad, err)
 		}
 	}
@@ -437,10 +472,7 @@ func TestProgress(t *testing.T) {
 
 // Without a pattern known frameworks are recognized. A bar that says only how much of an epoch is done does not say the step.
 func TestProgressWithoutAPattern(t *testing.T) {
-	m, err := newMeter("", "", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := meterBy(t, nil, "")
 	r, at := m.begin(1), time.Unix(1000, 0)
 	r.see([]byte("train:  52%|█████▏    | 1044/2000 [00:01<00:01, 864.83it/s, loss=0.5]"), at)
 	if got := reported(m, at); got.Step != 0 || *got.Ranks[0].Progress.Step != 1044 || !got.Ranks[0].Progress.Counted {
@@ -457,25 +489,19 @@ func TestProgressWithoutAPattern(t *testing.T) {
 
 // Recognizers of the job's own come before the known ones.
 func TestProgressByOwnRecognizers(t *testing.T) {
-	m, err := newMeter("", `[{"name": "mine", "patterns": ["step (?P<epoch>\\d+) loss (?P<step>\\d+)"]}]`, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := meterBy(t, &elastic.Progress{Recognizers: `[{"name": "mine", "patterns": ["step (?P<epoch>\\d+) loss (?P<step>\\d+)"]}]`}, "")
 	r, at := m.begin(1), time.Unix(1000, 0)
 	r.see([]byte("step 7 loss 12"), at)
 	if got := reported(m, at); got.Step != 12 || got.Ranks[0].Progress.By != "mine" {
 		t.Errorf("read %+v", got.Ranks[0].Progress)
 	}
-	if _, err := newMeter("", "{", ""); err == nil {
+	if _, err := tableOf(&elastic.Progress{Recognizers: "{"}); err == nil {
 		t.Error("half a list was accepted")
 	}
 }
 
 func TestCheckpointsAreReadFromTheOutput(t *testing.T) {
-	m, err := newMeter(`step (?P<step>\d+) loss`, "", `saved step (?P<step>\d+)`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := meterBy(t, &elastic.Progress{Pattern: `step (?P<step>\d+) loss`}, `saved step (?P<step>\d+)`)
 	at := time.Unix(1000, 0)
 	ranks := map[int]*rankMeter{1: m.begin(1)}
 	for _, line := range []struct {
@@ -507,10 +533,7 @@ func TestCheckpointsAreReadFromTheOutput(t *testing.T) {
 
 // A checkpoint is reported at once, like a first step; shortly after another report it goes with the next.
 func TestACheckpointIsWorthTelling(t *testing.T) {
-	m, err := newMeter(`step (?P<step>\d+)`, "", `saved (?P<step>\d+)`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := meterBy(t, &elastic.Progress{Pattern: `step (?P<step>\d+)`}, `saved (?P<step>\d+)`)
 	begin := time.Unix(1000, 0)
 	r := m.begin(1)
 	for _, line := range []struct {

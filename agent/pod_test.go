@@ -84,7 +84,7 @@ func TestLastWordOfAnAgentThatCouldNotStart(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, time.Second, "true")
 	b.inPod(t)
-	b.config.Progress = "(" // an invalid regular expression
+	b.config.CheckpointPattern = "(" // an invalid regular expression
 	if code := b.launch(t).code(t); code != ExitConfig {
 		t.Errorf("exit code %d", code)
 	}

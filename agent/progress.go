@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/eltrain/eltrain/elastic"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/progress"
 )
@@ -25,10 +26,10 @@ const (
 
 // meter reads training progress and checkpoints from output lines. Safe for concurrent use.
 type meter struct {
-	table       *progress.Table
 	checkpoints matcher
 
 	mu         sync.Mutex
+	table      *progress.Table
 	generation int
 	ranks      []*rankMeter // of that generation, by local rank
 	last       int64        // the step of the generation before, as long as none of them has shown one
@@ -44,25 +45,45 @@ type slotProgress struct {
 	rate  float64   // steps per second
 }
 
-// newMeter compiles a job's patterns and recognizers, each of which may be "". Without a pattern for progress, known frameworks are
-// recognized.
-func newMeter(pattern, recognizers, checkpoint string) (*meter, error) {
-	own, err := progress.ParseRecognizers(recognizers)
-	if err != nil {
-		return nil, fmt.Errorf("progress: %w", err)
-	}
-	table, err := progress.New(own)
-	if pattern != "" {
-		table, err = progress.Only(job.OwnPattern, pattern)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("progress: %w", err)
-	}
+// newMeter returns a meter that recognizes what known frameworks print. The pattern of checkpoints may be "".
+func newMeter(checkpoint string) (*meter, error) {
 	checkpoints, err := newMatcher("checkpoint", checkpoint)
 	if err != nil {
 		return nil, err
 	}
-	return &meter{table: table, checkpoints: checkpoints}, nil
+	m := &meter{checkpoints: checkpoints}
+	return m, m.readBy(nil)
+}
+
+// readBy has progress read in another way; nil is what known frameworks print. What was read of processes that run no longer counts,
+// except what they said themselves: another pattern may count differently, or match nothing, and a step that stays would look like a hang.
+func (m *meter) readBy(by *elastic.Progress) error {
+	table, err := tableOf(by)
+	if err != nil {
+		return fmt.Errorf("progress: %w", err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.last = furthest(m.ranks, m.last, time.Time{}).step
+	m.table = table
+	for _, r := range m.ranks {
+		r.restart(table)
+	}
+	return nil
+}
+
+func tableOf(by *elastic.Progress) (*progress.Table, error) {
+	switch {
+	case by == nil:
+		return progress.New(nil)
+	case by.Pattern != "":
+		return progress.Only(job.OwnPattern, by.Pattern)
+	}
+	own, err := progress.ParseRecognizers(by.Recognizers)
+	if err != nil {
+		return nil, err
+	}
+	return progress.New(own)
 }
 
 // matcher finds steps in output lines.
@@ -189,7 +210,7 @@ func (r *rankMeter) take(at time.Time, read func() progress.Seen) (seen progress
 	}
 	step := *r.reader.Reading().Step
 	if n := len(r.samples); seen.Name != "" || n > 0 && step < r.samples[n-1].step {
-		r.samples, r.first, r.intervals, r.next, r.mark = r.samples[:0], nil, r.intervals[:0], 0, nil // it counts differently, or went back to an earlier step
+		r.forget() // it counts differently, or went back to an earlier step
 	}
 	if r.first != nil {
 		r.keepInterval(at.Sub(r.at))
@@ -209,6 +230,22 @@ func (r *rankMeter) take(at time.Time, read func() progress.Seen) (seen progress
 	}
 	r.samples = append(r.samples, sample{step, at})
 	return seen, first
+}
+
+// restart reads the output by another table from now on.
+func (r *rankMeter) restart(t *progress.Table) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.reader.Name() == progress.Said {
+		return
+	}
+	r.reader = t.NewReader()
+	r.forget()
+}
+
+// forget drops what was found out of the steps before.
+func (r *rankMeter) forget() {
+	r.samples, r.first, r.intervals, r.next, r.mark = r.samples[:0], nil, r.intervals[:0], 0, nil
 }
 
 func (r *rankMeter) keepInterval(d time.Duration) {

@@ -446,6 +446,8 @@ func (d *Driver) inform(n News) {
 	s := d.parts.Service
 	switch n := n.(type) {
 	case Wanted:
+		want := &n.Desired.Want
+		want.Progress, _ = d.parts.Sealer.Progress(want.Progress) // nil if a sensitive value is unknown: a seal matches no line
 		s.Set(n.Job, n.Desired)
 	case Unwanted:
 		s.Remove(n.Job)

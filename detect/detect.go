@@ -114,7 +114,7 @@ type Detector struct {
 	shown      int       // ranks that have shown a step
 	steps      int       // shown by the world, as far as they were reported; counts up to warmUp
 
-	paced  bool // a world of this job has shown steps
+	paced  bool // a world of this job has shown steps, and the newest still does if it did
 	pauses map[Phase]*pauses
 	pause  *pause // nil while the world moves
 	work   work
@@ -300,7 +300,18 @@ func (d *Detector) reportRank(r *rank, now Rank) {
 		}
 		d.paced = true
 	}
+	if now.Step == nil && before.Step != nil {
+		d.loseStep()
+	}
 	d.setMoving(r, r.slot.silent.IsZero() && now.State != job.ThreadStopped && now.Step != nil && d.now.Sub(r.stepAt) < job.StillAfter(now.Interval))
+}
+
+// loseStep notes that a rank shows no steps any more: they are read in another way. If none does, activity says whether the world
+// stands still, until steps are shown again.
+func (d *Detector) loseStep() {
+	if d.shown--; d.shown == 0 {
+		d.paced, d.pause = false, nil
+	}
 }
 
 func (d *Detector) setMoving(r *rank, moving bool) {

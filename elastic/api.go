@@ -109,6 +109,9 @@ type Order struct {
 	InPlace int `json:"in_place,omitempty"`
 	// World is set with Run. A member that runs another generation stops that first.
 	World *Place `json:"world,omitempty"`
+	// Progress is how the member reads the progress of its processes, also of those that run; nil for what is known of frameworks. It
+	// comes with a Version that the member has not seen.
+	Progress *Progress `json:"progress,omitempty"`
 	// Evidence asks for evidence about the processes of World: its number is to be in the report. 0 asks for none.
 	Evidence int `json:"evidence,omitempty"`
 	// Acts are to be done, in order and each once: an act whose ID is not greater than that of one before is not done. Their outcomes
@@ -116,6 +119,12 @@ type Order struct {
 	Acts []job.Act `json:"acts,omitempty"`
 	// Check is what the member is to check of its node while it waits. Without it a check that runs is to end.
 	Check *Check `json:"check,omitempty"`
+}
+
+// Progress says how progress is read from output lines, by one of its fields, as a job declares it.
+type Progress struct {
+	Pattern     string `json:"pattern,omitempty"`     // a regular expression (RE2) with the group step, for all lines that show progress
+	Recognizers string `json:"recognizers,omitempty"` // JSON of recognizers that come before those of known frameworks
 }
 
 // Check is a check of a node.

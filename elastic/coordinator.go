@@ -369,7 +369,7 @@ func (j *jobState) reply(slot job.Address) SyncReply {
 // since leaves out what a member that has seen a version knows.
 func (r SyncReply) since(seen uint64) SyncReply {
 	if r.Version == seen {
-		r.Members = nil
+		r.Members, r.Order.Progress = nil, nil
 	}
 	return r
 }

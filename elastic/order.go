@@ -69,6 +69,9 @@ func (r *Rendezvous) classOf(s *slot) class {
 func (r *Rendezvous) orderOf(s *slot) Order {
 	o := r.orderToRun(s)
 	o.Acts = s.acts
+	if p := r.want.Progress; p != nil && o.Do != Leave {
+		o.Progress = &Progress{p.Pattern, p.Recognizers}
+	}
 	return o
 }
 
@@ -143,7 +146,18 @@ func (o Order) equal(p Order) bool {
 	if (o.World == nil) != (p.World == nil) || o.World != nil && *o.World != *p.World {
 		return false
 	}
+	if !o.Progress.Equal(p.Progress) {
+		return false
+	}
 	return o.Do == p.Do && o.Checkpoint == p.Checkpoint && o.Force == p.Force && o.InPlace == p.InPlace && o.Evidence == p.Evidence && slices.Equal(o.Acts, p.Acts) && o.Check.equal(p.Check)
+}
+
+// Equal reports whether both are the same; nil is as itself only.
+func (p *Progress) Equal(q *Progress) bool {
+	if p == nil || q == nil {
+		return p == q
+	}
+	return *p == *q
 }
 
 // sameExit compares the fields that a plan depends on.

@@ -143,6 +143,12 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 		for _, a := range s.selected(t, d) {
 			s.exchanged(t, d, a)
 		}
+	case "progress": // by a pattern, or by what is known of frameworks
+		s.want.Progress = nil
+		if len(d.CmdArgs) > 0 {
+			s.want.Progress = &job.Progress{Pattern: d.CmdArgs[0].Key}
+		}
+		s.set()
 	case "kill":
 		s.want.Kill = number(t, d, "through", 0)
 		s.set()
@@ -332,6 +338,9 @@ func orderText(o Order) string {
 	}
 	if o.World != nil && o.World.ResumeStep > 0 {
 		fmt.Fprintf(&b, ", from step %d", o.World.ResumeStep)
+	}
+	if o.Progress != nil {
+		fmt.Fprintf(&b, ", reads progress by %s", o.Progress.Pattern)
 	}
 	if o.Evidence > 0 {
 		fmt.Fprintf(&b, ", gives evidence %d", o.Evidence)

@@ -32,8 +32,6 @@ type AgentConfig struct {
 	CheckpointDir     string
 	CheckpointSignal  string
 	CheckpointPattern string // regular expression with the group step
-	Progress          string // regular expression with the group step, and optionally loss
-	Recognizers       string // JSON of recognizers that come before the known ones
 	Accelerators      Words  // command that prints figures of the slot's accelerators
 	DCGM              string // URL of a DCGM exporter
 	Command           []string
@@ -76,11 +74,9 @@ func (c *AgentConfig) Declare(fs *flag.FlagSet) {
 	fs.StringVar(&c.CheckpointDir, "checkpoint-dir", "", "Set ELTRAIN_CHECKPOINT_DIR to `DIR`.")
 	fs.StringVar(&c.CheckpointSignal, "checkpoint-signal", "", "Request a checkpoint before a planned stop by `SIGNAL`.")
 	fs.StringVar(&c.CheckpointPattern, "checkpoint-pattern", "", "Regular expression `PATTERN` for checkpoint steps in the output.")
-	fs.StringVar(&c.Recognizers, "recognizers", "", "Recognize progress in the output as `JSON` says, too.")
 	c.Accelerators = nil // Var sets no default
 	fs.Var(&c.Accelerators, "accelerators", "Figures of accelerators are printed by a command, a `JSON` list.")
 	fs.StringVar(&c.DCGM, "dcgm", "", "Figures of accelerators are served by the DCGM exporter at `URL`.")
-	fs.StringVar(&c.Progress, "progress", "", "Regular expression `PATTERN` for progress in the output.")
 }
 
 // Args returns the command line for ParseAgentArgs: flags that differ from their defaults, then "--" and the

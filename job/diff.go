@@ -72,6 +72,12 @@ func (j *Job) StartedFrom() string {
 // does not replace another's slots.
 func hashReplaced(enc *json.Encoder, v reflect.Value, ofJob bool) {
 	for _, f := range Fields(v.Type()) {
+		if ofJob && f.Name == "progress" {
+			// Its edits replaced slots once. Jobs without it keep the fingerprint from then.
+			enc.Encode(f.Name)
+			enc.Encode(nil)
+			continue
+		}
 		if f.Change != Replaces || ofJob && f.Repeated() || f.Omitted && v.FieldByIndex(f.Index).IsZero() {
 			continue
 		}

@@ -29,7 +29,7 @@ type Job struct {
 	Suspend     bool        `hcl:"suspend,optional" change:"update" json:",omitempty" doc:"Whether the job is suspended: its slots are asked for a checkpoint and stopped, and its places are given back. Once it is false again the job queues at its priority."`
 	Limits      *Limits     `hcl:"limits,block" change:"update" doc:"The maximum that all slots of the job may hold together. What is not set is not limited."`
 	Roles       []Role      `hcl:"role,block" doc:"A group of identical members. At least one."`
-	Progress    *Progress   `hcl:"progress,block" change:"replace" doc:"How progress is read from the output of the training processes. Without it, what known frameworks print is recognized."`
+	Progress    *Progress   `hcl:"progress,block" change:"update" doc:"How progress is read from the output of the training processes. Without it, what known frameworks print is recognized."`
 	Checkpoint  *Checkpoint `hcl:"checkpoint,block" change:"replace" doc:"Where checkpoints are, how to request one, and how to find completed ones in the output. An empty block says that the job needs none, or finds them itself."`
 	Rendezvous  Rendezvous  `hcl:"rendezvous,block" change:"update" doc:"How a world forms."`
 	Topology    Topology    `hcl:"topology,block" change:"update" doc:"How ranks follow the network, and how they divide the work."`
@@ -155,9 +155,9 @@ type Limits struct {
 
 // Progress reads training progress from output lines, by one of its fields.
 type Progress struct {
-	Pattern string `hcl:"pattern,optional" change:"replace" doc:"Regular expression (RE2) with the group step, and optionally total, loss, epoch, learning_rate, tokens_per_second, grad_norm, state_hash, batch_size, gradient_noise_scale, for all lines that show progress: \"step (?P<step>\\\\d+) loss (?P<loss>\\\\S+)\"."`
+	Pattern string `hcl:"pattern,optional" change:"update" doc:"Regular expression (RE2) with the group step, and optionally total, loss, epoch, learning_rate, tokens_per_second, grad_norm, state_hash, batch_size, gradient_noise_scale, for all lines that show progress: \"step (?P<step>\\\\d+) loss (?P<loss>\\\\S+)\"."`
 	// Omitted from the JSON if empty, so that fingerprints of jobs started before this field existed stay the same.
-	Recognizers string `hcl:"recognizers,optional" change:"replace" json:",omitempty" doc:"JSON with recognizers of what the training program prints, which come before those of known frameworks: file(\"recognizers.json\"). Not together with pattern."`
+	Recognizers string `hcl:"recognizers,optional" change:"update" json:",omitempty" doc:"JSON with recognizers of what the training program prints, which come before those of known frameworks: file(\"recognizers.json\"). Not together with pattern."`
 }
 
 // Checkpoint says where checkpoints are, how to request one, and how to find completed ones in the output.

@@ -13,7 +13,6 @@ type Launch struct {
 	StopGrace   Duration    `json:"stop_grace"`
 	MaxRestarts int         `json:"max_restarts"` // TORCHELASTIC_MAX_RESTARTS
 	Checkpoint  *Checkpoint `json:"checkpoint,omitempty"`
-	Progress    *Progress   `json:"progress,omitempty"`
 	// Accelerators is where figures of the slot's accelerators come from; nil if there are none.
 	Accelerators *Accelerators `json:"accelerators,omitempty"`
 	Fingerprint  string        `json:"fingerprint"`

@@ -518,12 +518,22 @@ func (s *Sealer) Launch(l Launch) (Launch, error) {
 	missing := false
 	open := func(text string) string { return s.open(text, &missing) }
 	l.Program, l.Pod = l.Program.withTexts(open), mapValues(l.Pod, s.opened(open))
-	l.Checkpoint, l.Progress = l.Checkpoint.withTexts(open), l.Progress.withTexts(open)
+	l.Checkpoint = l.Checkpoint.withTexts(open)
 	l.Accelerators = l.Accelerators.withTexts(open)
 	if missing {
 		return l, ErrSealed
 	}
 	return l, nil
+}
+
+// Progress returns p with its sensitive values restored. The error is ErrSealed if one is unknown.
+func (s *Sealer) Progress(p *Progress) (*Progress, error) {
+	missing := false
+	opened := p.withTexts(func(text string) string { return s.open(text, &missing) })
+	if missing {
+		return nil, ErrSealed
+	}
+	return opened, nil
 }
 
 // Source returns s with its sensitive values restored. The error is ErrSealed if one is unknown.

@@ -97,13 +97,19 @@ func TestASealedJobHasNoSecretAndIsLaunchedWithIt(t *testing.T) {
 		t.Fatalf("the secret is in %s", text)
 	}
 	r := &sealed.Roles[0]
-	opened, err := s.Launch(Launch{Program: r.For(1), Pod: r.Pod, Checkpoint: sealed.Checkpoint, Progress: sealed.Progress, Accelerators: r.Accelerators})
+	opened, err := s.Launch(Launch{Program: r.For(1), Pod: r.Pod, Checkpoint: sealed.Checkpoint, Accelerators: r.Accelerators})
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Launch{Program: plain.Roles[0].Program, Pod: plain.Roles[0].Pod, Checkpoint: plain.Checkpoint, Progress: plain.Progress, Accelerators: plain.Roles[0].Accelerators}
+	want := Launch{Program: plain.Roles[0].Program, Pod: plain.Roles[0].Pod, Checkpoint: plain.Checkpoint, Accelerators: plain.Roles[0].Accelerators}
 	if diff := cmp.Diff(want, opened); diff != "" {
 		t.Errorf("the launch differs from the declaration (-declared +launched):\n%s", diff)
+	}
+	if progress, err := s.Progress(sealed.Progress); err != nil || *progress != *plain.Progress {
+		t.Errorf("members are told %+v (%v)", progress, err)
+	}
+	if _, err := keyed("other").Progress(sealed.Progress); err != ErrSealed {
+		t.Errorf("of an unknown value members are told anything: %v", err)
 	}
 	if role := s.Role(r); !reflect.DeepEqual(role.Pod, plain.Roles[0].Pod) {
 		t.Errorf("the provider is asked about %v", role.Pod)

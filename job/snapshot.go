@@ -238,6 +238,8 @@ type Want struct {
 	Hang   HangLimits `json:"hang,omitzero"`
 	RankBy []string   `json:"rank_by,omitempty"` // node label names, widest first
 	Layout Layout     `json:"layout,omitempty"`
+	// Progress is how members read the progress of their processes; nil for what is known of frameworks.
+	Progress *Progress `json:"progress,omitempty"`
 	// Unranked are the slots of unranked roles that may start now.
 	Unranked []Address `json:"unranked,omitempty"`
 	// Steps: worlds of the job show their steps.

@@ -239,7 +239,7 @@ func (p *pass) launch(w *work, s *job.Slot, role *job.Role) *job.Launch {
 	l := &job.Launch{
 		UID: w.rec.UID, Slot: s.Address, Incarnation: s.Incarnation, Node: s.Node, Program: role.For(s.Address.Index),
 		Processes: role.Processes, Ranked: role.Ranked, Reserved: s.Reserved, StopGrace: role.StopGrace,
-		MaxRestarts: w.spec.Heal.Budget.Restarts, Checkpoint: w.spec.Checkpoint, Progress: w.spec.Progress, Accelerators: role.Accelerators,
+		MaxRestarts: w.spec.Heal.Budget.Restarts, Checkpoint: w.spec.Checkpoint, Accelerators: role.Accelerators,
 		Fingerprint: s.Fingerprint, Source: p.shipped(w, role), Pod: role.Pod, Held: w.gated[role.Name], Avoid: s.Avoid.After(p.space(w.spec.Provider).last),
 	}
 	return l

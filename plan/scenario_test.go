@@ -766,7 +766,7 @@ func setJob(j *job.Job, key, value string) error {
 	case "ignore":
 		j.Lifecycle.IgnoreChanges = strings.Split(value, ",")
 	case "progress":
-		j.Progress = &job.Progress{Pattern: `step (?P<step>\d+)`}
+		j.Progress = &job.Progress{Pattern: cmp.Or(value, `step (?P<step>\d+)`)}
 	case "signal":
 		j.Checkpoint = &job.Checkpoint{Dir: "ckpt", Signal: value}
 	case "pattern": // after signal

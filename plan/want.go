@@ -13,7 +13,7 @@ func (p *pass) want(w *work) {
 	if spec.Name == "" {
 		spec = &w.rec.Spec
 	}
-	want := job.Want{Settle: spec.Rendezvous.Settle, Lease: spec.Detect.Lease, Hang: spec.Detect.Limits(), Layout: spec.Topology.Groups}
+	want := job.Want{Settle: spec.Rendezvous.Settle, Lease: spec.Detect.Lease, Hang: spec.Detect.Limits(), Layout: spec.Topology.Groups, Progress: spec.Progress}
 	for _, label := range spec.Topology.RankBy {
 		want.RankBy = append(want.RankBy, strings.TrimPrefix(label, "node.labels."))
 	}

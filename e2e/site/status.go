@@ -40,6 +40,15 @@ type Slot struct {
 	PID         int    `json:"pid"`  // in its pod, where it has one
 	AgentPID    int    `json:"agent_pid"`
 	Restarts    int    `json:"restarts"`
+	Ranks       []Rank `json:"ranks"`
+}
+
+// Rank is a training process of a slot.
+type Rank struct {
+	Progress *struct {
+		By   string `json:"by"`
+		Step *int64 `json:"step"`
+	} `json:"progress"` // nil if nothing was read of it
 }
 
 // Reason is documented in docs/reasons.md.

@@ -238,9 +238,6 @@ func agentConfig(l job.Launch) job.AgentConfig {
 		a.CheckpointDir, a.CheckpointSignal = literal(l.Checkpoint.Dir), l.Checkpoint.Signal
 		a.CheckpointPattern = literal(l.Checkpoint.Pattern)
 	}
-	if l.Progress != nil {
-		a.Progress, a.Recognizers = literal(l.Progress.Pattern), literal(l.Progress.Recognizers)
-	}
 	if l.Accelerators != nil {
 		for _, word := range l.Accelerators.Command {
 			a.Accelerators = append(a.Accelerators, literal(word))

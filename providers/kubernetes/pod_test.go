@@ -96,7 +96,7 @@ func TestTheAgentReadsItsCommandLine(t *testing.T) {
 	l := job.Launch{
 		UID: testUID, Slot: job.Address{Job: "gpt", Role: "worker", Index: 3}, Incarnation: 2, Processes: 8, Ranked: true,
 		Program: job.Program{Command: []string{"sh", "-c", "echo $$ $(date)"}, WorkingDir: "src"}, StopGrace: job.Duration(time.Minute), MaxRestarts: 7,
-		Checkpoint: &job.Checkpoint{Dir: "ckpt", Signal: "SIGUSR1", Pattern: `saved (?P<step>\d+)$`}, Progress: &job.Progress{Pattern: `(?P<step>\d+)$`, Recognizers: "[$(X)]"},
+		Checkpoint:   &job.Checkpoint{Dir: "ckpt", Signal: "SIGUSR1", Pattern: `saved (?P<step>\d+)$`},
 		Accelerators: &job.Accelerators{Command: []string{"sh", "-c", "echo $(X) $$"}, DCGM: "http://$(X)/"},
 	}
 	pod, err := Config{Image: "i"}.pod(l, podContext{})
@@ -112,7 +112,7 @@ func TestTheAgentReadsItsCommandLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := agentConfig(l)
-	want.Host, want.Command, want.Progress, want.Recognizers = "10.0.0.1", l.Program.Command, l.Progress.Pattern, l.Progress.Recognizers
+	want.Host, want.Command = "10.0.0.1", l.Program.Command
 	want.CheckpointPattern, want.Accelerators, want.DCGM = l.Checkpoint.Pattern, l.Accelerators.Command, l.Accelerators.DCGM
 	got, _ := json.Marshal(c)
 	expected, _ := json.Marshal(want)

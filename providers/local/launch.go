@@ -161,9 +161,6 @@ func (p *Provider) agentConfig(i *incarnation, l job.Launch) job.AgentConfig {
 			c.CheckpointDir = p.absolute(l.Checkpoint.Dir)
 		}
 	}
-	if l.Progress != nil {
-		c.Progress, c.Recognizers = l.Progress.Pattern, l.Progress.Recognizers
-	}
 	if l.Accelerators != nil {
 		c.Accelerators, c.DCGM = l.Accelerators.Command, l.Accelerators.DCGM
 	}

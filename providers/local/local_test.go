@@ -469,7 +469,6 @@ func TestAgentGetsAbsolutePathsAndACleanEnvironment(t *testing.T) {
 	b.agent = []string{"/bin/sh", "-c", `{ pwd; env; printf '%s\n' "$@"; ls -l /proc/self/fd; } >"$OUT.new"; mv "$OUT.new" "$OUT"`, "sh"}
 	l := b.launchOf(job.Program{Command: []string{"train", "-x"}, WorkingDir: "sub", Env: map[string]string{"OUT": out, "ELTRAIN_OWN": "kept"}})
 	l.Checkpoint = &job.Checkpoint{Dir: "ckpt", Signal: "SIGUSR1", Pattern: "saved (?P<step>\\d+)"}
-	l.Progress = &job.Progress{Pattern: "step (?P<step>\\d+)", Recognizers: "[]"}
 	b.ok(b.Launch(b.ctx, l))
 	b.await(1, job.Gone)
 	text, err := os.ReadFile(out)
@@ -479,7 +478,7 @@ func TestAgentGetsAbsolutePathsAndACleanEnvironment(t *testing.T) {
 		"-slot=worker[0]", "-uid=" + testUID, "-node=n1", "-dir=" + b.handle(1).dir,
 		"-service-file=" + filepath.Join(b.runDir, "service"), "-token-file=" + filepath.Join(b.runDir, "jobs", testUID, "token"),
 		"-log=" + filepath.Join(b.runDir, "logs/gpt/worker-0.log"), "-checkpoint-dir=" + filepath.Join(b.dir, "ckpt"),
-		"-checkpoint-signal=SIGUSR1", "-checkpoint-pattern=saved (?P<step>\\d+)", "-progress=step (?P<step>\\d+)", "-recognizers=[]", "--", "train", "-x",
+		"-checkpoint-signal=SIGUSR1", "-checkpoint-pattern=saved (?P<step>\\d+)", "--", "train", "-x",
 	} {
 		if !strings.Contains(string(text), line+"\n") {
 			t.Errorf("the agent did not get %q in\n%s", line, text)
