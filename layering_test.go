@@ -47,7 +47,7 @@ var rooms = map[string][]string{
 	"providers/providertest": {"job", "providers", "internal/hang", "internal/logmarks"},
 	"providers/podtest":      {"job", "providers", "testbed"},
 	"providers/local":        {"job", "providers", "internal/atomicfile", "internal/execsocket", "internal/logmarks", "internal/regular"},
-	"providers/sim":          {"job", "providers", "elastic"}, // its agents use the service's wire types
+	"providers/sim":          {"job", "providers", "elastic", "internal/virtual"}, // its agents use the service's wire types
 	"providers/volcano":      {"job", "providers", "providers/kubernetes", "kube"},
 	"providers/kubernetes":   {"job", "providers", "kube", "internal/sourcefiles"},
 	"state/kubernetes":       {"job", "state", "kube"},
@@ -62,6 +62,11 @@ var rooms = map[string][]string{
 	"internal/confine":       {},
 	"internal/sourcefiles":   {},
 	"internal/garbage":       {},
+	"internal/virtual":       {},
+	"faults":                 {"job"},
+	"outcome":                {"job"},
+	"simulate/host":          {"job", "elastic", "apply"},
+	"simulate":               {"job", "elastic", "providers", "apply", "scaling/model", "faults", "outcome", "simulate/host", "internal/virtual"},
 	"internal/trainlog":      {}, // for tests and benchmarks
 	"internal/loopback":      {}, // for tests
 	"internal/soak":          {}, // for tests

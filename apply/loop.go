@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/eltrain/eltrain/conditions"
@@ -31,6 +32,8 @@ type Setup struct {
 	Request string
 	// Check evaluates the files' conditions whenever records have changed.
 	Check bool
+	// Pulse is how often the view gets training progress; 0 is every two seconds.
+	Pulse time.Duration
 }
 
 // Loop is the control loop over one state, as a value: Step takes an event, Ready returns the effects. It
@@ -87,6 +90,7 @@ func New(now time.Time, s Setup) *Loop {
 	if s.Words == nil {
 		s.Words = codes{}
 	}
+	s.Pulse = cmp.Or(s.Pulse, pulseEvery)
 	l := &Loop{now: now, since: now, setup: s, inFlight: map[ID]Effect{}}
 	l.book = newBook(s)
 	l.files = newFiles(s, l.book.state.Jobs)
@@ -96,7 +100,7 @@ func New(now time.Time, s Setup) *Loop {
 	l.exec, l.groups, l.service, l.requests, l.alerts = newExecutor(), newGroups(), newService(), requests{}, newAlerts()
 	l.holds.Set = conditions.TakeOver(l.book.state.Conditions, plan.Supplies)
 	l.holds.show(s.Shown)
-	l.turn.pulse, l.turn.dirty, l.check.due = now.Add(pulseEvery), true, true
+	l.turn.pulse, l.turn.dirty, l.check.due = now.Add(s.Pulse), true, true
 	return l
 }
 

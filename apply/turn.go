@@ -14,7 +14,7 @@ import (
 // Rescan is how often a turn starts without an event, to find changes that no event reports.
 const Rescan = 30 * time.Second
 
-// pulseEvery is how often the view gets training progress.
+// pulseEvery is how often the view gets training progress, unless the setup says otherwise.
 const pulseEvery = 2 * time.Second
 
 // retryStore is the pause after the state could not be stored, retryObserve the one after a provider could not be observed.
@@ -245,9 +245,9 @@ func (l *Loop) beat() {
 	if l.now.Before(t.pulse) {
 		return
 	}
-	l.exec.tellStill(l, t.pulse.Add(-pulseEvery))
+	l.exec.tellStill(l, t.pulse.Add(-l.setup.Pulse))
 	l.book.chronicle(l)
-	t.pulse = l.now.Add(pulseEvery)
+	t.pulse = l.now.Add(l.setup.Pulse)
 	if _, asked := l.inFlight[Gauge{}.ID()]; !asked && l.end.stage == running && t.phase != starting {
 		l.do(Gauge{})
 	}

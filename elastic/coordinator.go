@@ -35,7 +35,8 @@ type Coordinator struct {
 	tickAt  time.Time // when the next Tick is expected; zero before the first
 	ready   Work
 	changes uint64
-	history *history.History
+	history *history.History // nil if none is kept
+	told    bool             // see NewTold
 }
 
 // jobState is one job's rendezvous, and what the rendezvous does not know: secrets and time.
@@ -110,6 +111,23 @@ func NewCoordinator() *Coordinator {
 	return &Coordinator{jobs: map[string]*jobState{}, history: history.New(rememberedRanks)}
 }
 
+// NewTold returns a Coordinator that is told by Lost which members are lost: they have no leases, and what they do is neither watched nor remembered.
+// A steady member costs nothing, which makes it the service of simulations, where nobody sends heartbeats.
+func NewTold() *Coordinator {
+	return &Coordinator{jobs: map[string]*jobState{}, told: true}
+}
+
+// Lost reports that a member's lease has expired, where that is told.
+func (c *Coordinator) Lost(now time.Time, slot job.Address, incarnation int) {
+	j := c.jobs[slot.Job]
+	if j == nil {
+		return
+	}
+	if m := j.members[slot]; m != nil && m.incarnation == incarnation && !m.ended && !m.expired {
+		c.expire(now, m)
+	}
+}
+
 // Ready returns the pending Work, once.
 func (c *Coordinator) Ready() Work {
 	w := c.ready
@@ -143,7 +161,7 @@ func (c *Coordinator) step(now time.Time, j *jobState, e Event) error {
 }
 
 func (c *Coordinator) tickBy(at time.Time) {
-	c.ready.Sooner = c.ready.Sooner || !at.IsZero() && at.Before(c.tickAt)
+	c.ready.Sooner = c.ready.Sooner || !at.IsZero() && (at.Before(c.tickAt) || c.told && c.tickAt.IsZero())
 }
 
 // Set updates the desired state of a job. The first Set of a UID adds the job, and drops a job of the same name with another
@@ -167,7 +185,7 @@ func (c *Coordinator) Set(now time.Time, name string, d Desired) {
 	for addr, m := range j.members {
 		if s := j.rdzv.slots[addr]; s == nil || s.Incarnation != m.incarnation {
 			c.drop(m)
-		} else if moved {
+		} else if moved && !c.told {
 			c.leases.update(m)
 			c.tickBy(m.due)
 		}
@@ -190,7 +208,9 @@ func (c *Coordinator) Remove(name string) {
 		c.drop(m)
 	}
 	delete(c.jobs, name)
-	c.history.Forget(name)
+	if c.history != nil {
+		c.history.Forget(name)
+	}
 	c.changes++
 }
 
@@ -393,15 +413,18 @@ func (c *Coordinator) Formed(now time.Time, f Forming, err error) {
 }
 
 // Tick checks leases and timers, and returns when to call it again: at most pulse from now. If it is called much later, no
-// heartbeats could be received meanwhile, and all leases are extended.
+// heartbeats could be received meanwhile, and all leases are extended. Without leases it may return zero: nothing is due.
 func (c *Coordinator) Tick(now time.Time) time.Time {
-	if gap := now.Sub(c.tickAt); !c.tickAt.IsZero() && gap > stall {
+	if gap := now.Sub(c.tickAt); !c.told && !c.tickAt.IsZero() && gap > stall {
 		c.extend(now, gap)
 	}
 	for len(c.leases) > 0 && !c.leases[0].due.After(now) {
 		c.check(now, c.leases[0])
 	}
-	next := now.Add(pulse)
+	var next time.Time
+	if !c.told {
+		next = now.Add(pulse)
+	}
 	for _, j := range c.jobs {
 		if at := j.rdzv.Next(); !at.IsZero() && !at.After(now) {
 			c.step(now, j, Tick{}) // never refused
@@ -437,11 +460,7 @@ func (c *Coordinator) extend(now time.Time, gap time.Duration) {
 func (c *Coordinator) check(now time.Time, m *member) {
 	switch {
 	case !now.Before(m.heard.Add(m.job.lease)):
-		m.silent, m.expired, m.job.observed = true, true, nil
-		m.job.counts.Expired++
-		c.changes++
-		c.leases.remove(m)
-		c.step(now, m.job, Expired{m.slot, m.incarnation}) // never refused
+		c.expire(now, m)
 		return
 	case !m.silent && !now.Before(m.silentAt()):
 		m.silent, m.job.observed = true, nil
@@ -449,6 +468,15 @@ func (c *Coordinator) check(now time.Time, m *member) {
 		c.detect(now, m.job, detect.Silent{Slot: m.slot, Silent: true})
 	}
 	c.leases.update(m)
+}
+
+// expire ends a member's lease.
+func (c *Coordinator) expire(now time.Time, m *member) {
+	m.silent, m.expired, m.job.observed = true, true, nil
+	m.job.counts.Expired++
+	c.changes++
+	c.leases.remove(m)
+	c.step(now, m.job, Expired{m.slot, m.incarnation}) // never refused
 }
 
 // recordBeat records a beat of a member.
@@ -464,6 +492,9 @@ func (c *Coordinator) recordBeat(now time.Time, m *member) {
 
 func (c *Coordinator) add(m *member) {
 	m.job.members[m.slot], m.job.sorted, m.job.observed = m, nil, nil
+	if m.index = -1; c.told {
+		return
+	}
 	m.due = m.nextDue()
 	heap.Push(&c.leases, m)
 	c.tickBy(m.due)

@@ -44,6 +44,9 @@ func (c *Coordinator) remember(now time.Time, m *member, r *Report) {
 		return
 	}
 	m.job.sawCheckpoint(now, m, r)
+	if c.history == nil {
+		return
+	}
 	for local := range m.job.processes(m.slot) {
 		c.history.Add(now, history.Rank{Slot: m.slot, Local: local}, r.Measured(local, m.incarnation))
 	}
@@ -61,6 +64,9 @@ func (r *Report) Measured(local, incarnation int) history.Measured {
 
 // restore adds what a member remembers to the history, as far as that knows nothing newer.
 func (c *Coordinator) restore(now time.Time, m *member, recent []*history.Recent) {
+	if c.history == nil {
+		return
+	}
 	for local, r := range recent[:min(len(recent), m.job.processes(m.slot))] {
 		c.history.Restore(now, history.Rank{Slot: m.slot, Local: local}, r)
 	}
@@ -176,7 +182,10 @@ func (c *Coordinator) ranksOf(all []RankUsage, m *member, s *slot, bases map[job
 			u.Rank = base + local
 		}
 		if local < len(r.Ranks) && r.Ranks[local].Process != nil {
-			u.Process, u.Rates = r.Ranks[local].Process, c.history.Rates(rank)
+			u.Process = r.Ranks[local].Process
+			if c.history != nil {
+				u.Rates = c.history.Rates(rank)
+			}
 		}
 		all = append(all, u)
 	}

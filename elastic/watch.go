@@ -15,8 +15,11 @@ func hangLimits(w job.Want) detect.Limits {
 	return detect.Limits{Floor: hang.Floor.Std(), Ceiling: hang.Ceiling.Std()}
 }
 
-// detect passes an event to the job's detector.
+// detect passes an event to the job's detector, unless suspicions are told.
 func (c *Coordinator) detect(now time.Time, j *jobState, e detect.Event) {
+	if c.told {
+		return
+	}
 	before := j.detector.Changes()
 	j.detector.Step(now, e)
 	if now := j.detector.Changes(); now != before {
@@ -58,7 +61,7 @@ func (c *Coordinator) watchWorld(now time.Time, j *jobState) {
 
 // watchReport tells the job's detector what a member of the world reports.
 func (c *Coordinator) watchReport(now time.Time, j *jobState, slot job.Address, r *Report) {
-	if j.watched == 0 || r.Generation != j.watched || r.State != job.MemberRunning {
+	if c.told || j.watched == 0 || r.Generation != j.watched || r.State != job.MemberRunning {
 		return
 	}
 	e := detect.Reported{Slot: slot, Saving: r.Saving, Ranks: make([]detect.Rank, min(len(r.Ranks), j.processes(slot)))}

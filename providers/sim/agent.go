@@ -63,7 +63,7 @@ type Agent struct {
 
 // begin starts the agent on a node.
 func (a *Agent) begin(node string) {
-	a.node, a.waiting, a.started = node, "", a.c.now
+	a.node, a.waiting, a.started = node, "", a.c.Now()
 	a.c.After(StartTime, a.register)
 }
 
@@ -291,7 +291,7 @@ func (a *Agent) Fail(e job.Exit) {
 	if _, runs := a.Running(); !runs {
 		return
 	}
-	e.At = a.c.now
+	e.At = a.c.Now()
 	a.failure = &e
 	a.c.log("%s: a process ends: %s", a.launch.Slot.Short(), describe(e))
 	if !a.silent {
@@ -302,7 +302,7 @@ func (a *Agent) Fail(e job.Exit) {
 // Hang makes the slot's processes stop, if they run in a world, as SIGSTOP of them would. Their agent goes on.
 func (a *Agent) Hang() {
 	if _, runs := a.Running(); runs && a.launch.Ranked && a.hung.IsZero() {
-		a.hung = a.c.now
+		a.hung = a.c.Now()
 		a.c.log("%s: its processes hang", a.launch.Slot.Short())
 	}
 }
@@ -332,7 +332,7 @@ func (a *Agent) Finish() bool {
 // Kill ends the agent and its processes, as SIGKILL of both would.
 func (a *Agent) Kill() {
 	if !a.gone {
-		a.c.end(a, &job.Exit{Code: 137, Signal: "killed", At: a.c.now}, "")
+		a.c.end(a, &job.Exit{Code: 137, Signal: "killed", At: a.c.Now()}, "")
 	}
 }
 

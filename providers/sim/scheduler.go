@@ -110,5 +110,5 @@ func (c *Cluster) Terminate(a *Agent, cause job.Cause) {
 		return
 	}
 	a.cause = cause
-	c.end(a, &job.Exit{Code: 143, Signal: "terminated", At: c.now}, job.EndLeft)
+	c.end(a, &job.Exit{Code: 143, Signal: "terminated", At: c.Now()}, job.EndLeft)
 }

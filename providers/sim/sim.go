@@ -11,7 +11,6 @@ package sim
 
 import (
 	"cmp"
-	"container/heap"
 	"context"
 	"fmt"
 	"io"
@@ -21,6 +20,7 @@ import (
 	"time"
 
 	"github.com/eltrain/eltrain/elastic"
+	"github.com/eltrain/eltrain/internal/virtual"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/providers"
 )
@@ -64,9 +64,7 @@ type Cluster struct {
 	// Acted, if set, is called when processes get a signal that was asked for.
 	Acted func(a *Agent, act job.Act)
 
-	now     time.Time
-	queue   queue
-	seq     int
+	clock   *virtual.Clock
 	nodes   []job.Node
 	agents  map[key]*Agent
 	masters map[string]Master // by address
@@ -97,54 +95,24 @@ func New(name string, start time.Time, log func(format string, args ...any)) *Cl
 	if log == nil {
 		log = func(string, ...any) {}
 	}
-	c := &Cluster{Name: name, now: start, agents: map[key]*Agent{}, masters: map[string]Master{}, changes: make(chan struct{}, 1), tokens: map[string]string{}, reached: map[string]int64{}, faults: map[string]job.CheckPart{}, meets: map[exchange]meeting{}, parts: map[string][]job.Incarnation{}, saved: map[string]checkpoints{}, log: log}
+	c := &Cluster{Name: name, clock: virtual.New(start), agents: map[key]*Agent{}, masters: map[string]Master{}, changes: make(chan struct{}, 1), tokens: map[string]string{}, reached: map[string]int64{}, faults: map[string]job.CheckPart{}, meets: map[exchange]meeting{}, parts: map[string][]job.Incarnation{}, saved: map[string]checkpoints{}, log: log}
 	c.Net = newNet(c.After)
 	return c
 }
 
 // Now is the virtual time.
-func (c *Cluster) Now() time.Time { return c.now }
+func (c *Cluster) Now() time.Time { return c.clock.Now() }
 
 // After schedules f at d from now.
-func (c *Cluster) After(d time.Duration, f func()) {
-	c.seq++
-	heap.Push(&c.queue, &event{c.now.Add(d), c.seq, f})
-}
+func (c *Cluster) After(d time.Duration, f func()) { c.clock.After(d, f) }
 
 // Advance runs all events that are due until t, and moves the clock to t. It calls between after each event, which
 // steps the masters' loops.
 func (c *Cluster) Advance(t time.Time, between func()) {
-	for len(c.queue) > 0 && !c.queue[0].at.After(t) {
-		e := heap.Pop(&c.queue).(*event)
-		if e.at.After(c.now) {
-			c.now = e.at
-		}
-		e.do()
+	for c.clock.Step(t) {
 		between()
 	}
-	if t.After(c.now) {
-		c.now = t
-	}
-}
-
-type event struct {
-	at  time.Time
-	seq int
-	do  func()
-}
-
-type queue []*event
-
-func (q queue) Len() int { return len(q) }
-func (q queue) Less(i, j int) bool {
-	return cmp.Or(q[i].at.Compare(q[j].at), cmp.Compare(q[i].seq, q[j].seq)) < 0
-}
-func (q queue) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
-func (q *queue) Push(x any)   { *q = append(*q, x.(*event)) }
-func (q *queue) Pop() any {
-	last := (*q)[len(*q)-1]
-	*q = (*q)[:len(*q)-1]
-	return last
+	c.clock.MoveTo(t)
 }
 
 // Serve makes a master reachable at an address; nil removes it, and breaks its connections. Agents use the address that was
@@ -167,7 +135,7 @@ func (c *Cluster) Serve(address string, m Master) {
 
 // address returns the master's address as agents know it.
 func (c *Cluster) address() string {
-	if c.now.Before(c.told.Add(c.News)) {
+	if c.Now().Before(c.told.Add(c.News)) {
 		return c.service[0]
 	}
 	return c.service[1]
@@ -176,7 +144,7 @@ func (c *Cluster) address() string {
 // tell publishes a master's address to agents.
 func (c *Cluster) tell(address string) {
 	if c.service[1] != address {
-		c.service, c.told = [2]string{c.address(), address}, c.now
+		c.service, c.told = [2]string{c.address(), address}, c.Now()
 	}
 }
 
@@ -351,7 +319,7 @@ func (c *Cluster) Launch(_ context.Context, l job.Launch) error {
 		a.drift = nil
 		return nil
 	}
-	a := &Agent{c: c, launch: l, launched: len(c.agents), started: c.now, state: job.MemberWaiting}
+	a := &Agent{c: c, launch: l, launched: len(c.agents), started: c.Now(), state: job.MemberWaiting}
 	c.agents[k] = a
 	if c.Schedules {
 		c.log("launch %s incarnation %d", l.Slot.Short(), l.Incarnation)

@@ -29,7 +29,7 @@ func (a *Agent) train() {
 		return
 	}
 	last, _ := a.step()
-	a.run = run{last: last, resumed: a.c.reached[a.launch.UID] / t.Saves * t.Saves, first: a.c.now.Add(t.Imports)}
+	a.run = run{last: last, resumed: a.c.reached[a.launch.UID] / t.Saves * t.Saves, first: a.c.Now().Add(t.Imports)}
 	mine := a.run
 	a.c.After(t.Imports, func() {
 		if a.run == mine {
@@ -41,7 +41,7 @@ func (a *Agent) train() {
 // stop ends the run.
 func (a *Agent) stop() {
 	if a.run.over.IsZero() && !a.run.first.IsZero() {
-		a.run.over = a.c.now
+		a.run.over = a.c.Now()
 		if step, shown := a.step(); shown {
 			a.c.reached[a.launch.UID] = max(a.c.reached[a.launch.UID], step)
 		}
@@ -50,7 +50,7 @@ func (a *Agent) stop() {
 
 // step is the step that the run has shown last.
 func (a *Agent) step() (step int64, shown bool) {
-	until := a.c.now
+	until := a.c.Now()
 	for _, stood := range []time.Time{a.run.over, a.hung} {
 		if !stood.IsZero() && stood.Before(until) {
 			until = stood
@@ -74,7 +74,7 @@ func (a *Agent) progress(r *elastic.Report) {
 		return
 	}
 	first, rate := a.run.resumed+1, float64(time.Second)/float64(a.c.Training.Step)
-	age := a.c.now.Sub(a.run.first.Add(time.Duration(step-first) * a.c.Training.Step)).Seconds()
+	age := a.c.Now().Sub(a.run.first.Add(time.Duration(step-first) * a.c.Training.Step)).Seconds()
 	r.FirstStep, r.StepRate = first, rate
 	r.Ranks = []job.RankReport{{Progress: &job.RankProgress{By: job.OwnPattern, Reading: job.Reading{Step: &step}, FirstStep: &first, StepRate: rate, StepAge: &age}}}
 }
