@@ -73,6 +73,18 @@ func (e *executor) forgotten(uid string) bool {
 	return x != nil && x.done && isForget(&x.change)
 }
 
+// inFlight returns the jobs, by UID, of which a slot is being launched or stopped. An effect that fails does not count: it is tried
+// for as long as it fails, and what the provider shows may be all that will ever be known about its slot.
+func (e *executor) inFlight() map[string]bool {
+	jobs := map[string]bool{}
+	for t, x := range e.asked {
+		if x.busy() && !isForget(&x.change) && e.retries[t].failures == 0 {
+			jobs[t.uid] = true
+		}
+	}
+	return jobs
+}
+
 // forgets reports whether a request to forget a job is queued or in flight.
 func (e *executor) forgets(uid string) bool {
 	x := e.asked[target{uid: uid}]
@@ -91,10 +103,11 @@ func (e *executor) launching(uid string) bool {
 
 // batch is what one turn starts.
 type batch struct {
-	start []*execution // what to carry out now
-	news  []Message    // what to report before that
-	fresh bool         // some of it is started for the first time
-	due   time.Time    // when the next change is due; zero for none
+	closed []Message    // what has ended with this plan, to report before it
+	start  []*execution // what to carry out now
+	news   []Message    // what to report before that
+	fresh  bool         // some of it is started for the first time
+	due    time.Time    // when the next change is due; zero for none
 }
 
 // take decides on every change of the first wave that is not in flight, and closes those that the plan no longer wants.
@@ -120,7 +133,7 @@ func (e *executor) take(l *Loop, p *plan.Plan) (b batch) {
 		}
 		if !x.is(c) {
 			if x != nil && !x.done { // another change replaces it
-				b.news = append(b.news, e.closeMessage(l, x))
+				b.closed = append(b.closed, e.closeMessage(l, x))
 			}
 			x = &execution{since: l.now, asked: e.plan}
 			e.asked[t] = x
@@ -142,7 +155,7 @@ func (e *executor) take(l *Loop, p *plan.Plan) (b batch) {
 		b.start = append(b.start, x)
 	}
 	e.withdraw(l)
-	b.news = append(b.news, e.close(l, asked)...)
+	b.closed = append(b.closed, e.close(l, asked)...)
 	return b
 }
 

@@ -255,7 +255,7 @@ func (l *Loop) input() plan.Input {
 func (l *Loop) known() plan.Input {
 	s := &l.sight
 	in := plan.Input{
-		Now: l.now, Since: l.since, Rerun: map[string]bool{}, Forgotten: map[string]bool{}, Capabilities: map[string]job.Capabilities{}, Records: job.Records{},
+		Now: l.now, Since: l.since, Rerun: map[string]bool{}, Forgotten: map[string]bool{}, InFlight: l.exec.inFlight(), Capabilities: map[string]job.Capabilities{}, Records: job.Records{},
 		Released: l.book.state.Released, Nodes: l.book.state.Nodes, Spent: l.book.state.Spent,
 	}
 	l.declare(&in)

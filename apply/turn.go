@@ -193,6 +193,10 @@ func (l *Loop) act() {
 	l.service.instruct(l, &d.Plan)
 	batch := l.exec.take(l, &d.Plan)
 	ends := t.shownChanges && len(d.Plan.Changes) == 0 && !l.sight.incomplete() // during an outage plans are partial
+	for _, m := range batch.closed {
+		l.tell(m)
+	}
+	// The plan's notices tell what follows from it, such as that a request is done.
 	l.tellPlan(&d.Plan, batch.fresh || ends || d.Plan.Resizes())
 	l.exec.begin(l, batch)
 	if batch.fresh || l.holds.Unseen(conditions.Key{About: aboutJournal, Code: NotChronicled}) {

@@ -54,6 +54,9 @@ type Input struct {
 	Released map[string]job.Released `json:"released,omitempty"`
 	// Forgotten are recorded jobs, by UID, of which nothing is left: their provider has forgotten them.
 	Forgotten map[string]bool `json:"forgotten,omitempty"`
+	// InFlight are recorded jobs, by UID, of which a slot is being launched or stopped. Requests that change what runs of them are
+	// done afterwards, even if the snapshot shows the result already.
+	InFlight map[string]bool `json:"in_flight,omitempty"`
 	// Destroyed are the jobs, by name, that operators have destroyed and that the files may still declare.
 	Destroyed map[string]job.Override `json:"destroyed,omitempty"`
 	// Nodes are those about which operators asked for something, and those with incidents, by provider and name.

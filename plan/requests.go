@@ -606,6 +606,9 @@ func (p *pass) outcome(w *work, r *job.Request, h *job.Handled) (state job.Reply
 	} else if why = p.in.Refused[r.ID]; !why.IsZero() {
 		state = job.Undone
 	}
+	if state == job.Done && h.Act.Kind == "" && p.in.InFlight[w.rec.UID] {
+		return job.Accepted, job.Reason{}
+	}
 	switch o, destroyed := p.out.Destroyed[w.name]; {
 	case state != job.Accepted || w.declared || o.Request == r.ID || h.Act.Kind != "" && len(h.Slots) > 0: // agents may be about to act
 	case destroyed:
