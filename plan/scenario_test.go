@@ -2,6 +2,7 @@ package plan_test
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -126,6 +127,9 @@ func (w *world) command(d *datadriven.TestData) (string, error) {
 	case "drop", "die":
 		w.removeNode(arg, d.Cmd == "die")
 	case "job":
+		if len(d.CmdArgs) != 1 {
+			return "", errors.New("write only a name after job, and the rest in lines below, such as: job priority=1")
+		}
 		return "", w.declareJob(arg, lines(d.Input))
 	case "limits": // of all jobs: limits cpu=4
 		w.directory.Limits = nil
