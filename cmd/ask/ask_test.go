@@ -3,10 +3,12 @@ package ask
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -267,6 +269,22 @@ func TestALateReplyIsWaitedFor(t *testing.T) {
 				t.Errorf("with a reply after %s it ends %q, %v", c.after, asked.Reply.State, err)
 			}
 		})
+	}
+}
+
+// full are requests on a disk that is full.
+type full struct{ state.Requests }
+
+func (full) Ask(_ context.Context, r job.Request) (job.Request, error) {
+	return r, fmt.Errorf("store a request: %w", syscall.ENOSPC)
+}
+
+func TestOnAFullDiskWhoAsksIsToldWhatToDo(t *testing.T) {
+	to, _ := here(t)
+	to.requests = full{to.requests}
+	_, err := to.Ask(t.Context(), job.Request{Verb: job.AskSuspend, On: []job.Selector{{Job: "a"}}})
+	if !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), "Free a few MiB on that disk and run the command again") {
+		t.Errorf("it ends with %v", err)
 	}
 }
 

@@ -33,6 +33,8 @@ const (
 // ID.accepted.json or ID.final.json. Each file is written whole; only the reply of one that is accepted may be replaced.
 type Requests struct {
 	root, dir string
+	// They write files whole: atomicfile's, except in tests of disks that take nothing.
+	create, replace func(path string, content []byte, mode fs.FileMode) error
 
 	mu     sync.Mutex
 	parsed map[string]job.Request // by ID: a request does not change
@@ -41,7 +43,7 @@ type Requests struct {
 
 // NewRequests returns the requests in a directory below root, which is made, private, when the first is asked.
 func NewRequests(root, dir string) *Requests {
-	return &Requests{root: root, dir: dir, parsed: map[string]job.Request{}}
+	return &Requests{root: root, dir: dir, create: atomicfile.Create, replace: atomicfile.Write, parsed: map[string]job.Request{}}
 }
 
 // Requests are operators' requests to whoever leads the jobs of this state, from whichever directory.
@@ -62,13 +64,14 @@ func (q *Requests) Ask(_ context.Context, r job.Request) (job.Request, error) {
 		if err != nil {
 			return r, err
 		}
-		err = atomicfile.Create(q.path(r.ID, requestSuffix), text, 0o600)
-		if errors.Is(err, fs.ErrExist) {
+		err = q.create(q.path(r.ID, requestSuffix), text, 0o600)
+		switch {
+		case errors.Is(err, fs.ErrExist):
 			continue // another asked at the same time
+		case err != nil && !errors.As(err, new(*atomicfile.UnsyncedError)): // one in place is asked, and may be taken up already
+			return r, fmt.Errorf("store a request: %w", err)
 		}
-		if err == nil {
-			r.By, err = q.owner(r.ID)
-		}
+		r.By, err = q.owner(r.ID)
 		return r, err
 	}
 }
@@ -268,9 +271,9 @@ func (q *Requests) Reply(_ context.Context, r job.Reply) error {
 		return err
 	}
 	if r.State.Final() {
-		err = atomicfile.Create(q.path(r.ID, finalSuffix), text, 0o600)
+		err = q.create(q.path(r.ID, finalSuffix), text, 0o600)
 	} else {
-		err = atomicfile.Write(q.path(r.ID, acceptedSuffix), text, 0o600) // counts only as long as there is no final one
+		err = q.replace(q.path(r.ID, acceptedSuffix), text, 0o600) // counts only as long as there is no final one
 	}
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("reply to request %s: %w", r.ID, err)

@@ -1,14 +1,20 @@
 package file
 
 import (
+	"encoding/json"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/eltrain/eltrain/internal/atomicfile"
 	"github.com/eltrain/eltrain/internal/filetest"
+	"github.com/eltrain/eltrain/internal/regular"
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/state"
 	"github.com/eltrain/eltrain/state/statetest"
@@ -77,6 +83,109 @@ func TestDamagedRequestsAskForNothing(t *testing.T) {
 	}
 	if asked, err := q.All(t.Context()); err != nil || len(asked) != 1 {
 		t.Errorf("all are %+v, %v", asked, err)
+	}
+}
+
+// A disk that is full or read-only takes no request and no reply: who asks is told, nothing is half there, and what was asked before is
+// answered once the disk takes files again.
+func TestADiskThatTakesNothing(t *testing.T) {
+	for _, why := range []error{syscall.ENOSPC, syscall.EROFS} {
+		q := requestsIn(t)
+		create, replace := q.create, q.replace
+		before := ask(t, q, time.Now())
+		refuse := func(path string, _ []byte, _ fs.FileMode) error {
+			return &fs.PathError{Op: "open", Path: path, Err: why}
+		}
+		q.create, q.replace = refuse, refuse
+		_, err := q.Ask(t.Context(), job.Request{Verb: job.AskCancel, On: []job.Selector{{Job: "a"}}, At: time.Now()})
+		if !errors.Is(err, why) || !strings.HasPrefix(err.Error(), "store a request: ") {
+			t.Errorf("%v: asking ends with %v", why, err)
+		}
+		for _, s := range []job.ReplyState{job.Accepted, job.Done} {
+			err := q.Reply(t.Context(), job.Reply{ID: before.ID, State: s})
+			if !errors.Is(err, why) || !strings.HasPrefix(err.Error(), "reply to request "+before.ID) {
+				t.Errorf("%v: the reply %s ends with %v", why, s, err)
+			}
+		}
+		if got := pending(t, q); !slices.Equal(got, []string{before.ID}) {
+			t.Errorf("%v: pending are %v", why, got)
+		}
+		q.create, q.replace = create, replace
+		if err := q.Reply(t.Context(), job.Reply{ID: before.ID, State: job.Done}); err != nil {
+			t.Errorf("%v is over: the reply ends with %v", why, err)
+		}
+		after := ask(t, q, time.Now())
+		if got := pending(t, q); !slices.Equal(got, []string{after.ID}) {
+			t.Errorf("%v is over: pending are %v", why, got)
+		}
+	}
+}
+
+// A request that is in place was asked, also if its directory could not be synced: whoever leads may have taken it up.
+func TestARequestThatIsInPlaceWasAsked(t *testing.T) {
+	q := requestsIn(t)
+	create := q.create
+	q.create = func(path string, content []byte, mode fs.FileMode) error {
+		return errors.Join(create(path, content, mode), &atomicfile.UnsyncedError{Err: syscall.EIO})
+	}
+	if r, got := ask(t, q, time.Now()), pending(t, q); !slices.Equal(got, []string{r.ID}) || r.By == "" {
+		t.Errorf("%+v was asked, pending are %v", r, got)
+	}
+}
+
+// Whoever asks may be killed after each of its steps. A request that is not in place yet is not there, one that is in place is carried
+// out without the process that asked.
+func TestWhoAsksIsKilledAtEachStep(t *testing.T) {
+	request, err := json.Marshal(job.Request{Verb: job.AskSuspend, On: []job.Selector{{Job: "a"}}, At: time.Now()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	draft := func(t *testing.T, path string, content []byte) *atomicfile.Draft {
+		d, err := atomicfile.NewDraft(path, content, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d // of a process that is killed, and discards nothing
+	}
+	for _, c := range []struct {
+		name  string
+		until func(t *testing.T, path string)
+		asked bool
+	}{
+		{"the directory is made", func(*testing.T, string) {}, false},
+		{"half of it is written", func(t *testing.T, path string) { draft(t, path, request[:len(request)/2]) }, false},
+		{"all of it is written", func(t *testing.T, path string) { draft(t, path, request) }, false},
+		{"it is in place", func(t *testing.T, path string) {
+			if err := draft(t, path, request).PlaceNew(); err != nil {
+				t.Fatal(err)
+			}
+		}, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			killed := requestsIn(t)
+			if err := regular.MakePrivate(killed.root, killed.dir); err != nil {
+				t.Fatal(err)
+			}
+			id := state.NextRequestID(time.Now().Add(-time.Minute), "")
+			c.until(t, killed.path(id, requestSuffix))
+
+			leader := NewRequests(killed.root, killed.dir)
+			all, err := leader.Pending(t.Context())
+			if err != nil || (len(all) == 1) != c.asked || len(all) > 1 || c.asked && (all[0].ID != id || all[0].Verb != job.AskSuspend) {
+				t.Fatalf("pending are %+v, %v", all, err)
+			}
+			if !c.asked {
+				if _, err := leader.Get(t.Context(), id); !errors.Is(err, state.ErrNoRequest) {
+					t.Errorf("it is read: %v", err)
+				}
+			} else if err := leader.Reply(t.Context(), job.Reply{ID: id, State: job.Done}); err != nil {
+				t.Fatal(err)
+			}
+			again := ask(t, NewRequests(killed.root, killed.dir), time.Now())
+			if got := pending(t, leader); !slices.Equal(got, []string{again.ID}) {
+				t.Errorf("pending are %v, want %s", got, again.ID)
+			}
+		})
 	}
 }
 
