@@ -2,7 +2,9 @@ package kubernetes
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -29,6 +31,15 @@ func TestATailGoesBackOverIncarnations(t *testing.T) {
 	for tail, want := range map[int]string{-1: "a2 b2 a3 b3 a4 b4", 0: "", 1: "b4", 2: "a4 b4", 3: "b3 a4 b4", 99: "a2 b2 a3 b3 a4 b4"} {
 		if got := strings.Join(strings.Fields(w.logs("worker", 0, tail)), " "); got != want {
 			t.Errorf("the last %d lines are %q, want %q", tail, got, want)
+		}
+	}
+	for tail, want := range map[int]string{-1: "a3 b3", 1: "b3"} {
+		r, err := w.p.Logs(t.Context(), testUID, job.Address{Job: "gpt", Role: "worker"}, providers.LogOptions{Tail: tail, Before: 4})
+		w.ok(err)
+		text, err := io.ReadAll(r)
+		w.ok(errors.Join(err, r.Close()))
+		if got := strings.Join(strings.Fields(string(text)), " "); got != want {
+			t.Errorf("the last %d lines before the newest are %q, want %q", tail, got, want)
 		}
 	}
 	// The first incarnation's pod was removed by the fourth's launch: a slot that fails repeatedly does not pile up pods.
