@@ -48,6 +48,8 @@ type Record struct {
 	Scaled map[string]Scaled `json:"scaled,omitempty"`
 	// Measured is what earlier worlds have shown of how long a step takes; nil if nothing.
 	Measured *Measured `json:"measured,omitempty"`
+	// Rhythm is how far apart the checkpoints of an elastic job are that cannot be asked for one.
+	Rhythm Rhythm `json:"rhythm,omitzero"`
 	// Stopping is since when the figure of the job's StopWhen counts; nil if it does not.
 	Stopping *Stopping `json:"stopping,omitempty"`
 }
@@ -287,6 +289,15 @@ type WorldSpent struct {
 	// Slow is since when stragglers cost the share SlowBy of its time.
 	Slow   time.Time `json:"slow_since,omitzero"`
 	SlowBy float64   `json:"slow_by,omitempty"`
+}
+
+// Rhythm is how far apart a job's checkpoints are.
+type Rhythm struct {
+	Saved      Saved `json:"saved"`                // the newest that was recorded; while they come as expected, a later one is not
+	Steps      int64 `json:"steps,omitempty"`      // from one checkpoint to the next; 0 if not known
+	Generation int   `json:"generation,omitempty"` // of the world that showed Steps
+	// Until is when a change of the job's size is made that waits for the checkpoint after Saved, even without it; zero if none waits.
+	Until time.Time `json:"until,omitzero"`
 }
 
 // LostTime is time without progress, by reason, in seconds.

@@ -112,6 +112,7 @@ const (
 	NeverFits             job.Code = "never_fits"               // it cannot run on these nodes even when they are empty
 	BudgetScarce          job.Code = "budget_scarce"            // little is left of the directory's budget: nothing grows
 	BudgetSpent           job.Code = "budget_spent"             // the directory's budget is spent
+	GrowthAwaitsSave      job.Code = "growth_awaits_save"       // a role grows after the job's next checkpoint, which is near
 	AboveDirectoryLimits  job.Code = "above_directory_limits"   // the directory's limits leave no room for what is wanted
 	AboveLimits           job.Code = "above_limits"             // the job's limits leave no room for what is wanted
 	StillStopping         job.Code = "still_stopping"           // slots start again once what ran in them has stopped

@@ -15,6 +15,7 @@ func (p *pass) account(w *work) {
 	if f.Mode != goodput.Training || !goodput.Trains(&w.rec.Goodput, f.Generation) {
 		p.keepSaved(w)
 	}
+	p.keepRhythm(w)
 	next, changed := goodput.Step(w.rec.Goodput, p.in.Now, f)
 	if changed {
 		w.rec.Goodput = next
@@ -111,8 +112,7 @@ func (w *work) mode() string {
 
 // saves reports whether members of a world that was told to end still run, to write the checkpoint that they were asked for.
 func (w *work) saves() bool {
-	c := w.spec.Checkpoint
-	if c == nil || c.Signal == "" || !w.world.Broken || w.world.Ordered.IsZero() {
+	if !w.asksForCheckpoints() || !w.world.Broken || w.world.Ordered.IsZero() {
 		return false
 	}
 	return slices.ContainsFunc(w.world.Members, func(m job.WorldMember) bool {

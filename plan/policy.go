@@ -86,6 +86,8 @@ func (p *pass) scaleRole(w *work, r *job.Role) {
 	out := &RoleScaling{Job: w.name, Role: r.Name, DryRun: r.Scaling.DryRun, Asked: w.askedSize(r), Paused: w.paused(r)}
 	if out.Asked > 0 {
 		in.Size = out.Asked
+	} else if r.Ranked && !out.DryRun && len(w.changed)+len(w.outdated) == 0 { // an edit is not kept waiting
+		in.SaveDue = p.saveDue(w)
 	}
 	if out.Decision = scaling.Decide(in); len(out.Proposals) == 0 && len(out.Bounds) == 0 {
 		p.keepScaled(w, r, job.Scaled{})
@@ -97,6 +99,9 @@ func (p *pass) scaleRole(w *work, r *job.Role) {
 	w.sized[r.Name] = out
 	if !out.Next.IsZero() {
 		p.wakeAt(out.Next)
+	}
+	if slices.ContainsFunc(out.Bounds, func(r job.Reason) bool { return r.Code == scaling.AwaitsSave }) {
+		p.awaitSave(w, in.SaveDue)
 	}
 	next := in.Scaled
 	switch {
@@ -215,11 +220,8 @@ func (w *work) restartCost() time.Duration {
 			cost = time.Duration(each * float64(time.Second))
 		}
 	}
-	if c := w.spec.Checkpoint; c == nil || c.Signal == "" {
-		shown := w.progress()
-		if saved := w.newestSaved(); shown.is && shown.rate > 0 && shown.newest > saved.Step {
-			cost += time.Duration(float64(shown.newest-saved.Step) / shown.rate * float64(time.Second))
-		}
+	if steps, rate := w.unsaved(); steps > 0 && !w.asksForCheckpoints() {
+		cost += inTime(steps, rate)
 	}
 	return cost
 }

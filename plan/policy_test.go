@@ -9,6 +9,7 @@ import (
 	"github.com/eltrain/eltrain/job"
 	"github.com/eltrain/eltrain/job/jobtest"
 	"github.com/eltrain/eltrain/plan"
+	"github.com/eltrain/eltrain/scaling"
 )
 
 // A job whose steps are shared by its slots grows as far as that is efficient, one size at a time, and stays there. What each size
@@ -99,4 +100,39 @@ func TestPausedPoliciesOnlyTell(t *testing.T) {
 	check("by night, paused", 20, 4, true)
 	ask("r2", job.AutoSize)
 	check("by night", 20, 6, false)
+}
+
+// A policy's change of the size of a job that cannot be asked for a checkpoint is made right after one that is near.
+func TestPolicyAwaitsCheckpoint(t *testing.T) {
+	w := newWorld()
+	w.nodes = append(w.nodes, jobtest.Node("n1", jobtest.GPUs(8)))
+	gpt := jobtest.Job("gpt", jobtest.Role("worker", 4, jobtest.Needs(jobtest.GPUs(1)), jobtest.Elastic(2, 8)))
+	gpt.Roles[0].Scaling.Policies = []job.Policy{
+		{Name: "days", Strategy: &job.Strategy{Kind: job.FixedValue, Replicas: 4}},
+		{Name: "nights", Strategy: &job.Strategy{Kind: job.FixedValue, Replicas: 2}, Schedule: &job.Schedule{
+			Start: w.now.Add(10*time.Minute).Format("4 15") + " * * *", Duration: job.Duration(time.Hour)}},
+	}
+	w.jobs = []job.Job{gpt}
+	reaches := func(step, saved int64, size int, bound job.Code) {
+		t.Helper()
+		w.shows("gpt", step, 1, 0)
+		w.at(job.Address{Job: "gpt", Role: "worker"}).Member.Saved = job.Saved{Generation: w.worlds["gpt"].Generation, Step: saved}
+		var last plan.Plan
+		if err := w.settle(50, func(p plan.Plan) { last = p }); err != nil {
+			t.Fatal(err)
+		}
+		bounds := last.Scaling[0].Bounds
+		if n := len(w.worlds["gpt"].Members); n != size || (len(bounds) > 0) != (bound != "") || bound != "" && bounds[0].Code != bound {
+			t.Errorf("at step %d it has %d slots, bounded by %v; want %d, %q", step, n, bounds, size, bound)
+		}
+	}
+	if err := w.settle(50, func(plan.Plan) {}); err != nil {
+		t.Fatal(err)
+	}
+	reaches(100, 100, 4, "")
+	reaches(200, 200, 4, "")
+	w.now = w.now.Add(11 * time.Minute)
+	reaches(290, 200, 4, scaling.AwaitsSave)
+	w.now = w.now.Add(10 * time.Second)
+	reaches(300, 300, 2, "")
 }

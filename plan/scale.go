@@ -170,7 +170,9 @@ type unit struct {
 	sizes job.Sizes
 	count int
 	most  int
-	grown []*job.Slot // what it got
+	// saveDue is until when it waits for the job's next checkpoint, if there is room; zero if it does not.
+	saveDue time.Time
+	grown   []*job.Slot // what it got
 }
 
 type units []*unit
@@ -218,6 +220,9 @@ func (p *pass) grow() {
 			u.most = u.sizes.Max
 			if p.in.Once {
 				u.most = w.initialSize(r)
+			}
+			if r.Ranked && w.askedSize(r) == 0 {
+				u.saveDue = p.saveDue(w)
 			}
 			if u.count < u.most {
 				queue = append(queue, u)
@@ -336,6 +341,13 @@ func (p *pass) growStep(u *unit, n int) bool {
 			t.undo()
 			return false
 		}
+	}
+	if !u.saveDue.IsZero() {
+		t.undo()
+		p.awaitSave(u.w, u.saveDue)
+		why := job.Because(GrowthAwaitsSave, "until", u.saveDue.UTC().Format(time.RFC3339))
+		p.out.Waits = append(p.out.Waits, Wait{Job: u.w.name, Role: u.role.Name, Held: true, Reasons: []job.Reason{why}})
+		return false
 	}
 	for _, s := range slots { // by index in each role
 		u.w.freshFrom[s.Address.Role] = s.Address.Index + 1

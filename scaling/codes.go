@@ -22,6 +22,7 @@ const (
 
 	Stabilizing job.Code = "scale_stabilizing"  // the policy has not proposed it for long enough
 	CoolingDown job.Code = "scale_cooling_down" // the size was changed not long ago
+	AwaitsSave  job.Code = "scale_awaits_save"  // the job's next checkpoint is near
 	NoProposal  job.Code = "scale_no_proposal"  // no policy proposes a size: as many slots as there is room for
 	AtATime     job.Code = "scale_at_a_time"    // the size changes by no more at a time
 	ToLegal     job.Code = "scale_legal"        // the next legal size

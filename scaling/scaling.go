@@ -26,6 +26,8 @@ type Input struct {
 	Growth Growth
 	// Restart is what a change of the size costs.
 	Restart time.Duration
+	// SaveDue is until when a change of the size waits for the job's next checkpoint; zero if it does not wait.
+	SaveDue time.Time
 	// Left is how much longer the training takes at the present size; 0 if unknown. Deadline is when it has to be over; zero if
 	// there is none.
 	Left     time.Duration
@@ -258,6 +260,11 @@ func (d *decision) waits(size int) bool {
 	}
 	if until := in.Scaled.At.Add(max(pause, in.Scaling.Interval())); !in.Scaled.At.IsZero() && in.Now.Before(until) {
 		d.bound(job.Because(CoolingDown, "until", until.UTC().Format(time.RFC3339), "size", strconv.Itoa(size)))
+		d.wake(until)
+		return true
+	}
+	if until := in.SaveDue; !until.IsZero() {
+		d.bound(job.Because(AwaitsSave, "until", until.UTC().Format(time.RFC3339), "size", strconv.Itoa(size)))
 		d.wake(until)
 		return true
 	}

@@ -72,6 +72,11 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 		s.in.Left = s.duration(d.CmdArgs[0].Key)
 	case "restart":
 		s.in.Restart = s.duration(d.CmdArgs[0].Key)
+	case "save-due":
+		s.in.SaveDue = time.Time{}
+		if len(d.CmdArgs) > 0 {
+			s.in.SaveDue = s.now.Add(s.duration(d.CmdArgs[0].Key))
+		}
 	case "clock":
 		at, err := time.Parse(time.RFC3339, d.CmdArgs[0].Key)
 		s.must(err)

@@ -290,6 +290,7 @@ var sentences = map[job.Code]sentence{
 	scaling.DeadlineMissed: says("the deadline is missed: the fastest takes ${takes}, and ${left} are left"),
 	scaling.Stabilizing:    says("${proposed} is proposed, and counts once that was so for ${window}"),
 	scaling.CoolingDown:    says("${size} has to wait until ${until:clock} (cooldown)"),
+	scaling.AwaitsSave:     says("${size} waits for the next checkpoint, which is near, until ${until:clock} at most"),
 	scaling.NoProposal:     says("no policy proposes a size: as many as there is room for"),
 	scaling.AtATime:        says("by at most ${slots:slots} at a time: ${size}"),
 	scaling.ToLegal:        says("${size} is the next legal size"),
@@ -324,10 +325,11 @@ var sentences = map[job.Code]sentence{
 	detect.PausesTooFew:    says("it is too early to say how long pauses of this kind (${phase}) take"),
 
 	// What is not as configured.
-	plan.NoRoom:       shortage,
-	plan.NeverFits:    says("It cannot run on these nodes even when they are empty. ${of}"),
-	plan.BudgetScarce: says("At least 80 % of the directory's budget of ${budget} node hours is used: no role grows."),
-	plan.BudgetSpent:  says("The directory's budget of ${budget} node hours is used up."),
+	plan.NoRoom:           shortage,
+	plan.NeverFits:        says("It cannot run on these nodes even when they are empty. ${of}"),
+	plan.BudgetScarce:     says("At least 80 % of the directory's budget of ${budget} node hours is used: no role grows."),
+	plan.GrowthAwaitsSave: says("The role grows after the job's next checkpoint, which is near, or at ${until:clock}."),
+	plan.BudgetSpent:      says("The directory's budget of ${budget} node hours is used up."),
 	plan.AboveDirectoryLimits: func(_ job.Reason, of []string) string {
 		return "The directory's limits (of all jobs together) leave no room for " + strings.Join(of, ", ") + "."
 	},
