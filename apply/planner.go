@@ -57,7 +57,7 @@ func (p *Planner) Records() job.Records { return p.loop.book.state.Jobs }
 func (p *Planner) Offline(ctx context.Context, now time.Time) Live {
 	records := p.Records()
 	if p.look(ctx, now) != nil {
-		return Live{Records: records, Conditions: p.loop.book.state.Conditions}
+		return Live{Records: records, Conditions: p.loop.book.state.Conditions, Spent: p.loop.book.state.Spent.AsOf(now)}
 	}
 	p.loop.files.Jobs = nil
 	for _, name := range slices.Sorted(maps.Keys(records)) {
@@ -71,7 +71,7 @@ func (p *Planner) Offline(ctx context.Context, now time.Time) Live {
 		_, waits := plan.Waiting[k.Code]
 		return waits || ofNodes[k.Code]
 	}, append(conditionsOf(decided.Waits), aboutNodes(decided.Nodes, in.Snapshot.Nodes, now)...))
-	return Live{Records: withEnds(records, decided.Records), Snapshot: in.Snapshot, Waits: slices.Concat(decided.Waits, refused), Scaling: decided.Scaling, Conditions: latest.All(), Released: in.Released}
+	return Live{Records: withEnds(records, decided.Records), Snapshot: in.Snapshot, Waits: slices.Concat(decided.Waits, refused), Scaling: decided.Scaling, Conditions: latest.All(), Released: in.Released, Spent: in.Spent.AsOf(now)}
 }
 
 // Nodes returns what is known of nodes while no master runs.

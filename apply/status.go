@@ -22,6 +22,8 @@ type Live struct {
 	Conditions []conditions.Condition `json:"conditions,omitempty"`
 	// Released are the jobs that were removed from the state and may still run, by UID.
 	Released map[string]job.Released `json:"released,omitempty"`
+	// Spent is what was used of the directory's budget until now; zero without one.
+	Spent job.Spent `json:"spent,omitzero"`
 	// Holder is who leads; nil if nobody does.
 	Holder *state.LockInfo `json:"holder,omitempty"`
 }
@@ -48,7 +50,7 @@ func (l *Loop) Live(now time.Time, facts map[string]elastic.Facts) Live {
 			waits = append(waits, plan.Wait{Job: name, Reasons: []job.Reason{c.Reason}})
 		}
 	}
-	return Live{Records: records, Snapshot: snapshot, Waits: waits, Scaling: l.turn.newest.Scaling, Conditions: held, Released: l.book.state.Released}
+	return Live{Records: records, Snapshot: snapshot, Waits: waits, Scaling: l.turn.newest.Scaling, Conditions: held, Released: l.book.state.Released, Spent: l.book.state.Spent.AsOf(now)}
 }
 
 // Nodes is what is known of nodes, for `eltrain nodes`.

@@ -31,6 +31,16 @@ type Spent struct {
 	NodeHours float64   `json:"node_hours"` // until At
 	At        time.Time `json:"at"`
 	Nodes     int       `json:"nodes"` // in use from then on
+	// Budget is the directory's, in node hours. It is here so that a status needs no files.
+	Budget float64 `json:"budget,omitempty"`
+}
+
+// AsOf returns what was used until a time.
+func (s Spent) AsOf(now time.Time) Spent {
+	if s != (Spent{}) {
+		s.NodeHours, s.At = s.Until(now), now
+	}
+	return s
 }
 
 // Until returns the node hours until a time. A clock that was set back adds none.

@@ -111,8 +111,8 @@ func (p *pass) spend() {
 		}
 	}
 	now := &p.out.Spent
-	if now.Nodes != len(used) {
-		*now = job.Spent{NodeHours: now.Until(p.in.Now), At: p.in.Now, Nodes: len(used)}
+	if now.Nodes != len(used) || now.Budget != b.NodeHours {
+		*now = job.Spent{NodeHours: now.Until(p.in.Now), At: p.in.Now, Nodes: len(used), Budget: b.NodeHours}
 		p.out.Dirty = true
 	}
 	for _, share := range []float64{reservedShare, 1} {

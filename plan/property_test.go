@@ -354,7 +354,7 @@ func (c *checker) plan(t *rapid.T) plan.Plan {
 	p = c.remembered(t, p)
 	refuses := slices.ContainsFunc(p.Replies, func(r job.Reply) bool { return r.State == job.Refused }) // which is stored first
 	sameNodes := len(in.Nodes)+len(p.Nodes) == 0 || bytes.Equal(asJSON(t, in.Nodes), asJSON(t, p.Nodes))
-	if same := bytes.Equal(asJSON(t, in.Records), asJSON(t, p.Records)) && maps.Equal(in.Released, p.Released) && sameNodes && !refuses; same == p.Dirty {
+	if same := bytes.Equal(asJSON(t, in.Records), asJSON(t, p.Records)) && maps.Equal(in.Released, p.Released) && sameNodes && in.Spent == p.Spent && !refuses; same == p.Dirty {
 		t.Fatalf("dirty is %v:\n%s\n%s", p.Dirty, c.status(), c.shown)
 	}
 	for _, n := range p.Notices {

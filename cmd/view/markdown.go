@@ -30,6 +30,7 @@ func WritePlanMarkdown(w io.Writer, m *PlanModel) error {
 	out.line("**eltrain plan:** %s", headline(m))
 	out.table(m)
 	out.list("What it costs", costItems(m))
+	out.list("Budget of the directory", m.Eltrain.Budget.lines())
 	out.list("Scaled", m.kept())
 	out.list("Failed", failedItems(m))
 	out.list("Ended", m.endedItems())

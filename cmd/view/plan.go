@@ -35,6 +35,7 @@ func WritePlan(s Screen, m *PlanModel) {
 		}
 	}
 	t.costs(m.Eltrain.Costs)
+	t.list("Budget of the directory:", m.Eltrain.Budget.lines())
 	t.list("Scaled:", m.kept())
 	t.failed(m.Eltrain.Failed)
 	t.list("Ended:", m.endedItems())

@@ -33,6 +33,7 @@ func NewPlan(f PlanFacts, r *Redactor) *PlanModel {
 	for _, w := range plan.Left(&f.Input) {
 		m.Eltrain.Left = append(m.Eltrain.Left, w.Address())
 	}
+	m.Eltrain.Budget = plannedHours(&f.Input)
 	m.ResourceChanges = b.changes()
 	m.ResourceDrift = b.drift()
 	m.PriorState = PlanState{stateFormatVersion, terraformVersion, PlanValues{Outputs: outputValues(f.PriorOutputs), RootModule: b.values(m.ResourceChanges, before)}}

@@ -89,6 +89,7 @@ type PlanExtras struct {
 	Caveats []string     `json:"caveats,omitempty"`
 	Costs   []JobCost    `json:"costs,omitempty"`
 	Sizes   []RoleSize   `json:"sizes,omitempty"`
+	Budget  *HoursStatus `json:"budget,omitempty"` // of the directory; nil without one
 	Failed  []FailedJob  `json:"failed,omitempty"`
 	Ended   []EndedJob   `json:"ended,omitempty"`
 	// Shipped are the source files that slots which start get from here.

@@ -15,7 +15,7 @@ import (
 )
 
 // StatusFormat is the version of the status JSON. A new minor version only adds fields.
-const StatusFormat = "1.9"
+const StatusFormat = "1.10"
 
 // WatchOperation is the prefix of the lock's operation (state.LockInfo.Operation) while its holder keeps healing.
 const WatchOperation = "apply -watch"
@@ -34,6 +34,8 @@ type Facts struct {
 	// Released are the jobs that were removed from the state, by UID; Capabilities are the providers', by name.
 	Released     map[string]job.Released     `json:"released,omitempty"`
 	Capabilities map[string]job.Capabilities `json:"capabilities,omitempty"`
+	// Spent is what was used of the directory's budget when the facts were taken.
+	Spent job.Spent `json:"spent,omitzero"`
 	// Holder holds the state's lock; nil if it is free.
 	Holder *state.LockInfo `json:"-"`
 }
@@ -47,6 +49,8 @@ type StatusModel struct {
 	Unrecorded []UnrecordedStatus `json:"unrecorded"`
 	// Conditions are the current conditions, sorted by their subject.
 	Conditions []ConditionStatus `json:"conditions"`
+	// Budget is what is used of the directory's budget; nil without one.
+	Budget *HoursStatus `json:"budget,omitempty"`
 }
 
 // ConditionStatus is a condition.
@@ -179,7 +183,7 @@ func goodputStatus(g *job.Goodput) GoodputStatus {
 
 // Status builds the model of all jobs, by name.
 func Status(f Facts, r *Redactor) StatusModel {
-	m := StatusModel{FormatVersion: StatusFormat, Master: masterStatus(f.Holder), Jobs: []JobStatus{}, Unrecorded: []UnrecordedStatus{}, Conditions: []ConditionStatus{}}
+	m := StatusModel{FormatVersion: StatusFormat, Master: masterStatus(f.Holder), Jobs: []JobStatus{}, Unrecorded: []UnrecordedStatus{}, Conditions: []ConditionStatus{}, Budget: hoursStatus(f.Spent)}
 	for _, c := range f.Conditions {
 		m.Conditions = append(m.Conditions, ConditionStatus{r.Text(c.About), c.Reason.Code, r.Text(Sentence(c.Reason)), c.Reason.Map(r.Text), c.Since})
 	}
@@ -225,16 +229,22 @@ func (m StatusModel) Select(selectors ...job.Selector) StatusModel {
 		}
 	}
 	m.Unrecorded = unrecorded
+	m.Budget = nil // it is of all jobs
 	m.Conditions = slices.DeleteFunc(slices.Clone(m.Conditions), func(c ConditionStatus) bool {
 		return !named(func(s job.Selector) bool { return c.of("job." + s.Job) })
 	})
 	return m
 }
 
-// Same reports whether nothing has changed but what time and measuring alone change: goodput, memory, ages.
+// Same reports whether nothing has changed but what time and measuring alone change: goodput, memory, ages, the use of a budget.
 func (m StatusModel) Same(other StatusModel) bool {
 	steady := func(m StatusModel) StatusModel {
 		m.Jobs = slices.Clone(m.Jobs)
+		if m.Budget != nil {
+			b := *m.Budget
+			b.Used = 0
+			m.Budget = &b
+		}
 		for i := range m.Jobs {
 			j := &m.Jobs[i]
 			j.Goodput, j.Slots = GoodputStatus{}, slices.Clone(j.Slots)

@@ -68,7 +68,7 @@ func TestStatusJSONHasTheContractsFields(t *testing.T) {
 	if err := json.Unmarshal(out, &m); err != nil {
 		t.Fatal(err)
 	}
-	if m["format_version"] != "1.9" {
+	if m["format_version"] != "1.10" {
 		t.Errorf("format_version is %v", m["format_version"])
 	}
 	has := func(where string, v any, fields ...string) map[string]any {
@@ -336,5 +336,26 @@ func TestStatusBeforeTheFirstStep(t *testing.T) {
 	j := Status(Facts{Records: job.Records{"a": record}}, NewRedactor(nil)).Jobs[0]
 	if !slices.Equal(j.Reasons, []string{"Waiting for the first step of generation 3."}) || j.Healthy {
 		t.Errorf("healthy %v, because of %q", j.Healthy, j.Reasons)
+	}
+}
+
+// What is used of a budget changes with time alone. It is of all jobs, so a status of some does not have it.
+func TestStatusOfABudget(t *testing.T) {
+	at := func(hours float64) StatusModel {
+		return Status(Facts{Spent: job.Spent{NodeHours: hours, Nodes: 2, Budget: 10}}, NewRedactor(nil))
+	}
+	if !at(5).Same(at(6)) {
+		t.Error("a status is another one because time has passed")
+	}
+	if raised := Status(Facts{Spent: job.Spent{NodeHours: 5, Nodes: 2, Budget: 20}}, NewRedactor(nil)); at(5).Same(raised) {
+		t.Error("a status is the same although the budget was raised")
+	}
+	for hours, want := range map[float64]string{9.99: "10 of 10 node hours used (99 %), 2 nodes in use", 12.34: "12.3 of 10 node hours used (123 %), 2 nodes in use"} {
+		if got := at(hours).Budget.text(); got != want {
+			t.Errorf("%v hours: %q, want %q", hours, got, want)
+		}
+	}
+	if at(5).Select(job.Selector{Job: "gpt"}).Budget != nil || Status(Facts{}, NewRedactor(nil)).Budget != nil {
+		t.Error("a budget is shown where none belongs")
 	}
 }

@@ -46,6 +46,7 @@ func WriteStatus(s Screen, m StatusModel, brief bool) {
 		s.unrecordedText(&b, &m.Unrecorded[i])
 	}
 	s.conditions(&b, m)
+	m.Budget.write(&b)
 	if text := masterText(m); text != "" {
 		b.WriteString("\n" + text + "\n")
 	}

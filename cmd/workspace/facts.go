@@ -82,7 +82,7 @@ func (w *Workspace) planner(stored state.State) *apply.Planner {
 
 // FactsOf returns the facts that a master has.
 func FactsOf(live apply.Live) view.Facts {
-	return view.Facts{Records: live.Records, Snapshot: live.Snapshot, Waits: live.Waits, Scaling: live.Scaling, Conditions: live.Conditions, Released: live.Released, Holder: live.Holder}
+	return view.Facts{Records: live.Records, Snapshot: live.Snapshot, Waits: live.Waits, Scaling: live.Scaling, Conditions: live.Conditions, Released: live.Released, Spent: live.Spent, Holder: live.Holder}
 }
 
 // PlanFacts returns what a plan is shown from.
