@@ -354,6 +354,10 @@ func (p *pass) replaceAll(w *work) {
 		p.addWait(w, "", job.Because(AboveLimits).With(p.space(w.spec.Provider).wanted(w.asReplaced())...))
 		return
 	}
+	if !p.allowsReplaced(w) {
+		p.addWait(w, "", job.Because(AboveDirectoryLimits).With(p.space(w.spec.Provider).wanted(w.asReplaced())...))
+		return
+	}
 	p.roll(w)
 	if len(w.outdated) == 0 {
 		return
@@ -387,6 +391,7 @@ func (p *pass) replaceAll(w *work) {
 		p.step(x.slot, job.Cancel)
 		p.moveTo(sp, w, x)
 	}
+	p.holdings = holdings{} // they reserve something else now
 }
 
 // replacedSize is what a slot that is to be replaced reserves then.

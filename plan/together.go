@@ -2,6 +2,7 @@ package plan
 
 import (
 	"maps"
+	"slices"
 
 	"github.com/eltrain/eltrain/job"
 )
@@ -82,6 +83,51 @@ func (p *pass) exceeds(slots []*job.Slot) bool {
 		alone.add(s.Reserved, 1)
 	}
 	return !alone.sum.Within(p.in.Directory.Limits)
+}
+
+// allowsReplaced reports whether the directory's limits allow that the job's outdated slots are replaced by larger ones: its elastic
+// roles, and those of jobs that are not served before it, may shrink for that.
+func (p *pass) allowsReplaced(w *work) bool {
+	enlarged := func(s *job.Slot) bool {
+		now := w.replacedSize(s)
+		return now.CPU > s.Reserved.CPU || now.Memory > s.Reserved.Memory || moreDevices(now.Devices, s.Reserved.Devices)
+	}
+	if p.in.Directory.Limits == nil || !slices.ContainsFunc(w.outdated, enlarged) || p.allows(w.asReplaced(), w.outdated) {
+		return true
+	}
+	p.wakeAll()
+	freed := slices.Clone(w.outdated)
+	var added []*job.Slot
+	spare := map[*job.Slot]bool{}
+	for _, v := range p.servingOrder {
+		if v != w && (ahead(v, w) < 0 || !v.admitted()) {
+			continue
+		}
+		for _, e := range v.elastic() {
+			for _, s := range e.held[:max(0, len(e.held)-e.sizes.Least())] {
+				spare[s] = true
+				if !slices.Contains(w.outdated, s) {
+					freed = append(freed, s)
+				}
+			}
+		}
+	}
+	for i, s := range w.asReplaced() {
+		if !spare[w.outdated[i]] {
+			added = append(added, s)
+		}
+	}
+	return p.allows(added, freed)
+}
+
+// moreDevices reports whether there are more of any kind.
+func moreDevices(now, before map[string]int) bool {
+	for name, n := range now {
+		if n > before[name] {
+			return true
+		}
+	}
+	return false
 }
 
 // shrinkTogether shrinks elastic roles until all jobs together are within the directory's limits, the most fulfilled first; never
