@@ -129,7 +129,7 @@ func TestExamplesShowEachPolicy(t *testing.T) {
 	if len(diags) > 0 {
 		t.Fatal(diags)
 	}
-	missing := map[string]bool{"schedule": true, "deadline": true, "stop_when": true}
+	missing := map[string]bool{"schedule": true, "deadline": true, "stop_when": true, "replicas that follow": true}
 	for _, kind := range job.SourceKinds {
 		missing["source "+string(kind)] = true
 	}
@@ -144,7 +144,15 @@ func TestExamplesShowEachPolicy(t *testing.T) {
 		if j.StopWhen != nil {
 			delete(missing, "stop_when")
 		}
-		for _, p := range j.Roles[0].Scaling.Policies {
+		var policies []job.Policy
+		for k := range j.Roles {
+			if r := &j.Roles[k]; r.Follows != nil {
+				delete(missing, "replicas that follow")
+			} else if r.Scaling != nil {
+				policies = append(policies, r.Scaling.Policies...)
+			}
+		}
+		for _, p := range policies {
 			if p.Source != nil {
 				delete(missing, "source "+string(p.Source.Kind))
 			}
