@@ -13,13 +13,17 @@ import (
 // hookVariable set to off in a role's env starts Python without the hook.
 const hookVariable = "ELTRAIN_STACKS_HOOK"
 
-// The signals that the hook registers, SIGRTMIN+12 and +13 where SIGRTMIN is glibc's 34 and Python's. Programs have uses of their own
-// for SIGUSR2. Python's own handler runs between two instructions of a main thread that runs Python. faulthandler interrupts it in the
-// midst of one, which crashes Python 3.11 to 3.13 once in some hundred times, and is for a main thread that is in C.
+// The signals of the hook's thread, SIGRTMIN+12 and +13 where SIGRTMIN is glibc's 34 and Python's. Programs have uses of their own for
+// SIGUSR2. The thread waits for askSignal, and then writes the stacks once it has the interpreter: all others stand between two
+// instructions or in C. Upon dumpSignal faulthandler writes them at once, which crashes Python 3.11 to 3.13 once in some hundred times
+// if a thread is in the midst of an instruction, and is for an interpreter that is held in C.
 const (
-	hookSignal       = unix.Signal(46)
-	hookPythonSignal = unix.Signal(47)
+	dumpSignal = unix.Signal(46)
+	askSignal  = unix.Signal(47)
 )
+
+// stacksThread is the name of the hook's thread.
+const stacksThread = "eltrain-stacks"
 
 //go:embed hook/sitecustomize.py
 var hook []byte

@@ -27,7 +27,7 @@ const (
 	// maxStackProcesses bounds the processes of a slot whose stacks are taken.
 	maxStackProcesses = 64
 	// pySpyWait bounds one run of py-spy, faulthandlerWait how long a signalled process may take to begin to write its stacks, pythonWait
-	// how long one does that runs Python, and faulthandlerQuiet is how long nothing more must come until they are whole.
+	// how long the hook's thread may wait for the interpreter, and faulthandlerQuiet is how long nothing more must come until they are whole.
 	pySpyWait         = 5 * time.Second
 	faulthandlerWait  = 2 * time.Second
 	pythonWait        = time.Second
@@ -36,7 +36,7 @@ const (
 	maxStackFile = 4 << 20
 )
 
-// stacksSignal makes faulthandler write stacks.
+// stacksSignal makes faulthandler write stacks, if the script has registered it.
 const stacksSignal = unix.SIGUSR2
 
 // printStacks prints the stacks of the training processes of the slot whose environment this process has, and of what they
@@ -102,7 +102,7 @@ func stacksOf(pid int, file string) job.ProcessStacks {
 	stopped := strings.HasPrefix(statusOf(fmt.Sprintf("/proc/%d/status", pid), "State"), "T")
 	if program, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)); err == nil && !stopped && strings.Contains(filepath.Base(program), "python") {
 		threads, err := pySpy(pid)
-		if try(job.StacksPySpy, threads, err) {
+		if try(job.StacksPySpy, withoutHook(threads), err) {
 			return s
 		}
 		threads, err = faulthandler(pid, file)
@@ -183,27 +183,28 @@ func parsePySpy(text []byte) ([]job.ThreadStack, error) {
 	return all, nil
 }
 
-// faulthandler lets the process write its stacks. It is signalled only if it has the file open and handles the signal, which would
-// kill it otherwise.
+// faulthandler lets the process write its stacks: the hook's thread if it has one, otherwise what handles stacksSignal. A process is
+// signalled only if it has the file open and takes the signal, which would kill it otherwise. The hook's thread alone gets a signal: in any
+// other it would end a sleep, a poll or a select of a C library, which are not restarted and which libraries take for a failure.
 func faulthandler(pid int, file string) ([]job.ThreadStack, error) {
 	if file == "" || !hasOpen(pid, file) {
 		return nil, nil
 	}
-	signal := hookSignal
-	if !handles(pid, signal) {
-		if signal = stacksSignal; !handles(pid, signal) {
+	hooked := hookThread(pid)
+	send := func(s unix.Signal) error { return unix.Tgkill(pid, hooked, s) }
+	first, second := askSignal, dumpSignal
+	if hooked == 0 {
+		if !handles(pid, stacksSignal) {
 			return nil, nil
 		}
+		send = func(s unix.Signal) error { return unix.Kill(pid, s) }
+		first, second = stacksSignal, stacksSignal
 	}
 	before, err := os.Stat(file)
 	if err != nil {
 		return nil, err
 	}
-	first := signal
-	if st, ok := readStat(pid); ok && stateOf(st.state) == job.ThreadRuns && signal == hookSignal && handles(pid, hookPythonSignal) {
-		first = hookPythonSignal
-	}
-	if err := unix.Kill(pid, first); err != nil {
+	if err := send(first); err != nil {
 		return nil, err
 	}
 	size, changed := before.Size(), time.Now()
@@ -214,11 +215,11 @@ func faulthandler(pid int, file string) ([]job.ThreadStack, error) {
 			return nil, err
 		case now.Size() != size:
 			size, changed = now.Size(), time.Now()
-		case size == before.Size() && first != signal && time.Since(begun) > pythonWait: // its main thread is in C
-			if err := unix.Kill(pid, signal); err != nil {
+		case size == before.Size() && first != second && time.Since(begun) > pythonWait: // the interpreter is held in C
+			if err := send(second); err != nil {
 				return nil, err
 			}
-			first, begun = signal, time.Now()
+			first, begun = second, time.Now()
 		case size == before.Size() && time.Since(begun) > faulthandlerWait:
 			return nil, fmt.Errorf("nothing was written within %s of the signal", faulthandlerWait)
 		}
@@ -238,15 +239,28 @@ func faulthandler(pid int, file string) ([]job.ThreadStack, error) {
 	return withoutHook(parseFaulthandler(string(text))), nil
 }
 
-// withoutHook leaves out what the hook itself does in a process.
+// hookThread is the thread of a process that the hook started to write stacks; 0 if there is none.
+func hookThread(pid int) int {
+	if !handles(pid, askSignal) || !handles(pid, dumpSignal) {
+		return 0
+	}
+	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))
+	for _, task := range tasks {
+		if statusOf(task+"/status", "Name") != stacksThread {
+			continue
+		}
+		if tid, err := strconv.Atoi(filepath.Base(task)); err == nil {
+			return tid
+		}
+	}
+	return 0
+}
+
+// withoutHook leaves out the threads of the hook.
 func withoutHook(threads []job.ThreadStack) []job.ThreadStack {
-	is := func(name string) func(string) bool {
-		return func(frame string) bool { return strings.HasPrefix(frame, name+" (") }
-	}
-	for i := range threads {
-		threads[i].Frames = slices.DeleteFunc(threads[i].Frames, is("_write_stacks"))
-	}
-	return slices.DeleteFunc(threads, func(t job.ThreadStack) bool { return slices.ContainsFunc(t.Frames, is("_serve_eltrain")) })
+	return slices.DeleteFunc(threads, func(t job.ThreadStack) bool {
+		return slices.ContainsFunc(t.Frames, func(frame string) bool { return strings.HasPrefix(frame, "_serve_eltrain (") })
+	})
 }
 
 // faultHead begins a thread in faulthandler's output (Python/traceback.c); newer versions have the thread's name.
@@ -303,7 +317,7 @@ func kernelStacks(pid int) []job.ThreadStack {
 	var all []job.ThreadStack
 	for _, task := range tasks {
 		_, state, _ := strings.Cut(strings.TrimSuffix(statusOf(task+"/status", "State"), ")"), "(")
-		if state == "" || state == "zombie" {
+		if state == "" || state == "zombie" || statusOf(task+"/status", "Name") == stacksThread {
 			continue
 		}
 		read := func(name string) string {

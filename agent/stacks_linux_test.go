@@ -106,7 +106,7 @@ func TestStacksByTheHook(t *testing.T) {
 	}
 }
 
-// A process that runs Python is signalled a thousand times for its stacks and lives: faulthandler's own handler would have crashed it, since
+// A process that runs Python is asked a thousand times for its stacks and lives: faulthandler's own handler would have crashed it, since
 // frames are whole only between two instructions.
 func TestStacksOfARunningProcess(t *testing.T) {
 	t.Parallel()
@@ -125,13 +125,78 @@ func TestStacksOfARunningProcess(t *testing.T) {
 		t.Fatalf("%+v", all)
 	}
 	for range 1000 {
-		if err := unix.Kill(r.PIDs[0], hookPythonSignal); err != nil {
+		if err := unix.Tgkill(r.PIDs[0], hookThread(r.PIDs[0]), askSignal); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Millisecond)
 	}
-	if !alive(r.PIDs[0]) || !handles(r.PIDs[0], hookPythonSignal) {
+	if !alive(r.PIDs[0]) || hookThread(r.PIDs[0]) == 0 {
 		t.Error("asking for stacks killed a process")
+	}
+}
+
+// Taking stacks ends no sleep and no poll of a C library, whether it holds the interpreter or not: the call that the process is in
+// is still its first when the test itself interrupts it.
+func TestStacksInterruptNothing(t *testing.T) {
+	t.Parallel()
+	for name, wait := range map[string]string{
+		"nanosleep":                           "ctypes.CDLL(None).nanosleep((ctypes.c_long * 2)(3600, 0), None)",
+		"poll":                                "ctypes.CDLL(None).poll(None, 0, -1)",
+		"poll that holds the interpreter":     "ctypes.PyDLL(None).poll(None, 0, -1)",
+		"sigwait for what all others may get": "signal.sigwait([signal.SIGUSR1]); woken.append(1)",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := python(t, "import ctypes, os, signal\n"+
+				"woken = []\nsignal.signal(signal.SIGUSR1, lambda *_: woken.append(1))\n"+
+				"if 'sigwait' in '"+name+"': signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])\n"+
+				"def wait_in_library():\n    "+wait+"\n"+
+				"calls = 0\nopen(os.environ['OUT'], 'w')\n"+
+				"while not woken:\n    calls += 1\n    wait_in_library()\n"+
+				"os.rename(os.environ['OUT'], os.environ['OUT'] + '-calls-%d' % calls)\nsignal.pause()\n")
+			b.launch(t, "OUT="+filepath.Join(b.dir, "there"), "PATH="+os.Getenv("PATH"))
+			b.service.run(1, 1)
+			r := b.service.awaitState(t, job.MemberRunning, 1)
+			eventually(t, "it sleeps", func() bool {
+				st, ok := readStat(r.PIDs[0])
+				return ok && len(glob(t, b.dir, "there")) == 1 && stateOf(st.state) == job.ThreadSleeps
+			})
+			for range 2 {
+				s := b.stacks(t)[0]
+				if s.Source != job.StacksFaulthandler || len(s.Threads) != 1 || !slices.ContainsFunc(s.Threads[0].Frames, func(frame string) bool { return strings.HasPrefix(frame, "wait_in_library (") }) {
+					t.Errorf("%+v", s)
+				}
+			}
+			if err := unix.Kill(r.PIDs[0], unix.SIGUSR1); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "it is woken", func() bool { return len(glob(t, b.dir, "there-calls-*")) == 1 })
+			if got := glob(t, b.dir, "there-calls-*"); got[0] != "there-calls-1" {
+				t.Errorf("its wait was interrupted: %s", got[0])
+			}
+		})
+	}
+}
+
+// A process forks without the hook's thread. It and its children have their own afterwards.
+func TestStacksAfterForks(t *testing.T) {
+	t.Parallel()
+	b := python(t, "import os, signal, sys, warnings\nwarnings.simplefilter('error')\n"+
+		"for n in range(20):\n    pid = os.fork()\n    if pid == 0:\n        os._exit(3)\n    assert os.waitpid(pid, 0)[1] == 3 << 8\n"+
+		"def wait_for_peers():\n    signal.pause()\n"+
+		"pid = os.fork()\nopen(os.environ['OUT'] + ('-parent' if pid else '-child'), 'w').close()\nwait_for_peers()\n")
+	b.launch(t, "OUT="+filepath.Join(b.dir, "there"), "PATH="+os.Getenv("PATH"))
+	b.service.run(1, 1)
+	b.service.awaitState(t, job.MemberRunning, 1)
+	eventually(t, "both wait", func() bool { return len(glob(t, b.dir, "there-*")) == 2 })
+	all := b.stacks(t)
+	if len(all) != 2 || !all[1].Child {
+		t.Fatalf("%+v", all)
+	}
+	for _, s := range all {
+		if s.Source != job.StacksFaulthandler || len(s.Threads) != 1 || !strings.HasPrefix(s.Threads[0].Frames[0], "wait_for_peers (") {
+			t.Errorf("%+v", s)
+		}
 	}
 }
 

@@ -1,24 +1,93 @@
-# eltrain starts Python with this: upon a real-time signal, the stacks of this process are written to ELTRAIN_STACKS_FILE. The first signal
-# is for a main thread that runs Python, whose frames are whole only between two instructions; the second for one that does not.
+# eltrain starts Python with this: a thread of its own writes the stacks of this process to ELTRAIN_STACKS_FILE when it is asked to. No other
+# thread gets a signal, which would end its sleep in a C library.
 # Once torch.distributed has a process group, a thread waits to be asked where this process is in the collectives of each group.
 # ELTRAIN_STACKS_HOOK=off in a role's env turns both off.
 import os
 import sys
 
 
-def _register(path):
-    import faulthandler
-    import signal
+class _Stacks:
+    """The thread that writes stacks. It ends before each fork, as a process with one thread forks more safely, and starts anew after it."""
 
-    file = open(path, "a")
+    def __init__(self, path):
+        import _thread
+        import faulthandler
+        import signal
+        import time
 
-    def _write_stacks(number, frame):
-        faulthandler.dump_traceback(file=file)
+        fork = os.register_at_fork  # from Python 3.7
+        self.thread, self.signal, self.sleep = _thread, signal, time.sleep
+        self.ask = signal.SIGRTMIN + 13
+        self.dump = signal.SIGRTMIN + 12
+        self.file = open(path, "a")
+        self.write = faulthandler.dump_traceback
+        faulthandler.register(self.dump, file=self.file)  # for when the thread waits for an interpreter that is held in C
+        signal.signal(self.ask, lambda *_: None)  # the thread waits for it; nothing dies of it
+        signal.siginterrupt(self.ask, False)
+        self.forking = _thread.allocate_lock()
+        self.start()
+        with self.ready:  # what holds the interpreter in C from now on can be seen
+            pass
+        fork(before=self.before, after_in_parent=self.after, after_in_child=self.after)
 
-    signal.signal(signal.SIGRTMIN + 13, _write_stacks)
-    signal.siginterrupt(signal.SIGRTMIN + 13, False)
-    faulthandler.register(signal.SIGRTMIN + 12, file=file)
-    sys._eltrain_stacks = file  # closed, its number would be another file's
+    def start(self):
+        self.ready, self.told, self.ended = (self.thread.allocate_lock() for _ in range(3))
+        for lock in (self.ready, self.told, self.ended):
+            lock.acquire()
+        self.started, self.path, self.stop = False, "", False
+        # The thread takes no signal from one that waits for it: it begins with all of them blocked.
+        every = [n for n in range(1, self.signal.NSIG) if n < 32 or n >= self.signal.SIGRTMIN]  # without those of the C library
+        mask = self.signal.pthread_sigmask(self.signal.SIG_BLOCK, every)
+        try:
+            self.thread.start_new_thread(self.serve, ())
+            self.started = True
+        finally:
+            self.signal.pthread_sigmask(self.signal.SIG_SETMASK, mask)
+
+    def serve(self):
+        def _serve_eltrain():
+            while not self.stop:
+                self.signal.sigwait([self.ask])
+                if not self.stop:
+                    self.write(file=self.file)
+
+        try:
+            try:
+                self.ident = self.thread.get_ident()
+                self.path = "/proc/" + os.readlink("/proc/thread-self")
+                with open(self.path + "/comm", "w") as name:
+                    name.write("eltrain-stacks")
+                self.signal.pthread_sigmask(self.signal.SIG_UNBLOCK, [self.dump])
+            finally:
+                self.ready.release()
+            _serve_eltrain()
+        except Exception:
+            pass
+        finally:
+            self.told.acquire()  # until then it must be there for the signal
+            self.ended.release()
+
+    def before(self):
+        self.forking.acquire()
+        if not self.started:
+            return
+        with self.ready:
+            self.stop = True
+        self.signal.pthread_kill(self.ident, self.ask)
+        self.told.release()
+        self.ended.acquire()
+        for _ in range(1000):  # it is still a thread for a moment
+            if not os.path.exists(self.path):
+                break
+            self.sleep(1e-5)
+
+    def after(self):
+        try:
+            self.start()
+        except Exception:
+            pass  # none can be started, as at the interpreter's end
+        finally:
+            self.forking.release()
 
 
 def _collectives(c10d, recorder):
@@ -120,7 +189,7 @@ class _Finder:
 try:
     _path = os.environ.get("ELTRAIN_STACKS_FILE")
     if _path:
-        _register(_path)
+        sys._eltrain_stacks = _Stacks(_path)
         sys.meta_path.insert(0, _Finder(_path))
 except Exception:
     pass
