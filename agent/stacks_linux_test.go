@@ -184,7 +184,7 @@ func TestStacksAfterForks(t *testing.T) {
 	b := python(t, "import os, signal, sys, warnings\nwarnings.simplefilter('error')\n"+
 		"for n in range(20):\n    pid = os.fork()\n    if pid == 0:\n        os._exit(3)\n    assert os.waitpid(pid, 0)[1] == 3 << 8\n"+
 		"def wait_for_peers():\n    signal.pause()\n"+
-		"pid = os.fork()\nopen(os.environ['OUT'] + ('-parent' if pid else '-child'), 'w').close()\nwait_for_peers()\n")
+		"pid = os.fork()\nsignal.alarm(300) # the child has no other end\nopen(os.environ['OUT'] + ('-parent' if pid else '-child'), 'w').close()\nwait_for_peers()\n")
 	b.launch(t, "OUT="+filepath.Join(b.dir, "there"), "PATH="+os.Getenv("PATH"))
 	b.service.run(1, 1)
 	b.service.awaitState(t, job.MemberRunning, 1)
