@@ -172,7 +172,7 @@ func (e *engine) told(all []elastic.Told) {
 			for _, t := range some {
 				if j := e.byName(t.Job); j != nil {
 					if a := j.newest[t.Slot]; a != nil && a.state != "" && a.lives() {
-						a.heed()
+						a.handleOrder()
 					}
 				}
 			}
@@ -190,8 +190,8 @@ func (e *engine) byName(name string) (found *running) {
 	return found
 }
 
-// heed follows the order that holds for the agent.
-func (a *agent) heed() {
+// handleOrder carries out the order that holds for the agent.
+func (a *agent) handleOrder() {
 	e := a.j.e
 	reply, err := e.service.Order(a.j.name, a.j.uid, a.slot, a.number)
 	if err != nil {
@@ -269,7 +269,7 @@ func (a *agent) register() {
 		return
 	}
 	a.state = job.MemberWaiting
-	a.heed()
+	a.handleOrder()
 }
 
 // becomes reports another state.
